@@ -80,31 +80,31 @@ class World(clusters.Cluster):
         async def run():
             async with client.connecting(config.load(path)) as api, asyncio.TaskGroup() as tasks:
                 parts = measured or instrumentation.Instrumentation(options)
-                found = daemon._Controller(options, api, daemon.Surroundings(), parts, watches.Served())
-                made.set_result(found)
-                await found.serve(tasks)
+                controller = daemon._Controller(options, api, daemon.Surroundings(), parts, watches.Served())
+                made.set_result(controller)
+                await controller.serve(tasks)
 
         self.controllers.append(asyncio.Task(run()))
         return await made
 
     async def stop(self):
         """End the controller that was started first."""
-        one = self.controllers.pop(0)
-        one.cancel()
+        task = self.controllers.pop(0)
+        task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
-            await one
+            await task
 
     async def make_fabric(self, name="fab", **spec):
         usual = {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"}
         await self.create(kinds.FABRIC, name, spec=usual | spec)
 
     async def fabric_condition(self, kind, name="fab"):
-        found = await self.api.read(kinds.FABRIC, name, into=dict)
-        known = found.get("status", {}).get("conditions", ())
-        return next((one for one in known if one["type"] == kind), {})
+        fabric = await self.api.read(kinds.FABRIC, name, into=dict)
+        conditions = fabric.get("status", {}).get("conditions", ())
+        return next((condition for condition in conditions if condition["type"] == kind), {})
 
     async def slices(self):
-        return [one["spec"] for one in await self.list(kinds.SLICE)]
+        return [resource_slice["spec"] for resource_slice in await self.list(kinds.SLICE)]
 
     async def published(self):
         return await waiting.until(self.slices, bool)
@@ -133,27 +133,29 @@ class World(clusters.Cluster):
         claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
         return {
             device["device"]: {
-                one["type"].removeprefix(f"{DRIVER}/"): one["reason"]
-                for one in device["conditions"]
-                if one["status"] == "True"
+                condition["type"].removeprefix(f"{DRIVER}/"): condition["reason"]
+                for condition in device["conditions"]
+                if condition["status"] == "True"
             }
             for device in claim["status"].get("devices", ())
         }
 
     async def attachments(self):
-        return {one["metadata"]["name"]: one for one in await self.list(kinds.ATTACHMENT)}
+        return {
+            attachment["metadata"]["name"]: attachment for attachment in await self.list(kinds.ATTACHMENT)
+        }
 
     async def node_says(self, name, condition, status="True", reason="Said"):
         """What the node daemon would apply."""
-        told = scenes.condition(condition, status, reason)
-        await worlds.apply_status(self.api, name, "drawbar-node", conditions=[told])
+        applied = scenes.condition(condition, status, reason)
+        await worlds.apply_status(self.api, name, "drawbar-node", conditions=[applied])
 
     async def attached(self, device, claim="c1"):
-        """Wait until the claim's status says that the device is attached; return what it says."""
+        """Wait until the claim's status has the device as attached; return its conditions by device."""
         return await waiting.until(lambda: self.said(claim), lambda said: "attached" in said.get(device, {}))
 
     async def failed(self, device, claim="c1"):
-        """Wait until the claim's status says that the attach failed; return what it says."""
+        """Wait until the claim's status has the attach as failed; return its conditions by device."""
         return await waiting.until(
             lambda: self.said(claim), lambda said: "attach-failed" in said.get(device, {})
         )
@@ -162,19 +164,19 @@ class World(clusters.Cluster):
         """Wait until the DeviceAttachment is being deleted; return all by name."""
         return await waiting.until(
             self.attachments,
-            lambda found: "deletionTimestamp" in found.get(attachment, {}).get("metadata", {}),
+            lambda attachments: "deletionTimestamp" in attachments.get(attachment, {}).get("metadata", {}),
         )
 
     async def released(self, *attachments):
         """Have the nodes report the release of what are the last DeviceAttachments; wait until they are gone."""
         for name in attachments:
             await self.node_says(name, "Released")
-        await waiting.until(self.attachments, lambda found: not found)
+        await waiting.until(self.attachments, lambda remaining: not remaining)
 
     async def condition(self, kind, name="fab", **expected):
         """Wait until the Fabric's condition has these fields; return it."""
         return await waiting.until(
-            lambda: self.fabric_condition(kind, name), lambda found: expected.items() <= found.items()
+            lambda: self.fabric_condition(kind, name), lambda condition: expected.items() <= condition.items()
         )
 
     async def called(self, kind):
@@ -188,29 +190,35 @@ class World(clusters.Cluster):
     async def taints(self, device):
         """Return the taints of the device, in whichever form, keys without the driver's name; None if it is not published."""
         specs = await self.slices()
-        if not any(one["name"] == device for spec in specs for one in spec.get("devices", ())):
+        if not any(entry["name"] == device for spec in specs for entry in spec.get("devices", ())):
             return None
-        found = [
+        taints = [
             taint
             for spec in specs
-            for one in spec.get("devices", ())
-            if one["name"] == device
-            for taint in one.get("taints", ())
+            for entry in spec.get("devices", ())
+            if entry["name"] == device
+            for taint in entry.get("taints", ())
         ]
-        found += [one["taint"] for spec in specs for one in spec.get("taints", ()) if one["device"] == device]
-        return [taint | {"key": taint["key"].removeprefix(f"{DRIVER}/")} for taint in found]
+        taints += [
+            entry["taint"] for spec in specs for entry in spec.get("taints", ()) if entry["device"] == device
+        ]
+        return [taint | {"key": taint["key"].removeprefix(f"{DRIVER}/")} for taint in taints]
 
     async def marks(self, device):
         """Return key, value and effect of each taint of the device; None if it is not published."""
-        known = await self.taints(device)
-        return known and [(taint["key"], taint.get("value", ""), taint["effect"]) for taint in known]
+        taints = await self.taints(device)
+        return taints and [(taint["key"], taint.get("value", ""), taint["effect"]) for taint in taints]
 
     async def events(self, kind, name):
         """Return the Events on one object as type, reason and note, the oldest first."""
-        found = (await self.api.list_all(kinds.EVENT, into=dict)).items
-        mine = [one for one in found if (one["regarding"]["kind"], one["regarding"]["name"]) == (kind, name)]
-        mine.sort(key=lambda one: one["eventTime"])
-        return [(one["type"], one["reason"], one["note"]) for one in mine]
+        events = (await self.api.list_all(kinds.EVENT, into=dict)).items
+        mine = [
+            event
+            for event in events
+            if (event["regarding"]["kind"], event["regarding"]["name"]) == (kind, name)
+        ]
+        mine.sort(key=lambda event: event["eventTime"])
+        return [(event["type"], event["reason"], event["note"]) for event in mine]
 
     async def deallocate(self, name="c1"):
         claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
@@ -237,12 +245,12 @@ async def world(tmp_path, profile="1.36", **fabric_changes):
             for name in NODES:
                 body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
                 await api.create(kinds.NODE, body, into=dict)
-            found = World(server, api, tmp_path, fabric)
+            cluster = World(server, api, tmp_path, fabric)
             try:
-                yield found
+                yield cluster
             finally:
-                while found.controllers:
-                    await found.stop()
+                while cluster.controllers:
+                    await cluster.stop()
 
 
 SECOND = "gpu.example.com"

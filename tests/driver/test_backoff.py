@@ -35,7 +35,7 @@ def test_every_pause_lies_between_half_of_its_longest_and_the_whole(failures, fi
     longest = [backoff.longest(count, first, most) for count in range(1, len(given_) + 1)]
     assert all(bound / 2 <= pause <= bound for pause, bound in zip(given_, longest, strict=True))
     assert longest[0] == first
-    assert all(one <= other <= 2 * one for one, other in itertools.pairwise(longest))
+    assert all(pause <= following <= 2 * pause for pause, following in itertools.pairwise(longest))
     assert backoff.longest(failures, first, most) <= most
     pauses.reset()
     assert pauses.failed() <= first
@@ -46,5 +46,5 @@ def test_two_that_fail_together_do_not_come_back_together():
 
 
 def test_the_source_of_jitter_can_be_chosen():
-    one, other = (backoff.Backoff(uniform=random.Random(1).uniform) for _ in range(2))
-    assert one.failed() == other.failed()
+    first, second = (backoff.Backoff(uniform=random.Random(1).uniform) for _ in range(2))
+    assert first.failed() == second.failed()

@@ -24,9 +24,9 @@ def device(name, kind="gpu"):
 
 @pytest.fixture
 async def process():
-    found = evaluation.Process()
-    yield found
-    await found.aclose()
+    process = evaluation.Process()
+    yield process
+    await process.aclose()
 
 
 @pytest.mark.parametrize("kind", [evaluation.Inline, evaluation.Process])
@@ -42,7 +42,7 @@ async def test_each_device_has_its_answer_in_order(kind):
         if isinstance(evaluator, evaluation.Process):
             await evaluator.aclose()
     assert outcome.fault == ""
-    assert [one.met for one in outcome.answers] == [bool(n % 3) and n != 7 for n in range(300)]
+    assert [answer.met for answer in outcome.answers] == [bool(n % 3) and n != 7 for n in range(300)]
     assert "it has no class" in outcome.answers[7].fault
     assert broken.fault
     assert (sound.fault, sound.answers) == ("", ())
@@ -63,7 +63,7 @@ async def test_an_expression_that_takes_minutes_is_given_up_and_refused_from_the
     assert outcome.fault == evaluation.TOO_EXPENSIVE
     assert outcome.again_seconds == evaluation.REFUSED_SECONDS
     assert process.pid is None
-    # Not tried another time, and in nobody's way.
+    # Not tried another time, and in the way of no other expression.
     assert (await process.evaluate(ENDLESS, DRIVER, [device("b")])).fault == evaluation.TOO_EXPENSIVE
     assert process.pid is None
     assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met

@@ -73,7 +73,7 @@ def test_nobody_pays_for_the_terminal_toolkit_of_the_library_nor_for_the_library
         "print('cel.cel' in sys.modules, end=' ')",
         "assert expressions.fault('true') is None",
         "print('cel.cel' in sys.modules, 'typer' in sys.modules, 'prompt_toolkit' in sys.modules, end=' ')",
-        # Whoever wants the whole package still gets it, with the same compiled part.
+        # An import of the whole package still gets it, with the same compiled part.
         "import cel; print(cel.compile is sys.modules['cel.cel'].compile)",
     )
     assert run(*lines) == "False True False False True"

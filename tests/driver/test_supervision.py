@@ -61,14 +61,14 @@ def test_the_threads_of_a_daemon_have_stacks_that_take_no_huge_page():
     assert 0 < sizes[0] < 2 << 20
 
 
-async def failing(*found):
+async def failing(*raised):
     async def fail(error):
         raise error
 
     async with asyncio.TaskGroup() as outer:
         outer.create_task(asyncio.Event().wait(), name="idle")
         async with asyncio.TaskGroup() as inner:
-            for error in found:
+            for error in raised:
                 inner.create_task(fail(error), name="failing")
 
 
@@ -94,21 +94,21 @@ def test_an_error_outside_of_task_groups_comes_out_as_itself():
 
 
 @pytest.mark.parametrize(
-    "found",
+    "raised",
     [
         pytest.param((KeyError("bug"),), id="a-bug"),
         pytest.param((errors.DrawbarError("known"), KeyError("bug")), id="a-bug-beside-a-known-error"),
     ],
 )
-def test_what_nobody_foresaw_is_logged_with_its_traceback_and_gives_status_1(found, caplog):
-    assert supervision.run(failing(*found)) == 1
+def test_what_nobody_foresaw_is_logged_with_its_traceback_and_gives_status_1(raised, caplog):
+    assert supervision.run(failing(*raised)) == 1
     (record,) = caplog.records
     assert record.levelname == "CRITICAL"
     assert record.exc_info is not None
     assert "bug" in caplog.text
 
 
-# What does not let go when it is told to end: each waits for ever. A thread is ready once it runs: before, it lets go.
+# What does not end when it is cancelled: each waits for ever. A thread is ready once it runs: before, it ends.
 HANGING = {
     "a-task-that-swallows-its-end": """
     ready()
@@ -132,7 +132,7 @@ HANGING = {
     finally:
         threading.Event().wait()
 """,
-    "a-log-that-nobody-reads": """
+    "a-log-that-is-not-read": """
     ready()
     try:
         await asyncio.Event().wait()
@@ -175,7 +175,7 @@ def test_the_process_ends_even_if_clean_up_hangs(case):
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 1
         said = process.stderr.read()
-    if case != "a-log-that-nobody-reads":
+    if case != "a-log-that-is-not-read":
         (record,) = [json.loads(line) for line in said.splitlines()]
         assert "clean-up hangs" in record["message"]
         assert any("the-one-that-hangs" in name or "thread blocking" in name for name in record["hanging"])
@@ -197,6 +197,6 @@ def test_a_clean_end_is_not_followed_by_another(capfd):
     daemon = Clean()
     # Longer than a busy machine takes to clean up: the countdown ends with that, and here would end pytest.
     assert supervision.run(daemon.run(signal.SIGTERM), stop_seconds=10) == 0
-    for one in [one for one in threading.enumerate() if one.name == "deadline"]:
-        one.join()
+    for thread in [thread for thread in threading.enumerate() if thread.name == "deadline"]:
+        thread.join()
     assert "hangs" not in capfd.readouterr().err

@@ -44,9 +44,9 @@ def claim(*results, devices=()):
 STATEMENT = bindings.Statement(condition=bindings.VISIBLE, status=True, reason="New", message="new")
 
 
-def applied(found, statements=None, own=bindings.NODE_CONDITIONS):
+def applied(claim, statements=None, own=bindings.NODE_CONDITIONS):
     return bindings.applied(
-        found,
+        claim,
         DRIVER,
         own=own,
         statements={KEY: STATEMENT} if statements is None else statements,
@@ -54,12 +54,12 @@ def applied(found, statements=None, own=bindings.NODE_CONDITIONS):
     )
 
 
-def told(body):
+def conditions_by_device(body):
     """The applied conditions by device, as (type, status, reason, since)."""
     return {
         entry["device"]: [
-            (one["type"], one["status"], one["reason"], one["lastTransitionTime"])
-            for one in entry["conditions"]
+            (condition["type"], condition["status"], condition["reason"], condition["lastTransitionTime"])
+            for condition in entry["conditions"]
         ]
         for entry in body["status"]["devices"]
     }
@@ -117,8 +117,8 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_apply_carries_all_that_its_writer_says_and_nothing_else(case):
-    found, expected = CASES[case]
-    assert told(applied(found)) == expected
+    claim, expected = CASES[case]
+    assert conditions_by_device(applied(claim)) == expected
 
 
 SAME = condition(VISIBLE, reason="New", message="new")
@@ -134,8 +134,8 @@ SILENT = {
 
 @pytest.mark.parametrize("case", SILENT)
 def test_what_would_change_nothing_is_not_written(case):
-    found, statements = SILENT[case]
-    assert applied(found, statements) is None
+    claim, statements = SILENT[case]
+    assert applied(claim, statements) is None
 
 
 @pytest.mark.parametrize(
@@ -178,22 +178,22 @@ def test_a_claim_is_current_only_under_the_same_allocation(uid, since, expected)
 
 
 def test_a_claim_without_an_allocation_is_not_current():
-    found = claims.ResourceClaim(metadata=meta.ObjectMeta(name="c", uid="u"))
-    assert not bindings.is_current(found, uid="u", allocation_timestamp=None)
+    unallocated = claims.ResourceClaim(metadata=meta.ObjectMeta(name="c", uid="u"))
+    assert not bindings.is_current(unallocated, uid="u", allocation_timestamp=None)
 
 
 def test_a_statement_was_said_if_its_condition_is_true_for_this_very_device():
-    found = claim(devices=(said("d1", condition(VISIBLE)), said("d2", condition(VISIBLE, "False"))))
-    assert bindings.is_true(found, DRIVER, KEY, bindings.VISIBLE)
-    assert not bindings.is_true(found, DRIVER, OTHER, bindings.VISIBLE)
-    assert not bindings.is_true(found, DRIVER, KEY, bindings.ATTACHED)
-    assert not bindings.is_true(found, "other.dev", KEY, bindings.VISIBLE)
+    written = claim(devices=(said("d1", condition(VISIBLE)), said("d2", condition(VISIBLE, "False"))))
+    assert bindings.is_true(written, DRIVER, KEY, bindings.VISIBLE)
+    assert not bindings.is_true(written, DRIVER, OTHER, bindings.VISIBLE)
+    assert not bindings.is_true(written, DRIVER, KEY, bindings.ATTACHED)
+    assert not bindings.is_true(written, "other.dev", KEY, bindings.VISIBLE)
 
 
 def test_each_condition_has_one_writer_and_all_of_them_are_published():
     own = (*bindings.CONTROLLER_CONDITIONS, *bindings.NODE_CONDITIONS)
     published = (*bindings.binding_conditions(DRIVER), *bindings.failure_conditions(DRIVER))
-    assert sorted(bindings.condition_type(DRIVER, one) for one in own) == sorted(published)
+    assert sorted(bindings.condition_type(DRIVER, condition) for condition in own) == sorted(published)
     assert len(set(published)) == 4
 
 
@@ -212,7 +212,7 @@ def test_a_patch_says_what_an_apply_says_and_leaves_the_rest_as_it_is():
         {"op": "add", "path": "/status/devices", "value": entries},
     ]
     other = said("d1", condition("b/other"), driver="b")
-    known = claim(devices=(other, said("d1", condition(VISIBLE, "False"), condition(f"{DRIVER}/attached"))))
+    current = claim(devices=(other, said("d1", condition(VISIBLE, "False"), condition(f"{DRIVER}/attached"))))
     attached = {
         "type": f"{DRIVER}/attached",
         "status": "True",
@@ -220,7 +220,7 @@ def test_a_patch_says_what_an_apply_says_and_leaves_the_rest_as_it_is():
         "message": "old",
         "lastTransitionTime": THEN,
     }
-    assert bindings.operations(known, body) == [
+    assert bindings.operations(current, body) == [
         *guard,
         {"op": "add", "path": "/status/devices/1/conditions", "value": [attached, fresh]},
         {"op": "add", "path": "/status/devices/-", "value": entries[1]},

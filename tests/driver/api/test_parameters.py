@@ -148,12 +148,12 @@ def test_a_claim_may_not_say_what_is_an_administrators_to_say(field):
 
 
 def test_the_claim_adds_to_what_its_class_says():
-    found = held(
+    effective = held(
         ("FromClaim", (), {"deviceFiles": {"user": 7}, "network": {"interfacePrefix": "b"}}),
         ("FromClass", ("req",), {"deviceFiles": {"readOnly": True}, "attachTimeoutSeconds": 9}),
     )[DISK]
-    assert found.device_files == parameters.DeviceFiles(read_only=True, user=7)
-    assert (found.network.interface_prefix, found.attach_timeout_seconds) == ("b", 9)
+    assert effective.device_files == parameters.DeviceFiles(read_only=True, user=7)
+    assert (effective.network.interface_prefix, effective.attach_timeout_seconds) == ("b", 9)
 
 
 def test_a_claim_changes_nothing_that_its_class_said():
@@ -168,8 +168,8 @@ def test_a_claim_changes_nothing_that_its_class_said():
 
 def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():
     lets = ("FromClass", ("req",), {"claimVariables": ["FPGA_*", "A"], "environment": {"A": "0", "B": "1"}})
-    found = held(lets, ("FromClaim", (), {"environment": {"FPGA_KERNEL": "fft", "A": "2"}}))[DISK]
-    assert found.environment == {"A": "2", "B": "1", "FPGA_KERNEL": "fft"}
+    effective = held(lets, ("FromClaim", (), {"environment": {"FPGA_KERNEL": "fft", "A": "2"}}))[DISK]
+    assert effective.environment == {"A": "2", "B": "1", "FPGA_KERNEL": "fft"}
     assert (
         "environment.B is none of the variables that its DeviceClass lets claims set: set it in"
         in refused(lets, ("FromClaim", (), {"environment": {"B": "2"}}))
@@ -185,8 +185,8 @@ def test_an_entry_with_requests_is_for_their_devices_alone():
     results = (("gpu/big", "gpu-1"), ("gpu/small", "gpu-2"), ("disk", "disk-1"), ("disk", "disk-2"))
 
     def numbers(*requests):
-        found = held(("FromClaim", requests, {"deviceFiles": {"user": 7}}), results=results)
-        return sorted(key.device for key in found)
+        by_device = held(("FromClaim", requests, {"deviceFiles": {"user": 7}}), results=results)
+        return sorted(key.device for key in by_device)
 
     assert numbers() == ["disk-1", "disk-2", "gpu-1", "gpu-2"]
     assert numbers("gpu") == ["gpu-1", "gpu-2"]
@@ -196,11 +196,11 @@ def test_an_entry_with_requests_is_for_their_devices_alone():
 
 
 def test_of_two_entries_of_one_source_the_later_wins():
-    found = held(
+    effective = held(
         ("FromClass", (), {"deviceFiles": {"user": 1, "group": 1}}),
         ("FromClass", (), {"deviceFiles": {"user": 2}}),
     )[DISK]
-    assert (found.device_files.user, found.device_files.group) == (2, 1)
+    assert (effective.device_files.user, effective.device_files.group) == (2, 1)
 
 
 def test_what_is_for_another_driver_is_none_of_ours():
@@ -272,7 +272,7 @@ def test_a_claim_never_has_more_than_its_class_gives(by_class, by_claim, order):
     fixed = msgspec.to_builtins(alone.device_files)
     assert {name: msgspec.to_builtins(both.device_files).get(name) for name in fixed} == fixed
     changed = {name for name, value in both.environment.items() if alone.environment.get(name) != value}
-    assert all(any(fnmatch.fnmatchcase(name, one) for one in patterns) for name in changed)
+    assert all(any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) for name in changed)
     assert both.claim_variables == ()
 
 

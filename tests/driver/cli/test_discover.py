@@ -50,10 +50,10 @@ def host(tmp_path):
 
 def test_json_holds_every_function_with_names_in_words(host, capsys):
     assert run("--sysfs", str(host.root), "--json") == 0
-    found = json.loads(capsys.readouterr().out)
-    assert set(found) == {"cards", "functions", "slots", "cxl", "dax"}
-    assert len(found["functions"]) == 7
-    gpu = next(function for function in found["functions"] if function["deviceClass"] == "gpu")
+    printed = json.loads(capsys.readouterr().out)
+    assert set(printed) == {"cards", "functions", "slots", "cxl", "dax"}
+    assert len(printed["functions"]) == 7
+    gpu = next(function for function in printed["functions"] if function["deviceClass"] == "gpu")
     assert gpu == {
         "address": "0000:01:00.0",
         "deviceClass": "gpu",
@@ -93,14 +93,14 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
 
 def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
     run("--sysfs", str(host.root), "--json")
-    found = json.loads(capsys.readouterr().out)
-    assert {key: [each["name"] for each in value] for key, value in found["cxl"].items()} == {
+    printed = json.loads(capsys.readouterr().out)
+    assert {key: [each["name"] for each in value] for key, value in printed["cxl"].items()} == {
         "memdevs": ["mem0"],
         "ports": ["root0", "port1", "endpoint2"],
         "decoders": ["decoder0.0", "decoder1.0", "decoder2.0"],
         "regions": [],
     }
-    assert found["cxl"]["memdevs"][0] == {
+    assert printed["cxl"]["memdevs"][0] == {
         "name": "mem0",
         "path": "devices/pci0000:00/0000:00:05.0/0000:03:00.0/mem0",
         "serial": 77,
@@ -111,22 +111,22 @@ def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
         "firmware": "BWFW VERSION 00",
         "deviceNode": {"path": "/dev/cxl/mem0", "type": "char", "major": 247, "minor": 0, "subsystem": "cxl"},
     }
-    assert set(found["slots"][0]) == {
+    assert set(printed["slots"][0]) == {
         *("name", "address", "present", "powered", "attention", "speedGTs", "maxSpeedGTs"),
     }
-    assert "sizeBytes" in found["cxl"]["decoders"][0]
-    assert "interleaveGranularityBytes" in found["cxl"]["decoders"][0]
+    assert "sizeBytes" in printed["cxl"]["decoders"][0]
+    assert "interleaveGranularityBytes" in printed["cxl"]["decoders"][0]
 
 
 def test_cards_are_told_with_their_functions(tmp_path, capsys):
     tree = build("fpga-node", tmp_path / "sys")
     run("--sysfs", str(tree.root), "--json", "--class", "fpga")
-    found = json.loads(capsys.readouterr().out)
-    assert [(card["address"], card["slot"], len(card["functions"])) for card in found["cards"]] == [
+    printed = json.loads(capsys.readouterr().out)
+    assert [(card["address"], card["slot"], len(card["functions"])) for card in printed["cards"]] == [
         ("0000:41:00.0", "1", 5),
         ("0000:42:00.0", "2", 1),
     ]
-    managers = [function["fpgaManagers"] for function in found["functions"] if function["fpgaManagers"]]
+    managers = [function["fpgaManagers"] for function in printed["functions"] if function["fpgaManagers"]]
     assert [[manager["state"] for manager in each] for each in managers] == [["operating"], ["operating"]]
     run("--sysfs", str(tree.root))
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[-2:] == ["4", "-"]]
@@ -150,8 +150,8 @@ def test_what_a_driver_shows_of_a_device_is_told(tmp_path, capsys):
 
 def test_class_filters_functions(host, capsys):
     run("--sysfs", str(host.root), "--json", "--class", "gpu", "--class", "nvme")
-    found = json.loads(capsys.readouterr().out)
-    assert [function["deviceClass"] for function in found["functions"]] == ["gpu", "nvme"]
+    printed = json.loads(capsys.readouterr().out)
+    assert [function["deviceClass"] for function in printed["functions"]] == ["gpu", "nvme"]
 
 
 def test_an_unknown_class_is_a_usage_error(capsys):
@@ -198,7 +198,7 @@ def test_a_tree_that_is_not_there_is_an_error_for_the_user(tmp_path):
 
 
 def run_without_reader(host: SysfsTree, *arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Runs the command with a standard output that nobody reads any more."""
+    """Run the command with a standard output that is not read any more."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-c", MAIN, "--sysfs", str(host.root), *arguments]

@@ -37,22 +37,22 @@ def host(tmp_path):
 def test_the_command_says_what_it_wrote_how_large_it_is_and_what_is_in_it(host, tmp_path, capsys):
     host.attach(1, NVME)
     assert run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0") == 0
-    told = capsys.readouterr().out
-    assert f"Written to {tmp_path / 'r'}" in told
+    output = capsys.readouterr().out
+    assert f"Written to {tmp_path / 'r'}" in output
     count = len(reader.read(host.root).functions)
-    assert f"{count} PCI functions, 2 slots; " in told
-    assert "never read" in told
-    assert "resource0" in told
-    assert "--mask-serials replaces them" in told
+    assert f"{count} PCI functions, 2 slots; " in output
+    assert "never read" in output
+    assert "resource0" in output
+    assert "--mask-serials replaces them" in output
     assert {path.name for path in (tmp_path / "r").iterdir()} == {"sysfs.json.gz", "recording.json"}
 
 
 def test_json_tells_the_same_for_programs(host, tmp_path, capsys):
     run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0", "--json", "--mask-serials")
-    told = json.loads(capsys.readouterr().out)
-    assert told.pop("folder") == str(tmp_path / "r")
-    assert told == json.loads((tmp_path / "r/recording.json").read_text())
-    assert told["masked"] is True
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.pop("folder") == str(tmp_path / "r")
+    assert printed == json.loads((tmp_path / "r/recording.json").read_text())
+    assert printed["masked"] is True
 
 
 @pytest.mark.parametrize(
@@ -93,11 +93,11 @@ def test_ctrl_c_ends_a_recording_with_its_events_and_the_tree_as_it_is_then(host
             assert process.stderr.readline() == "Recording events, Ctrl-C ends.\n"
             address = host.attach(1, NVME)
             process.send_signal(signal.SIGINT)
-            told, complaints = process.communicate(timeout=60)
+            output, complaints = process.communicate(timeout=60)
         finally:
             process.kill()
     assert (process.returncode, complaints) == (0, "")
-    assert "sysfs-end.json.gz" in told
+    assert "sysfs-end.json.gz" in output
     heard = [uevents.parse(each.datagram) for each in load_events(folder)]
     assert [(each.action, each.devpath.rpartition("/")[2]) for each in heard][:2] == [
         ("add", address),
@@ -106,9 +106,9 @@ def test_ctrl_c_ends_a_recording_with_its_events_and_the_tree_as_it_is_then(host
     assert not any(NVME.serial in str(each.properties) for each in heard)
     for name, there in (("sysfs.json.gz", False), ("sysfs-end.json.gz", True)):
         load_recording(folder / name, tmp_path / name)
-        found = reader.read_function(tmp_path / name, address)
-        assert (found is not None) == there
-    assert found.serial == "MASKED000001"
+        function = reader.read_function(tmp_path / name, address)
+        assert (function is not None) == there
+    assert function.serial == "MASKED000001"
 
 
 async def test_a_recording_ends_by_itself_after_its_seconds_and_needs_no_second_tree_if_nothing_happened(
@@ -117,9 +117,9 @@ async def test_a_recording_ends_by_itself_after_its_seconds_and_needs_no_second_
     settings = recorder.Settings(
         folder=tmp_path / "r", sysfs=host.root, source=f"unix:{tmp_path / 'u'}", seconds=0.01
     )
-    told = await recorder.record(settings, asyncio.Event())
-    assert told["uevents"]["events"] == 0
-    assert [each["file"] for each in told["trees"]] == ["sysfs.json.gz"]
+    summary = await recorder.record(settings, asyncio.Event())
+    assert summary["uevents"]["events"] == 0
+    assert [each["file"] for each in summary["trees"]] == ["sysfs.json.gz"]
     assert load_events(tmp_path / "r") == ()
 
 

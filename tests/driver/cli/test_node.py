@@ -114,8 +114,8 @@ def test_a_sysfs_tree_that_cannot_be_listed_is_one_sentence(options, capsys, tmp
     name, *flags = verb.split()
     chosen = options if name == "node" else {"--uevents": options["--uevents"]}
     assert main.main([name, *flags, *words(chosen | {"--sysfs": broken})]) == 1
-    told = one_sentence(capsys.readouterr().err.replace("Watching for changes; Ctrl-C ends.\n", ""))
-    assert f"cannot list {broken}/bus/pci/devices" in told
+    complaint = one_sentence(capsys.readouterr().err.replace("Watching for changes; Ctrl-C ends.\n", ""))
+    assert f"cannot list {broken}/bus/pci/devices" in complaint
 
 
 @pytest.mark.parametrize("flags", [[], ["--json"], ["--watch"]])
@@ -230,8 +230,8 @@ async def test_files_that_are_in_the_way_are_one_sentence(options, tmp_path, cas
     (tmp_path / name).write_text(content)
     async with cluster(options), started(options) as node:
         assert await node.ended() == 1
-        told = node.said[-1].partition("error: ")[2]
-    assert expected in told
+        complaint = node.said[-1].partition("error: ")[2]
+    assert expected in complaint
     assert "Traceback" not in "".join(node.said)
     assert (tmp_path / name).read_text() == content
 
@@ -249,7 +249,7 @@ async def test_a_damaged_record_does_not_stop_the_daemon(options, tmp_path, name
 
 
 async def test_a_missing_permission_is_said_once_and_the_daemon_starts_when_it_is_granted(options):
-    async with cluster(options, "nobody") as api, started(options) as node:
+    async with cluster(options, "powerless") as api, started(options) as node:
         await node.until(lambda fields: "403" in fields["message"])
         assert not node.socket.exists()
         binding = {
@@ -257,7 +257,7 @@ async def test_a_missing_permission_is_said_once_and_the_daemon_starts_when_it_i
             "kind": "ClusterRoleBinding",
             "metadata": {"name": "x"},
             "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "nobody"}],
+            "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "powerless"}],
         }
         kind = kinds.Kind(
             group=RBAC,

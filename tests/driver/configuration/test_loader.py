@@ -75,11 +75,13 @@ def load(*words, environ=None, judge=lambda settings: []):
 def test_without_anything_the_defaults_hold():
     loaded = load()
     assert loaded.settings == Settings()
-    assert {one.source for one in loaded.effective} == {"default"}
+    assert {setting.source for setting in loaded.effective} == {"default"}
 
 
 def test_names_follow_one_rule():
-    names = {one.key: (one.flag, one.variables[0], one.metavar) for one in schema.options(Settings)}
+    names = {
+        option.key: (option.flag, option.variables[0], option.metavar) for option in schema.options(Settings)
+    }
     assert names["health.link.holdDownSeconds"] == ("", "DRAWBAR_HEALTH_LINK_HOLD_DOWN", "SECONDS")
     assert names["health.intervalSeconds"] == ("--health-interval", "DRAWBAR_HEALTH_INTERVAL", "SECONDS")
     assert names["colour"] == ("--colour", "DRAWBAR_COLOUR", "{red,blue}")
@@ -89,7 +91,7 @@ SOURCES = ("default", "file", "rule", "own", "flag")
 
 
 @pytest.mark.parametrize(
-    "given_", [[one for one in SOURCES if mask >> SOURCES.index(one) & 1] for mask in range(1, 32)]
+    "given_", [[source for source in SOURCES if mask >> SOURCES.index(source) & 1] for mask in range(1, 32)]
 )
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, given_):
     file = tmp_path / "c.yaml"
@@ -106,7 +108,7 @@ def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, given
         "file": ("by-file", f"{file}:2"),
         "default": ("", "default"),
     }
-    winner = next((one for one in expected if one in given_), "default")
+    winner = next((source for source in expected if source in given_), "default")
     assert (setting.value, setting.source) == expected[winner]
 
 
@@ -274,13 +276,13 @@ SETTINGS = st.builds(
 
 
 def effective(settings):
-    found = []
+    listed = []
     for option in schema.options(Settings):
         value = settings
         for name in option.path:
             value = getattr(value, name)
-        found.append(loader.Setting(option=option, value=value, source="a test"))
-    return tuple(found)
+        listed.append(loader.Setting(option=option, value=value, source="a test"))
+    return tuple(listed)
 
 
 @limits(max_examples=40)
@@ -294,20 +296,20 @@ def test_what_is_printed_is_a_file_that_says_the_same(tmp_path_factory, settings
 @limits(max_examples=40)
 @given(SETTINGS)
 def test_what_is_printed_for_programs_has_every_key(settings):
-    found = json.loads(loader.as_json(effective(settings)))
-    assert list(found) == [option.key for option in schema.options(Settings)]
-    assert found["health.limit"] == {"value": settings.health.limit, "source": "a test"}
+    printed = json.loads(loader.as_json(effective(settings)))
+    assert list(printed) == [option.key for option in schema.options(Settings)]
+    assert printed["health.limit"] == {"value": settings.health.limit, "source": "a test"}
 
 
 def test_help_tells_what_a_setting_is_and_its_default(capsys):
     parser = argparse.ArgumentParser()
     loader.add_flags(parser, Settings)
-    told = " ".join(parser.format_help().split())
-    assert "--health-interval SECONDS how long between two looks (default: 10.0)" in told
-    assert "--health-link" not in told
-    assert "--name TEXT what it is called (default: $NAME)" in told
-    assert "100% is asked for (default: no)" in told
-    assert "gpu,fpga" in told
+    page = " ".join(parser.format_help().split())
+    assert "--health-interval SECONDS how long between two looks (default: 10.0)" in page
+    assert "--health-link" not in page
+    assert "--name TEXT what it is called (default: $NAME)" in page
+    assert "100% is asked for (default: no)" in page
+    assert "gpu,fpga" in page
 
 
 def test_a_topic_is_by_default_what_its_owner_says():

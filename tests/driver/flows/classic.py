@@ -106,18 +106,18 @@ class ClassicLab(lab.Lab):
     async def given(self, claim):
         """The node and the devices of a claim, by its name, once it is allocated."""
         handle = self.handle(await self.until(lambda: self.read(claim), self.handle))
-        return handle.node, sorted(one.device for one in handle.devices)
+        return handle.node, sorted(device.device for device in handle.devices)
 
     async def devices_of(self, pod):
         handles = [self.handle(claim) for claim in await self.claims(pod)]
-        return sorted(one.device for handle in handles if handle for one in handle.devices)
+        return sorted(device.device for handle in handles if handle for device in handle.devices)
 
     async def unsuitable(self, pod):
         """By the pod's name of a claim the nodes that our controller has named as unsuitable; None: no context."""
         with contextlib.suppress(errors.NotFound):
             context = await self.api.read(self.dialect.context, pod, namespace="default", into=dict)
             listed = context.get("status", {}).get("resourceClaims", ())
-            return {one["name"]: sorted(one.get("unsuitableNodes", ())) for one in listed}
+            return {entry["name"]: sorted(entry.get("unsuitableNodes", ())) for entry in listed}
         return None
 
     async def serves(self):
@@ -125,6 +125,9 @@ class ClassicLab(lab.Lab):
 
         def mapped(fabric):
             conditions = fabric.get("status", {}).get("conditions", ())
-            return any((one["type"], one["status"]) == ("HostsMapped", "True") for one in conditions)
+            return any(
+                (condition["type"], condition["status"]) == ("HostsMapped", "True")
+                for condition in conditions
+            )
 
         await self.until(lambda: self.api.read(kinds.FABRIC, "fab", into=dict), mapped)

@@ -114,7 +114,7 @@ class Lab(worlds.World):
 
     async def pods(self):
         listing = await self.api.list_all(kinds.POD, into=dict, namespace="default")
-        return {one["metadata"]["name"]: one for one in listing.items}
+        return {pod["metadata"]["name"]: pod for pod in listing.items}
 
     async def running(self, name):
         """The name of the node on which the pod runs, and of its devices."""
@@ -129,18 +129,18 @@ class Lab(worlds.World):
         """All claims, or those of one pod."""
         listing = await self.api.list_all(self.claim_kind, into=dict, namespace="default")
         return [
-            one
-            for one in listing.items
+            claim
+            for claim in listing.items
             if pod is None
-            or any(owner["name"] == pod for owner in one["metadata"].get("ownerReferences", ()))
+            or any(owner["name"] == pod for owner in claim["metadata"].get("ownerReferences", ()))
         ]
 
     async def allocated(self, pod):
         """The pod's claims, once all of them are allocated."""
-        found = await self.until(
+        claims = await self.until(
             lambda: self.claims(pod), lambda value: value and all(map(allocation_of, value))
         )
-        return [allocation_of(one) for one in found]
+        return [allocation_of(claim) for claim in claims]
 
     async def devices_of(self, pod):
         return sorted(
@@ -153,9 +153,9 @@ class Lab(worlds.World):
         """By device the conditions of the pod's claims that are True, with their reasons."""
         return {
             device["device"]: {
-                one["type"].removeprefix("drawbar.dev/"): one["reason"]
-                for one in device["conditions"]
-                if one["status"] == "True"
+                condition["type"].removeprefix("drawbar.dev/"): condition["reason"]
+                for condition in device["conditions"]
+                if condition["status"] == "True"
             }
             for claim in await self.claims(pod)
             for device in claim.get("status", {}).get("devices", ())
@@ -164,24 +164,30 @@ class Lab(worlds.World):
     async def slices(self):
         """What the controller has published of the fabric."""
         listing = await self.api.list_all(kinds.SLICE, into=dict)
-        return [one["spec"] for one in listing.items if one["spec"]["pool"]["name"].startswith("fab")]
+        return [
+            resource_slice["spec"]
+            for resource_slice in listing.items
+            if resource_slice["spec"]["pool"]["name"].startswith("fab")
+        ]
 
     async def taints(self, device):
         """The device's taints in whichever form they stand, as `key=value:effect`; None: not published."""
         specs = await self.slices()
-        if all(one["name"] != device for spec in specs for one in spec.get("devices", ())):
+        if all(entry["name"] != device for spec in specs for entry in spec.get("devices", ())):
             return None
         return self.taints_in(specs, device)
 
     @staticmethod
     def taints_in(specs, device):
         """What slices say of a device's taints, in whichever form, as `key=value:effect`."""
-        published = [one for spec in specs for one in spec.get("devices", ()) if one["name"] == device]
-        found = [taint for one in published for taint in one.get("taints", ())]
-        found += [one["taint"] for spec in specs for one in spec.get("taints", ()) if one["device"] == device]
+        published = [entry for spec in specs for entry in spec.get("devices", ()) if entry["name"] == device]
+        taints = [taint for entry in published for taint in entry.get("taints", ())]
+        taints += [
+            entry["taint"] for spec in specs for entry in spec.get("taints", ()) if entry["device"] == device
+        ]
         return {
-            f"{one['key'].removeprefix('drawbar.dev/')}={one.get('value', '')}:{one['effect']}"
-            for one in found
+            f"{taint['key'].removeprefix('drawbar.dev/')}={taint.get('value', '')}:{taint['effect']}"
+            for taint in taints
         }
 
     async def tainted(self, device, *taints):
@@ -189,13 +195,13 @@ class Lab(worlds.World):
         await self.until(lambda: self.taints(device), lambda value: value == set(taints))
 
     async def version(self):
-        """The newest version that the API server knows of."""
+        """Return the newest version that the API server has."""
         return (await self.api.list_all(self.claim_kind, into=dict)).resource_version
 
     async def history(self, kind, since):
         """What these objects were since that version, as pairs of a version and an object, in order."""
         listing = await self.api.list_all(kind, into=dict)
-        newest = max(int(one["metadata"]["resourceVersion"]) for one in listing.items)
+        newest = max(int(entry["metadata"]["resourceVersion"]) for entry in listing.items)
         changes = self.api.watch(kind, into=dict, resource_version=since)
         past = []
         async with contextlib.aclosing(changes), asyncio.timeout(30):
@@ -207,28 +213,32 @@ class Lab(worlds.World):
 
     async def attachments(self):
         listing = await self.api.list_all(kinds.ATTACHMENT, into=dict)
-        return {one["spec"]["device"]: one for one in listing.items}
+        return {attachment["spec"]["device"]: attachment for attachment in listing.items}
 
     async def connected(self):
         """The ids of the devices that the fabric has connected, with their hosts."""
         inventory = await self.fabric.devices()
-        return {one.id: one.connection.host_id for one in inventory.devices if one.connection is not None}
+        return {
+            device.id: device.connection.host_id
+            for device in inventory.devices
+            if device.connection is not None
+        }
 
     async def notes(self, reason):
         listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
-        return [one["note"] for one in listing.items if one["reason"] == reason]
+        return [event["note"] for event in listing.items if event["reason"] == reason]
 
     async def noted(self, reason, words=""):
         """Wait for an Event with this reason and these words: it comes by a request of its own."""
-        await self.until(lambda: self.notes(reason), lambda found: any(words in one for one in found))
+        await self.until(lambda: self.notes(reason), lambda notes: any(words in note for note in notes))
 
-    async def told(self, pod, reason):
+    async def reported(self, pod, reason):
         """Wait for an Event with this reason about the pod."""
-        await self.until(lambda: self.reasons(pod), lambda found: reason in found)
+        await self.until(lambda: self.reasons(pod), lambda reasons: reason in reasons)
 
     async def reasons(self, pod):
         listing = await self.api.list_all(kinds.EVENT, into=dict, namespace="default")
-        return {one["reason"] for one in listing.items if one["regarding"]["name"] == pod}
+        return {event["reason"] for event in listing.items if event["regarding"]["name"] == pod}
 
     async def is_free(self, device):
         """Wait until the device is back: no object, no connection, nothing in a slot, no CDI file."""
@@ -307,15 +317,15 @@ async def lab(
         for name in NODES:
             site.kubeconfig(path / f"{name}.kubeconfig", "drawbar:drawbar-node", node=name)
         api = await enter(client.connecting(site.connection))
-        found = cluster(site, api, fabric, trees)
-        stack.push_async_callback(found.stop_all)
+        harness = cluster(site, api, fabric, trees)
+        stack.push_async_callback(harness.stop_all)
         stack.push_async_callback(site.tidy, api)
         for name in NODES:
-            found.start_node(name, visible_timeout_seconds=visible, **(node or {}))
-        found.start_controller(binding_timeout_seconds=patience or timeout, **(controller or {}))
-        await found.make_fabric(**({"probationSeconds": 0} if policy is None else policy))
+            harness.start_node(name, visible_timeout_seconds=visible, **(node or {}))
+        harness.start_controller(binding_timeout_seconds=patience or timeout, **(controller or {}))
+        await harness.make_fabric(**({"probationSeconds": 0} if policy is None else policy))
         try:
-            yield found
+            yield harness
         except Exception as error:  # noqa: BLE001 - raised again below, outside the task groups
             failure = error
     if failure is not None:

@@ -50,7 +50,7 @@ NO_DETACH = {
                     "operations": ["DELETE"],
                     "resources": ["deviceattachments"],
                 },
-                # What tells that the policy is in force, which takes a moment.
+                # Its refusal shows that the policy is in force, which takes a moment.
                 {
                     "apiGroups": [""],
                     "apiVersions": ["v1"],
@@ -80,13 +80,13 @@ NO_DETACH_BINDING = {
 class Components:
     """A control plane and its kubelets, which run."""
 
-    def __init__(self, found, folder, gates):
+    def __init__(self, programs, folder, gates):
         self.gates, self.folder = gates, folder
         self.deployed = False
         self.stack = contextlib.ExitStack()
         with self.stack as stack:
             self.plane = stack.enter_context(
-                control_plane.ControlPlane.running(found, folder, gates=gates, nodes=sites.NODES)
+                control_plane.ControlPlane.running(programs, folder, gates=gates, nodes=sites.NODES)
             )
             for name in sites.NODES:
                 stack.enter_context(kubelets.Kubelet.running(self.plane, name, folder=folder / name))
@@ -104,7 +104,7 @@ class Kept:
         self.folder = None
         self.count = 0
 
-    def wanted(self, found, gates):
+    def wanted(self, programs, gates):
         """Components with these gates."""
         if self.components is not None and self.components.gates != gates:
             self.close()
@@ -114,7 +114,7 @@ class Kept:
             # Sockets want short paths.
             base = Path(named) if named else Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
             self.folder = base / f"{self.count}"
-            self.components = Components(found, self.folder, gates)
+            self.components = Components(programs, self.folder, gates)
         return self.components
 
     def close(self):
@@ -165,7 +165,11 @@ class Real:
         template = deployment.folder() / "drawbar" / "templates" / "policies.yaml"
         at_once = AT_ONCE.search(template.read_text())[1].replace("%s", "drawbar.dev")
         policy = await api.read(kinds.ADMISSION_POLICY, CLAIMS_POLICY, into=dict)
-        rest = [one for one in policy["spec"]["validations"] if one["message"] != OF_THE_SCHEDULER]
+        rest = [
+            validation
+            for validation in policy["spec"]["validations"]
+            if validation["message"] != OF_THE_SCHEDULER
+        ]
         same = "object.?status.?allocation == oldObject.?status.?allocation"
         wider = [*rest, {"expression": f"{same} || {at_once}", "message": OF_THE_SCHEDULER}]
         await api.patch(
@@ -227,21 +231,23 @@ def gates_for(profile, gates):
 
 @contextlib.asynccontextmanager
 async def standing(options, folder):
-    found = binaries.find(folder)
+    programs = binaries.find(folder)
     release = profiles.profile(options.profile)
-    if options.profile not in (found.release.name, f"{found.release.name}-classic"):
-        pytest.skip(f"this is of {options.profile}, and the components are {found.release}")
+    if options.profile not in (programs.release.name, f"{programs.release.name}-classic"):
+        pytest.skip(f"this is of {options.profile}, and the components are {programs.release}")
     if why := kubelets.missing_root():
         pytest.skip(why)
     gates = gates_for(options.profile, options.gates)
     if release.classic:
         gates = dict.fromkeys(("DynamicResourceAllocation", "DRAControlPlaneController"), True)
-    components = KEPT.wanted(found, gates)
+    components = KEPT.wanted(programs, gates)
     timeout = options.binding_timeout_seconds
     wanted = None if timeout == sites.USUAL_TIMEOUT_SECONDS else timeout
-    if wanted is not None and found.release.minor < CONFIGURABLE_TIMEOUT:
+    if wanted is not None and programs.release.minor < CONFIGURABLE_TIMEOUT:
         if wanted < PATIENT_SECONDS:
-            pytest.skip(f"the scheduler of {found.release} waits 600 s for binding conditions, and no less")
+            pytest.skip(
+                f"the scheduler of {programs.release} waits 600 s for binding conditions, and no less"
+            )
         wanted = None
     if components.plane.settings.binding_timeout_seconds != wanted:
         components.plane.schedule_with(wanted)
@@ -295,7 +301,7 @@ async def names(api, kind, namespace=None):
         listing = await api.list_all(kind, into=dict, namespace=namespace)
     except errors.NotFound:
         return []
-    return [one["metadata"]["name"] for one in listing.items]
+    return [entry["metadata"]["name"] for entry in listing.items]
 
 
 async def clear(api, kind, namespace=None):

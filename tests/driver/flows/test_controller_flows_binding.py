@@ -35,11 +35,11 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
         async def said():
             bound = (await cluster.pods())["a"]["spec"].get("nodeName")
             # The pod first: since then only more can have been said.
-            found = (await cluster.conditions_of("a")).get("disk-0", {})
-            assert not bound or found == READY, "fabric or node has not said its word"
-            return found
+            conditions = (await cluster.conditions_of("a")).get("disk-0", {})
+            assert not bound or conditions == READY, "fabric or node has not said its word"
+            return conditions
 
-        await cluster.until(said, lambda found: found == READY)
+        await cluster.until(said, lambda conditions: conditions == READY)
         assert await cluster.running("a") == (node, ["disk-0"])
         assert await cluster.conditions_of("a") == {"disk-0": READY}
         assert await cluster.connected() == {"disk-0": f"host-{node}"}
@@ -54,14 +54,14 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
 
 
 DARK = faults.Fail(method=ATTACH, retryable=False, message="the retimer is dark")
-BY_FABRIC = [(one.values[0], DARK, "FabricError", "the retimer is dark") for one in BY_DEFAULT]
+BY_FABRIC = [(case.values[0], DARK, "FabricError", "the retimer is dark") for case in BY_DEFAULT]
 BARE = faults.Appear(driver="")
 
 
 @pytest.mark.parametrize(
     ("server", "fault", "reason", "words"),
     [
-        *(pytest.param(*one, id=f"fabric-{one[0]['profile']}") for one in BY_FABRIC),
+        *(pytest.param(*case, id=f"fabric-{case[0]['profile']}") for case in BY_FABRIC),
         pytest.param(WITH_GATES, *BY_FABRIC[0][1:], id="fabric-1.34 with gates"),
         # The node takes its time to be sure, so once for each form of taints.
         pytest.param({"profile": "1.36"}, BARE, "DriverNotBound", "driver", id="node-1.36"),
@@ -83,18 +83,22 @@ async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_
         assert await cluster.taints("disk-0") == {f"attach-failed={reason}:NoSchedule"}
         assert await cluster.taints("disk-1") == set()
         await cluster.noted("FailedScheduling", "binding failed")
-        (note,) = [one for one in await cluster.notes("FailedScheduling") if "binding failed" in one]
+        (note,) = [note for note in await cluster.notes("FailedScheduling") if "binding failed" in note]
         assert f"reason={reason}" in note
         assert words in note
 
         slices = await cluster.history(kinds.SLICE, since)
         claims = await cluster.history(kinds.CLAIM, since)
-        tainted = min(version for version, one in slices if cluster.taints_in([one["spec"]], "disk-0"))
-        told = min(version for version, one in claims if failed(one))
-        assert tainted < told, "the pod is told once the device is out of the way"
-        held = [version for version, one in claims if allocation(one)]
-        back = min(version for version, one in claims if version > held[0] and not allocation(one))
-        assert told < back, "the scheduler took it back because it was told"
+        tainted = min(
+            version
+            for version, resource_slice in slices
+            if cluster.taints_in([resource_slice["spec"]], "disk-0")
+        )
+        reported = min(version for version, claim in claims if failed(claim))
+        assert tainted < reported, "the claim has the failure once the device is out of the way"
+        held = [version for version, claim in claims if allocation(claim)]
+        back = min(version for version, claim in claims if version > held[0] and not allocation(claim))
+        assert reported < back, "the scheduler took the allocation back because of the failure"
         # What failed is rolled back, and only what the pod has stays connected.
         await cluster.is_free("disk-0")
         assert list(await cluster.connected()) == ["disk-1"]
@@ -111,9 +115,9 @@ async def test_at_the_timeout_the_pod_says_so_without_a_node_and_the_attach_is_g
         reason = "AttachDeadlineExceeded"
         notes = await cluster.until(
             lambda: cluster.notes("FailedScheduling"),
-            lambda found: any("binding failed" in one for one in found),
+            lambda notes: any("binding failed" in note for note in notes),
         )
-        (note,) = [one for one in notes if "binding failed" in one]
+        (note,) = [note for note in notes if "binding failed" in note]
         # We give up before the scheduler does, so that it says why and not only how long.
         name = (await cluster.claims("a"))[0]["metadata"]["name"]
         if server is WITH_GATES:
@@ -139,7 +143,7 @@ async def test_a_scheduler_that_nobody_answers_gives_up_itself_and_what_was_begu
         await cluster.stop("controller")
         await cluster.until(
             lambda: cluster.claims("a"),
-            lambda found: moment(found) not in (None, old["disk-0"]["spec"]["allocationTimestamp"]),
+            lambda claims: moment(claims) not in (None, old["disk-0"]["spec"]["allocationTimestamp"]),
         )
         await cluster.noted("FailedScheduling", "binding timeout")
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")
@@ -179,11 +183,11 @@ async def test_after_the_timeout_a_device_that_came_meanwhile_is_taken_and_the_f
 
 async def test_where_conditions_are_dropped_nothing_unattached_is_published_and_no_pod_is_bound(flow_lab):
     async with flow_lab("1.34") as cluster:
-        told = await cluster.until(
+        fabric = await cluster.until(
             lambda: cluster.api.read(kinds.FABRIC, "fab", into=dict),
             lambda fabric: condition(fabric, "FeaturesDropped").get("status") == "True",
         )
-        assert "bindingConditions" in condition(told, "FeaturesDropped")["message"]
+        assert "bindingConditions" in condition(fabric, "FeaturesDropped")["message"]
         await cluster.pod("a")
         await cluster.noted("FailedScheduling")
         assert await cluster.slices() == []
@@ -204,11 +208,11 @@ async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before
         assert (await cluster.running("a"))[1] == ["disk-1"]
         await kept.lift()
         await cluster.is_free("disk-0")
-        # Nobody remembers a failure there once it is over, and the pool is written as often as it changes.
+        # A failure is not recorded there once it is over, and the pool is written as often as it changes.
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: value == set())
         assert cluster.server.writes.count(resource="resourceslices") == 2
-        told = condition(await cluster.api.read(kinds.FABRIC, "fab", into=dict), "FeaturesDropped")
-        assert (told["status"], "withdrawn" in told["message"]) == ("True", True)
+        dropped = condition(await cluster.api.read(kinds.FABRIC, "fab", into=dict), "FeaturesDropped")
+        assert (dropped["status"], "withdrawn" in dropped["message"]) == ("True", True)
 
 
 def allocation(claim):
@@ -218,16 +222,16 @@ def allocation(claim):
 def failed(claim):
     """Whether a condition is true of it that takes its devices from the pod."""
     results = (allocation(claim) or {}).get("devices", {}).get("results", ())
-    fatal = {name for one in results for name in one.get("bindingFailureConditions", ())}
+    fatal = {name for result in results for name in result.get("bindingFailureConditions", ())}
     return any(
-        one["type"] in fatal and one["status"] == "True"
+        condition["type"] in fatal and condition["status"] == "True"
         for device in claim.get("status", {}).get("devices", ())
-        for one in device.get("conditions", ())
+        for condition in device.get("conditions", ())
     )
 
 
 def allocations(claims):
-    return [allocation(one) for one in claims]
+    return [allocation(claim) for claim in claims]
 
 
 def moment(claims):
@@ -236,9 +240,9 @@ def moment(claims):
     return allocation and allocation["allocationTimestamp"]
 
 
-def condition(found, kind):
-    known = found.get("status", {}).get("conditions", ())
-    return next((one for one in known if one["type"] == kind), {})
+def condition(fabric, kind):
+    conditions = fabric.get("status", {}).get("conditions", ())
+    return next((condition for condition in conditions if condition["type"] == kind), {})
 
 
 def another(device):

@@ -1,4 +1,4 @@
-"""From claims to attachments with both of our daemons: what it costs, who shares, and who is told."""
+"""From claims to attachments with both of our daemons: what it costs, which pods share, and what is reported."""
 
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
@@ -28,7 +28,7 @@ async def made(cluster, *expected):
     async def read():
         return writes(cluster)
 
-    assert await cluster.until(read, lambda found: len(found) >= len(expected)) == sorted(expected)
+    assert await cluster.until(read, lambda lines: len(lines) >= len(expected)) == sorted(expected)
     cluster.server.writes.clear()
 
 
@@ -38,7 +38,7 @@ async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
     async with flow_lab("1.36") as cluster:
         await cluster.pod("first")
         await cluster.running("first")
-        await cluster.until(cluster.attachments, lambda found: told_everything(found.values()))
+        await cluster.until(cluster.attachments, lambda attachments: are_reported(attachments.values()))
         for name in ("one", "two"):
             # From a steady state: pools and labels are written, and everybody is warm.
             cluster.server.writes.clear()
@@ -53,10 +53,14 @@ async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
             )
 
 
-def told_everything(attachments):
+def are_reported(attachments):
     """Whether both daemons have said of each attachment that the device is there."""
     return all(
-        {one["type"] for one in attachment.get("status", {}).get("conditions", ()) if one["status"] == "True"}
+        {
+            condition["type"]
+            for condition in attachment.get("status", {}).get("conditions", ())
+            if condition["status"] == "True"
+        }
         >= {"Attached", "Visible"}
         for attachment in attachments
     )
@@ -70,11 +74,11 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
             await cluster.pod_using(name, {"name": "disk", "resourceClaimName": "shared"})
         nodes = {(await cluster.running(name))[0] for name in ("a", "b")}
         assert len(nodes) == 1
-        (uid,) = [one["metadata"]["uid"] for one in (await cluster.attachments()).values()]
+        (uid,) = [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()]
         await cluster.api.delete(kinds.POD, "a", namespace="default")
         await cluster.gone("a")
         await cluster.until(
-            cluster.claims, lambda found: [len(one["status"]["reservedFor"]) for one in found] == [1]
+            cluster.claims, lambda claims: [len(claim["status"]["reservedFor"]) for claim in claims] == [1]
         )
         (kept,) = (await cluster.attachments()).values()
         assert (kept["metadata"]["uid"], kept["metadata"].get("deletionTimestamp")) == (uid, None)

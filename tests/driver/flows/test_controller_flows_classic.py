@@ -26,19 +26,21 @@ def classic_lab(flow_lab):
 
 def holds(attachment, kind):
     conditions = attachment.get("status", {}).get("conditions", ())
-    return any((one["type"], one["status"]) == (kind, "True") for one in conditions)
+    return any((condition["type"], condition["status"]) == (kind, "True") for condition in conditions)
 
 
 async def first_version(cluster, kind, since, is_so):
     """The version with which an object of the kind was so first."""
-    return min(version for version, one in await cluster.history(kind, since) if is_so(one))
+    return min(version for version, state in await cluster.history(kind, since) if is_so(state))
 
 
 async def deallocated(cluster, claim):
     """Wait until nothing is left of an allocation of a claim."""
     left = await cluster.until(
         lambda: cluster.read(claim),
-        lambda one: not one.get("status", {}).get("allocation") and not one["metadata"].get("finalizers"),
+        lambda claim: (
+            not claim.get("status", {}).get("allocation") and not claim["metadata"].get("finalizers")
+        ),
     )
     assert not left.get("status", {}).get("deallocationRequested")
 
@@ -54,27 +56,29 @@ async def test_a_pod_is_bound_when_its_device_is_attached_and_visible_and_gives_
         assert devices == ["disk-0"]
         assert await cluster.connected() == {"disk-0": f"host-{node}"}
         visible, allocated, bound = [
-            await first_version(cluster, kinds.ATTACHMENT, since, lambda one: holds(one, "Visible")),
+            await first_version(
+                cluster, kinds.ATTACHMENT, since, lambda attachment: holds(attachment, "Visible")
+            ),
             await first_version(cluster, cluster.claim_kind, since, cluster.handle),
             await first_version(
                 cluster,
                 kinds.POD,
                 since,
-                lambda one: one["metadata"]["name"] == "a" and one["spec"].get("nodeName"),
+                lambda pod: pod["metadata"]["name"] == "a" and pod["spec"].get("nodeName"),
             ),
         ]
         assert visible < allocated < bound
         (claim,) = await cluster.claims("a")
         assert cluster.handle(claim).node == node
-        assert [one["name"] for one in claim["status"]["reservedFor"]] == ["a"]
+        assert [consumer["name"] for consumer in claim["status"]["reservedFor"]] == ["a"]
         # The scheduler has nothing more to ask.
-        await cluster.until(lambda: cluster.unsuitable("a"), lambda found: found is None)
+        await cluster.until(lambda: cluster.unsuitable("a"), lambda unsuitable: unsuitable is None)
         # The kubelet has had it prepared.
         assert len(cluster.cdi_files) == 1
         await cluster.noted("Allocated")
         await cluster.end("a")
         await cluster.is_free("disk-0")
-        await cluster.until(cluster.claims, lambda found: found == [])
+        await cluster.until(cluster.claims, lambda claims: claims == [])
         assert cluster.cdi_files == []
 
 
@@ -86,7 +90,7 @@ async def test_a_claim_without_a_pod_holds_no_device_and_is_served_when_a_pod_wa
         assert cluster.handle(await cluster.read("early")) is None
         await cluster.pod_with("b", "early")
         await cluster.until(
-            lambda: cluster.unsuitable("b"), lambda found: found == {"early": list(sites.NODES)}
+            lambda: cluster.unsuitable("b"), lambda unsuitable: unsuitable == {"early": list(sites.NODES)}
         )
         await cluster.end("a")
         await cluster.running("b")
@@ -100,16 +104,18 @@ async def test_an_immediate_claim_has_its_device_before_any_pod_and_until_it_is_
     async with classic_lab(ALPHA2) as cluster:
         await cluster.make_claim("early", immediate=True)
         node, devices = await cluster.given("early")
-        (uid,) = [one["metadata"]["uid"] for one in (await cluster.attachments()).values()]
+        (uid,) = [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()]
         for name in ("a", "b"):
             await cluster.pod_with(name, "early")
             assert (await cluster.running(name))[0] == node
             await cluster.end(name)
         assert await cluster.given("early") == (node, devices)
-        assert [one["metadata"]["uid"] for one in (await cluster.attachments()).values()] == [uid]
+        assert [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()] == [
+            uid
+        ]
         await cluster.api.delete(cluster.claim_kind, "early", namespace="default")
         await cluster.is_free(devices[0])
-        await cluster.until(cluster.claims, lambda found: found == [])
+        await cluster.until(cluster.claims, lambda claims: claims == [])
 
 
 @BOTH
@@ -124,10 +130,10 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
             await cluster.pod_with(name, "shared")
         assert len({(await cluster.running(name))[0] for name in ("a", "b")}) == 1
         _, (device,) = await cluster.given("shared")
-        (uid,) = [one["metadata"]["uid"] for one in (await cluster.attachments()).values()]
+        (uid,) = [attachment["metadata"]["uid"] for attachment in (await cluster.attachments()).values()]
         await cluster.end("a")
         await cluster.until(
-            lambda: cluster.read("shared"), lambda one: len(one["status"]["reservedFor"]) == 1
+            lambda: cluster.read("shared"), lambda claim: len(claim["status"]["reservedFor"]) == 1
         )
         (kept,) = (await cluster.attachments()).values()
         assert (kept["metadata"]["uid"], kept["metadata"].get("deletionTimestamp")) == (uid, None)
@@ -160,7 +166,7 @@ async def test_a_pod_goes_to_the_node_that_has_a_port_for_all_of_its_claims(clas
         # There are devices, and no port.
         await cluster.pod("late")
         await cluster.until(
-            lambda: cluster.unsuitable("late"), lambda found: found == {"disk-0": list(sites.NODES)}
+            lambda: cluster.unsuitable("late"), lambda unsuitable: unsuitable == {"disk-0": list(sites.NODES)}
         )
         await cluster.end("two")
         assert (await cluster.running("late"))[0] == "node-2"
@@ -175,14 +181,14 @@ async def test_pods_that_compete_for_devices_are_all_served(classic_lab):
         while left:
             pods = await cluster.until(
                 cluster.pods,
-                lambda found: any(one.get("status", {}).get("phase") == "Running" for one in found.values()),
+                lambda pods: any(pod.get("status", {}).get("phase") == "Running" for pod in pods.values()),
             )
-            done = next(name for name, one in pods.items() if one.get("status", {}).get("phase") == "Running")
+            done = next(name for name, pod in pods.items() if pod.get("status", {}).get("phase") == "Running")
             assert len(await cluster.connected()) <= 2
             await cluster.end(done)
             left.remove(done)
-        await cluster.until(cluster.attachments, lambda found: found == {})
-        await cluster.until(cluster.claims, lambda found: found == [])
+        await cluster.until(cluster.attachments, lambda attachments: attachments == {})
+        await cluster.until(cluster.claims, lambda claims: claims == [])
 
 
 @pytest.mark.parametrize(
@@ -217,7 +223,7 @@ async def test_where_the_only_device_fails_all_nodes_are_unsuitable_until_its_pr
         await cluster.pod("a")
         await cluster.noted("FabricError", "the retimer is dark")
         await cluster.until(
-            lambda: cluster.unsuitable("a"), lambda found: found == {"disk-0": list(sites.NODES)}
+            lambda: cluster.unsuitable("a"), lambda unsuitable: unsuitable == {"disk-0": list(sites.NODES)}
         )
         (claim,) = await cluster.claims("a")
         await deallocated(cluster, claim["metadata"]["name"])
@@ -239,7 +245,7 @@ async def test_a_claim_that_nobody_can_serve_says_why_and_holds_up_no_other(clas
         await cluster.pod_with("a", "wrong")
         await cluster.noted("CannotServeClaim", words)
         await cluster.until(
-            lambda: cluster.unsuitable("a"), lambda found: found == {"wrong": list(sites.NODES)}
+            lambda: cluster.unsuitable("a"), lambda unsuitable: unsuitable == {"wrong": list(sites.NODES)}
         )
         await cluster.pod("b")
         await cluster.running("b")
@@ -254,8 +260,8 @@ async def test_a_controller_that_dies_in_mid_attach_is_taken_up_where_it_was(cla
         await cluster.stop("controller")
         cluster.start_controller()
         _, (device,) = await cluster.running("a")
-        found = await cluster.attachments()
-        assert {name: one["metadata"]["uid"] for name, one in found.items()} == {
+        attachments = await cluster.attachments()
+        assert {name: attachment["metadata"]["uid"] for name, attachment in attachments.items()} == {
             device: begun[device]["metadata"]["uid"]
         }
         assert list(await cluster.connected()) == [device]

@@ -7,8 +7,8 @@ FIRST = "drawbar.dev"
 
 async def in_use(cluster):
     return {
-        (one["spec"]["driver"], one["spec"]["device"])
-        for one in (await cluster.api.list_all(kinds.ATTACHMENT, into=dict)).items
+        (attachment["spec"]["driver"], attachment["spec"]["device"])
+        for attachment in (await cluster.api.list_all(kinds.ATTACHMENT, into=dict)).items
     }
 
 
@@ -36,10 +36,10 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
         assert await cluster.connected() == {"disk-0": f"host-{node}", "disk-1": f"host-{node}"}
         (claim,) = await cluster.claims()
         said = {
-            (one["driver"], one["device"]): {
-                condition["type"] for condition in one["conditions"] if condition["status"] == "True"
+            (entry["driver"], entry["device"]): {
+                condition["type"] for condition in entry["conditions"] if condition["status"] == "True"
             }
-            for one in claim["status"]["devices"]
+            for entry in claim["status"]["devices"]
         }
         assert said == {
             (driver, device): {f"{driver}/attached", f"{driver}/visible"}
@@ -57,5 +57,9 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
         cluster.start_controller()
         await cluster.is_free("disk-0")
         assert cluster.cdi_files == []
-        wrote = {(one.user, one.name) for one in cluster.server.writes if one.resource == "deviceattachments"}
+        wrote = {
+            (write.user, write.name)
+            for write in cluster.server.writes
+            if write.resource == "deviceattachments"
+        }
         assert all(user.endswith(second) == (name == "other.disk-1") for user, name in wrote if name)

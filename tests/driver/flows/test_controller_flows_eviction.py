@@ -57,7 +57,7 @@ async def test_a_pod_whose_device_vanished_is_evicted_and_its_replacement_gets_a
         kept = await cluster.takes_nothing_back()
         await breaks(cluster, how)
         await cluster.gone("a")
-        await cluster.told("a", EVICTION)
+        await cluster.reported("a", EVICTION)
         await cluster.pod("b")
         assert (await cluster.running("b"))[1] == ["disk-1"]
         await kept.lift()
@@ -82,11 +82,11 @@ async def test_a_pod_that_tolerates_the_loss_for_ever_stays_and_keeps_the_mark_s
         await cluster.running("a")
         await breaks(cluster, how)
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
-        # Nobody else is given the device meanwhile, and this pod, which nobody evicts, keeps running.
+        # No other pod gets the device meanwhile, and this pod, which is not evicted, keeps running.
         await cluster.pod("b")
         assert (await cluster.running("b"))[1] == ["disk-1"]
         await cluster.pod("c")
-        await cluster.told("c", "FailedScheduling")
+        await cluster.reported("c", "FailedScheduling")
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
         assert EVICTION not in await cluster.reasons("a")
         assert LOST in await cluster.taints("disk-0")
@@ -136,7 +136,7 @@ async def test_an_ill_device_is_given_to_nobody_and_whoever_has_it_keeps_it(flow
         await delete_pod(cluster, "a")
         await cluster.is_free("disk-0")
         await cluster.pod("c")
-        await cluster.told("c", "FailedScheduling")
+        await cluster.reported("c", "FailedScheduling")
         assert await cluster.taints("disk-0") == {mark}
         await gets_well(cluster, who, node)
         assert (await cluster.running("c"))[1] == ["disk-0"]
@@ -176,7 +176,7 @@ async def test_what_a_node_finds_has_the_effect_that_its_policy_gives_it(flow_la
         await cluster.tainted("disk-0", f"nvme-dead=dead:{effect}")
         if effect == "NoExecute":
             await cluster.gone("a")
-            await cluster.told("a", EVICTION)
+            await cluster.reported("a", EVICTION)
             await kept.lift()
         else:
             nvme_state(cluster, node).write_text("live\n")
@@ -187,8 +187,8 @@ async def test_what_a_node_finds_has_the_effect_that_its_policy_gives_it(flow_la
 
 
 def nvme_state(cluster, node):
-    (found,) = cluster.trees[node].root.glob("bus/pci/devices/*/nvme/nvme*/state")
-    return found
+    (file,) = cluster.trees[node].root.glob("bus/pci/devices/*/nvme/nvme*/state")
+    return file
 
 
 @PROFILES
@@ -200,7 +200,7 @@ async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after
         cluster.fabric.console.add_fault(faults.Fail(method=attach, device="disk-1", retryable=False))
         await cluster.pod("b")
         await cluster.tainted("disk-1", "attach-failed=FabricError:NoSchedule")
-        await cluster.told("b", "FailedScheduling")
+        await cluster.reported("b", "FailedScheduling")
         # Not before: a short one may be over before anybody has seen it.
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
         assert (await cluster.running("b"))[1] == ["disk-1"], "after its probation"
@@ -218,18 +218,20 @@ async def test_an_administrators_rule_previews_then_evicts_and_the_device_comes_
         taint = {"key": "example.com/recall", "effect": "None"}
         await cluster.create(rule, "recall", spec={"deviceSelector": selector, "taint": taint})
 
-        async def told():
-            found = await cluster.api.read(rule, "recall", into=dict)
-            conditions = found.get("status", {}).get("conditions", ())
-            return next((one for one in conditions if one["type"] == "EvictionInProgress"), {})
+        async def progress():
+            stored = await cluster.api.read(rule, "recall", into=dict)
+            conditions = stored.get("status", {}).get("conditions", ())
+            return next(
+                (condition for condition in conditions if condition["type"] == "EvictionInProgress"), {}
+            )
 
-        preview = await cluster.until(told, lambda value: value.get("reason") == "NoEffect")
+        preview = await cluster.until(progress, lambda value: value.get("reason") == "NoEffect")
         assert "1" in preview["message"]
         assert EVICTION not in await cluster.reasons("a")
 
         await cluster.change(rule, "recall", spec={"taint": {**taint, "effect": "NoExecute"}})
         await cluster.gone("a")
-        await cluster.until(told, lambda value: value.get("reason") == "Completed")
+        await cluster.until(progress, lambda value: value.get("reason") == "Completed")
         await cluster.is_free("disk-0")
         # The scheduler of 1.36 does not see rules: it would give the device out again, and again.
         if server["profile"] != "1.36":
@@ -254,12 +256,12 @@ async def test_a_rule_that_goes_in_time_evicts_nobody(flow_lab, server):
         await cluster.create(rule, "recall", spec={"deviceSelector": selector, "taint": taint})
 
         async def reasons():
-            found = await cluster.api.read(rule, "recall", into=dict)
-            return {one["reason"] for one in found.get("status", {}).get("conditions", ())}
+            stored = await cluster.api.read(rule, "recall", into=dict)
+            return {condition["reason"] for condition in stored.get("status", {}).get("conditions", ())}
 
-        await cluster.until(reasons, lambda found: found == {"PodsPendingEviction"})
+        await cluster.until(reasons, lambda current: current == {"PodsPendingEviction"})
         await cluster.api.delete(rule, "recall")
-        await cluster.told("a", EVICTION)
+        await cluster.reported("a", EVICTION)
         assert await cluster.notes(EVICTION) == ["Cancelling deletion"]
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
 
@@ -272,7 +274,7 @@ async def test_taints_stand_where_this_api_server_has_them_and_an_eviction_chang
         await breaks(cluster, "link")
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
         after = await cluster.slices()
-        assert [one["pool"] for one in after] == [one["pool"] for one in before]
+        assert [spec["pool"] for spec in after] == [spec["pool"] for spec in before]
         for spec in after:
             assert bool(spec.get("devices")) != bool(spec.get("taints")), "devices or taints, never both"
             assert not any("taints" in device for device in spec.get("devices", ()))
@@ -285,6 +287,8 @@ async def now():
 async def times(cluster):
     """When the mark of the loss was set, wherever it stands."""
     specs = await cluster.slices()
-    found = [taint for spec in specs for one in spec.get("devices", ()) for taint in one.get("taints", ())]
-    found += [one["taint"] for spec in specs for one in spec.get("taints", ())]
-    return [one["timeAdded"] for one in found if one["key"] == "drawbar.dev/device-lost"]
+    taints = [
+        taint for spec in specs for device in spec.get("devices", ()) for taint in device.get("taints", ())
+    ]
+    taints += [entry["taint"] for spec in specs for entry in spec.get("taints", ())]
+    return [taint["timeAdded"] for taint in taints if taint["key"] == "drawbar.dev/device-lost"]

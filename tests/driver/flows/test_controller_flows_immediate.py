@@ -53,9 +53,9 @@ async def claim(cluster, name="early", *, node=None, **request):
     await cluster.api.create(kinds.CLAIM, body, namespace="default", into=dict)
 
 
-def given(one):
+def given(claim):
     """The node and the devices of a claim; None while it is not allocated."""
-    allocation = one.get("status", {}).get("allocation")
+    allocation = claim.get("status", {}).get("allocation")
     if allocation is None:
         return None
     (term,) = allocation["nodeSelector"]["nodeSelectorTerms"]
@@ -69,15 +69,17 @@ async def read(cluster, name="early"):
 
 
 async def allocated(cluster, name="early", holds=bool):
-    found = await cluster.until(lambda: read(cluster, name), lambda one: given(one) and holds(given(one)))
-    return given(found)
+    claim = await cluster.until(
+        lambda: read(cluster, name), lambda claim: given(claim) and holds(given(claim))
+    )
+    return given(claim)
 
 
 async def ready(cluster, name="early"):
     """Wait until both binding conditions hold."""
 
-    def both(one):
-        devices = one.get("status", {}).get("devices", ())
+    def both(claim):
+        devices = claim.get("status", {}).get("devices", ())
         true = [
             c["type"] for device in devices for c in device.get("conditions", ()) if c["status"] == "True"
         ]
@@ -100,7 +102,7 @@ async def is_running(cluster, name):
 
 
 async def offered(cluster):
-    return {device["name"] for one in await cluster.slices() for device in one.get("devices", ())}
+    return {device["name"] for spec in await cluster.slices() for device in spec.get("devices", ())}
 
 
 @pytest.mark.parametrize(("profile", "gates"), [("1.34", GATES), ("1.37", None)])
@@ -116,9 +118,9 @@ async def test_a_claim_has_its_device_before_any_pod_and_until_it_is_deleted(flo
             assert await is_running(cluster, name) == "node-2"
             await cluster.api.delete(kinds.POD, name, namespace="default")
             await cluster.gone(name)
-            # Nobody uses it, and it stays as it is.
+            # No pod uses it, and it stays as it is.
             kept = await cluster.until(
-                lambda: read(cluster), lambda one: not one["status"].get("reservedFor")
+                lambda: read(cluster), lambda claim: not claim["status"].get("reservedFor")
             )
             assert given(kept) == ("node-2", ["disk-1"])
         assert (await cluster.attachments())["disk-1"]["metadata"]["uid"] == attachment["metadata"]["uid"]
@@ -128,30 +130,30 @@ async def test_a_claim_has_its_device_before_any_pod_and_until_it_is_deleted(flo
 
 async def test_a_reserved_device_is_never_the_schedulers_to_give(flow_lab):
     async with lab(flow_lab, devices=3, policy=reserving("disk-1")) as cluster:
-        await cluster.until(lambda: offered(cluster), lambda found: found == {"disk-0", "disk-2"})
+        await cluster.until(lambda: offered(cluster), lambda names: names == {"disk-0", "disk-2"})
         since = await cluster.version()
         names = ["a", "b", "c", "d"]
         for name in names:
             await cluster.pod(name)
         await claim(cluster)
         await allocated(cluster)
-        # More want a disk than there are: each has one in its turn, and nobody the reserved one.
+        # More want a disk than there are: each pod gets one in its turn, and none gets the reserved one.
         for _ in names:
             busy = await cluster.until(lambda: some_running(cluster), bool)
             await cluster.api.delete(kinds.POD, busy, namespace="default")
             await cluster.gone(busy)
         await ready(cluster)
-        await cluster.until(cluster.attachments, lambda found: list(found) == ["disk-1"])
+        await cluster.until(cluster.attachments, lambda attachments: list(attachments) == ["disk-1"])
         # Its history goes as far as what is left was changed last.
         await cluster.change(kinds.CLAIM, "early", "default", metadata={"annotations": {"x": "y"}})
-        for _, one in await cluster.history(kinds.CLAIM, since):
-            if given(one) is not None:
-                assert (given(one)[1] == ["disk-1"]) == (one["metadata"]["name"] == "early")
+        for _, state in await cluster.history(kinds.CLAIM, since):
+            if given(state) is not None:
+                assert (given(state)[1] == ["disk-1"]) == (state["metadata"]["name"] == "early")
 
 
 async def some_running(cluster):
     pods = await cluster.pods()
-    return next((name for name, one in pods.items() if one.get("status", {}).get("phase") == "Running"), "")
+    return next((name for name, pod in pods.items() if pod.get("status", {}).get("phase") == "Running"), "")
 
 
 async def test_a_device_that_fails_is_taken_back_and_another_is_given(flow_lab):
@@ -160,7 +162,7 @@ async def test_a_device_that_fails_is_taken_back_and_another_is_given(flow_lab):
             faults.Fail(method=ATTACH, device="disk-0", retryable=False, message="no light")
         )
         await claim(cluster)
-        await allocated(cluster, holds=lambda found: found[1] == ["disk-1"])
+        await allocated(cluster, holds=lambda allocation: allocation[1] == ["disk-1"])
         await ready(cluster)
         await cluster.noted("ImmediateAllocationFailed", "no light")
         await cluster.is_free("disk-0")
@@ -204,7 +206,7 @@ async def test_a_claim_is_told_where_it_is_off_and_a_device_that_a_pod_has_is_re
         await cluster.tainted(device, "reserved=:NoSchedule")
         assert await phase(cluster, "a") == "Running"
         await cluster.api.delete(kinds.POD, "a", namespace="default")
-        await cluster.until(lambda: offered(cluster), lambda found: found and device not in found)
+        await cluster.until(lambda: offered(cluster), lambda names: names and device not in names)
         await cluster.stop("controller")
         cluster.start_controller(**ON)
         assert (await allocated(cluster))[1] == [device]

@@ -16,8 +16,8 @@ async def perhaps_a_disk(cluster, name, *, surely=(), perhaps=("disk",)):
         {"name": "card", "deviceClassName": "nvme.drawbar.dev"},
         {"name": "nothing", "deviceClassName": "none.drawbar.dev"},
     ]
-    asked = [{"name": one, "exactly": {"deviceClassName": "nvme.drawbar.dev"}} for one in surely]
-    asked += [{"name": one, "firstAvailable": alternatives} for one in perhaps]
+    asked = [{"name": name, "exactly": {"deviceClassName": "nvme.drawbar.dev"}} for name in surely]
+    asked += [{"name": name, "firstAvailable": alternatives} for name in perhaps]
     await cluster.pod_from_template(name, {"requests": asked}, ["it"])
 
 
@@ -25,28 +25,28 @@ async def nulls_published(cluster):
     """By node the devices of its null class."""
     listing = await cluster.api.list_all(kinds.SLICE, into=dict)
     return {
-        one["spec"]["nodeName"]: [
+        resource_slice["spec"]["nodeName"]: [
             device
-            for device in one["spec"].get("devices", ())
+            for device in resource_slice["spec"].get("devices", ())
             if device["attributes"]["class"]["string"] == "none"
         ]
-        for one in listing.items
-        if one["spec"].get("nodeName")
+        for resource_slice in listing.items
+        if resource_slice["spec"].get("nodeName")
     }
 
 
 async def on_both_nodes(cluster, *names):
     await cluster.until(
         lambda: nulls_published(cluster),
-        lambda found: (
-            [[device["name"] for device in found[node]] for node in sorted(found)] == [list(names)] * 2
+        lambda devices: (
+            [[device["name"] for device in devices[node]] for node in sorted(devices)] == [list(names)] * 2
         ),
     )
 
 
 async def pool_is_there(cluster, disks):
     await cluster.until(
-        cluster.slices, lambda found: [len(one.get("devices", ())) for one in found] == [disks]
+        cluster.slices, lambda specs: [len(spec.get("devices", ())) for spec in specs] == [disks]
     )
 
 
@@ -73,9 +73,9 @@ async def test_any_number_of_pods_go_without_when_the_disks_are_gone_and_are_tol
             await perhaps_a_disk(cluster, name)
         for name in without:
             assert (await cluster.running(name))[1] == ["none"]
-        told = variables(cluster)
-        assert told["none.disk"] == ["DRAWBAR_DISK=none"]
-        assert "DRAWBAR_DISK_0_SERIAL=SN0000" in told["disk-0"]
+        environment = variables(cluster)
+        assert environment["none.disk"] == ["DRAWBAR_DISK=none"]
+        assert "DRAWBAR_DISK_0_SERIAL=SN0000" in environment["disk-0"]
         assert len(cluster.cdi_files) == 4
         # Nothing is attached for them, and nothing is waited for.
         assert list(await cluster.attachments()) == ["disk-0"]
@@ -87,15 +87,15 @@ async def test_any_number_of_pods_go_without_when_the_disks_are_gone_and_are_tol
             await cluster.api.delete(kinds.POD, name, namespace="default")
         for name in without:
             await cluster.gone(name)
-        await cluster.until(read_files(cluster), lambda found: len(found) == 1)
+        await cluster.until(read_files(cluster), lambda files: len(files) == 1)
         await cluster.api.delete(kinds.POD, "lucky", namespace="default")
         await cluster.is_free("disk-0")
         # Of several requests each is answered by itself.
         await perhaps_a_disk(cluster, "several", surely=["first"], perhaps=["second", "third-one"])
         assert (await cluster.running("several"))[1] == ["disk-0", "none", "none"]
-        told = variables(cluster)
-        assert told["none.second"] == ["DRAWBAR_SECOND=none"]
-        assert told["none.third-one"] == ["DRAWBAR_THIRD_ONE=none"]
+        environment = variables(cluster)
+        assert environment["none.second"] == ["DRAWBAR_SECOND=none"]
+        assert environment["none.third-one"] == ["DRAWBAR_THIRD_ONE=none"]
 
 
 async def test_where_devices_cannot_be_shared_each_node_has_copies_and_says_so(flow_lab):
@@ -112,9 +112,9 @@ async def test_where_devices_cannot_be_shared_each_node_has_copies_and_says_so(f
             "none-1",
             "none-1",
         ]
-        # Both copies and the disk are taken: the next one waits, and is served when somebody goes.
+        # Both copies and the disk are taken: the next one waits, and is served when a pod goes.
         await perhaps_a_disk(cluster, "late")
-        await cluster.told("late", "FailedScheduling")
+        await cluster.reported("late", "FailedScheduling")
         await cluster.api.delete(kinds.POD, "b", namespace="default")
         await cluster.running("late")
 

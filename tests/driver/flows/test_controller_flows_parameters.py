@@ -31,9 +31,9 @@ async def test_parameters_are_obeyed_or_nothing_is_attached(flow_lab):
         await make_pod(cluster, "good", deviceFiles={"user": 1000})
         node, _ = await cluster.running("good")
         (file,) = (cluster.path / node / "k" / "cdi").glob("drawbar.dev-*.json")
-        (given,) = [one["containerEdits"] for one in json.loads(file.read_text())["devices"]]
+        (given,) = [device["containerEdits"] for device in json.loads(file.read_text())["devices"]]
         assert "MODE=fast" in given["env"]
-        assert {(one["uid"], one["permissions"]) for one in given["deviceNodes"]} == {(1000, "r")}
+        assert {(node["uid"], node["permissions"]) for node in given["deviceNodes"]} == {(1000, "r")}
 
 
 async def test_a_class_decides_how_long_an_attach_may_take(flow_lab):
@@ -48,4 +48,6 @@ async def test_a_class_decides_how_long_an_attach_may_take(flow_lab):
             reasons = ("AttachDeadlineExceeded", "FabricUnreachable")
             return [note for reason in reasons for note in await cluster.notes(reason)]
 
-        await cluster.until(notes, lambda found: any("within 2 s of the allocation" in one for one in found))
+        await cluster.until(
+            notes, lambda current: any("within 2 s of the allocation" in note for note in current)
+        )

@@ -30,9 +30,12 @@ async def nodes_slices(cluster):
     """By node the uid and the version of its own slice."""
     listing = await cluster.api.list_all(kinds.SLICE, into=dict)
     return {
-        one["spec"]["nodeName"]: (one["metadata"]["uid"], one["metadata"]["resourceVersion"])
-        for one in listing.items
-        if one["spec"].get("nodeName")
+        resource_slice["spec"]["nodeName"]: (
+            resource_slice["metadata"]["uid"],
+            resource_slice["metadata"]["resourceVersion"],
+        )
+        for resource_slice in listing.items
+        if resource_slice["spec"].get("nodeName")
     }
 
 
@@ -40,7 +43,7 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
     # The older instance publishes a slice for its node, and the newer would withdraw it.
     settings = {"null_device": nulls.NullDevice(enabled=True)}
     async with flow_lab("1.36", devices=3, node=settings) as cluster:
-        before = await cluster.until(lambda: nodes_slices(cluster), lambda found: len(found) == len(NODES))
+        before = await cluster.until(lambda: nodes_slices(cluster), lambda slices: len(slices) == len(NODES))
         cluster.fabric.console.add_fault(LATE)
         await cluster.pod("ending")
         _, (first,) = await cluster.running("ending")
@@ -56,12 +59,12 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
         await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": [first]})
         await cluster.tainted(first, "maintenance=:NoSchedule")
         await cluster.pod("waiting")
-        await cluster.until(cluster.attachments, lambda found: len(found) == 2)
+        await cluster.until(cluster.attachments, lambda attachments: len(attachments) == 2)
         assert await nodes_slices(cluster) == before, "the newer instance waits with its settings"
 
         for name in NODES:
             await cluster.stop(name)
-        await cluster.until(lambda: nodes_slices(cluster), lambda found: not found)
+        await cluster.until(lambda: nodes_slices(cluster), lambda slices: not slices)
         await cluster.running("waiting")
         for pod in ("starting", "waiting"):
             assert "FailedPrepareDynamicResources" not in await cluster.reasons(pod)
@@ -76,8 +79,8 @@ async def test_a_device_that_the_newer_instance_unprepares_is_given_back_by_the_
         await cluster.api.begin_delete(kinds.ATTACHMENT, f"fab.{device}", into=dict)
 
         async def blocked():
-            found = (await cluster.attachments())[device]["status"]["conditions"]
-            return {one["reason"] for one in found if one["type"] == "Released"}
+            conditions = (await cluster.attachments())[device]["status"]["conditions"]
+            return {condition["reason"] for condition in conditions if condition["type"] == "Released"}
 
         await cluster.until(blocked, lambda reasons: reasons == {"Prepared"})
         await cluster.api.delete(kinds.POD, "a", namespace="default")

@@ -17,8 +17,8 @@ KIND = kinds.CONFIG_MAP
 
 @pytest.fixture
 async def api(tmp_path):
-    async with apiservers.double(tmp_path) as (_, found):
-        yield found
+    async with apiservers.double(tmp_path) as (_, api):
+        yield api
 
 
 def body(name="one", **metadata):
@@ -177,12 +177,12 @@ async def test_a_watch_tells_what_happened_since_the_list(api):
     await api.delete(KIND, "one", namespace="default")
     watch = api.watch(KIND, into=Thing, resource_version=listing.resource_version, namespace="default")
     async with asyncio.timeout(20), contextlib.aclosing(watch):
-        told = [await anext(watch), await anext(watch)]
-    assert [(event.type, event.item.metadata.name) for event in told] == [
+        events = [await anext(watch), await anext(watch)]
+    assert [(event.type, event.item.metadata.name) for event in events] == [
         ("MODIFIED", "one"),
         ("DELETED", "one"),
     ]
-    assert int(told[1].resource_version) > int(told[0].resource_version) > int(listing.resource_version)
+    assert int(events[1].resource_version) > int(events[0].resource_version) > int(listing.resource_version)
 
 
 async def test_a_watch_from_a_forgotten_version_is_expired(tmp_path):
@@ -197,8 +197,8 @@ async def test_a_watch_from_a_forgotten_version_is_expired(tmp_path):
 
 
 async def test_an_unknown_caller_and_one_without_permission_are_denied(tmp_path):
-    async with apiservers.double(tmp_path, "nobody") as (server, api):
-        with pytest.raises(errors.Denied, match=r"403.*nobody"):
+    async with apiservers.double(tmp_path, "powerless") as (server, api):
+        with pytest.raises(errors.Denied, match=r"403.*powerless"):
             await api.list_all(KIND, into=Thing)
         with pytest.raises(errors.Denied):
             async for _ in api.watch(KIND, into=Thing, resource_version="1"):
@@ -279,7 +279,7 @@ async def test_watches_take_no_connection_from_requests_and_notice_a_peer_that_i
     async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
         port = int(api.server.rpartition(":")[2])
         watching = [tasks.create_task(follow(api)) for _ in range(client.REQUESTS_LIMIT + 1)]
-        await until(lambda: timers(port), lambda found: found.count(keepalive) >= len(watching))
+        await until(lambda: timers(port), lambda listed: listed.count(keepalive) >= len(watching))
         await make(api)
-        for one in watching:
-            one.cancel()
+        for task in watching:
+            task.cancel()

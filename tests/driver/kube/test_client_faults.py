@@ -60,9 +60,9 @@ async def test_a_server_that_gives_no_usable_answer_is_unreachable(answer):
     assert "\n" not in str(refused.value)
 
 
-async def collect(api, told):
+async def collect(api, names):
     async for event in api.watch(kinds.NODE, into=Thing, resource_version="1"):
-        told.append(event.item.metadata.name)
+        names.append(event.item.metadata.name)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,17 @@ async def collect(api, told):
     ],
 )
 async def test_a_watch_that_breaks_tells_what_came_whole_and_then_fails(answer):
-    told = []
+    names = []
     async with raw_server(*answer) as api:
         with pytest.raises(errors.Unreachable):
-            await collect(api, told)
-    assert told == ["one"]
+            await collect(api, names)
+    assert names == ["one"]
 
 
 async def test_a_watch_that_the_server_ends_just_ends():
     async with raw_server(OK, b"Transfer-Encoding: chunked\r\n\r\n", chunk(EVENT), b"0\r\n\r\n") as api:
-        told = [event async for event in api.watch(kinds.NODE, into=Thing, resource_version="1")]
-    assert [event.resource_version for event in told] == ["7"]
+        events = [event async for event in api.watch(kinds.NODE, into=Thing, resource_version="1")]
+    assert [event.resource_version for event in events] == ["7"]
 
 
 def nested(name, levels):
@@ -102,11 +102,11 @@ async def test_an_object_that_is_nested_deeply_keeps_nobody_from_the_others():
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
         listing = await api.list_all(kinds.NODE, into=Thing)
     assert [item.metadata.name for item in listing.items] == ["one", "two", "three"]
-    told = []
+    names = []
     lines = [b'{"type":"ADDED","object":%s}\n' % item for item in items]
     async with raw_server(OK, b"Connection: close\r\n\r\n", *lines) as api:
-        await collect(api, told)
-    assert told == ["one", "two", "three"]
+        await collect(api, names)
+    assert names == ["one", "two", "three"]
 
 
 def object_of(name, size):
@@ -119,20 +119,20 @@ def object_of(name, size):
 async def test_a_watch_line_as_long_as_an_api_server_can_send_is_read():
     # 2 MiB is the most that an API server hands to etcd.
     large = object_of(b"large", 6 * 2 * 1024**2)
-    lines = [b'{"type":"ADDED","object":%s}\n' % one for one in (large, object_of(b"one", 100))]
-    told = []
+    lines = [b'{"type":"ADDED","object":%s}\n' % body for body in (large, object_of(b"one", 100))]
+    names = []
     async with raw_server(OK, b"Connection: close\r\n\r\n", *lines) as api:
-        await collect(api, told)
-    assert told == ["large", "one"]
+        await collect(api, names)
+    assert names == ["large", "one"]
 
 
 async def test_a_line_beyond_that_ends_the_watch_with_an_error_of_its_own():
     line = b'{"type":"ADDED","object":%s}\n' % object_of(b"large", decoding.LIMIT_BYTES + 1)
-    told = []
+    names = []
     async with raw_server(OK, b"Connection: close\r\n\r\n", EVENT, line) as api:
         with pytest.raises(errors.TooLarge, match=r"WATCH .*16 MiB"):
-            await collect(api, told)
-    assert told == ["one"]
+            await collect(api, names)
+    assert names == ["one"]
 
 
 @pytest.mark.parametrize(

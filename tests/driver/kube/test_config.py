@@ -100,9 +100,14 @@ async def tls_server(pair, *, clients=None):
     context.load_cert_chain(pair)
 
     async def answer(request):
-        known = request.transport.get_extra_info("peercert")
+        certificate = request.transport.get_extra_info("peercert")
         return web.json_response(
-            {"metadata": {"name": "certified" if known else "anonymous", "labels": dict(request.headers)}}
+            {
+                "metadata": {
+                    "name": "certified" if certificate else "anonymous",
+                    "labels": dict(request.headers),
+                }
+            }
         )
 
     async with apiservers.answering(answer, tls=context) as url:

@@ -1,4 +1,4 @@
-"""Objects in which somebody nested something deeply: they are read like all others, and can be worked with."""
+"""Objects with deeply nested values: they are read like all others, and can be worked with."""
 
 import msgspec
 import pytest
@@ -10,7 +10,7 @@ ODD = r'{"plain": "]}", "quoted": "\"[[[", "backslash": "\\"}'
 
 
 def claim(levels):
-    """A claim with parameters of so many levels, and a spec like them, which nobody reads."""
+    """A claim with parameters of so many levels, and a spec like them, which is not read."""
     nested = "[" * levels + "1" + "]" * levels
     config = (
         f'{{"devices": {{"config": [{{"opaque": {{"driver": "a", "parameters": {nested}}}}}, '
@@ -26,13 +26,13 @@ def below(frames, work):
 
 @pytest.mark.parametrize("levels", [1, 50, *range(850, 1000, 10), 4900])
 def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(levels):
-    found = decoding.decode(claim(levels), demands.Claim)
-    assert found.metadata.annotations == {"plain": "]}", "quoted": '"[[[', "backslash": "\\"}
-    assert [one.source for one in found.status.allocation.devices.config] == ["", "later"]
+    decoded = decoding.decode(claim(levels), demands.Claim)
+    assert decoded.metadata.annotations == {"plain": "]}", "quoted": '"[[[', "backslash": "\\"}
+    assert [config.source for config in decoded.status.allocation.devices.config] == ["", "later"]
     again = decoding.decode(claim(levels), demands.Claim)
     # Whoever has it stands deeper than who read it.
-    assert below(40, lambda: found == again)
-    assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(found)))
+    assert below(40, lambda: decoded == again)
+    assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(decoded)))
 
 
 def test_null_in_place_of_an_empty_list_is_an_empty_list():
@@ -43,10 +43,10 @@ def test_null_in_place_of_an_empty_list_is_an_empty_list():
     parameters = f'{{"opaque": {{"driver": "a", "parameters": {{"a": null, "b": [null], "c": {words}}}}}}}'
     status = f'{{"devices":[{device}],"allocation":{{"devices":{{"config":[{parameters}]}}}}}}'
     body = f'{{"metadata":{{"name":"c"}},"spec":{{"devices":{{"requests":null}}}},"status":{status}}}'
-    found = decoding.decode(body.encode(), demands.Claim)
-    assert found.spec.devices.requests == ()
-    assert [one.conditions for one in found.status.devices] == [()]
-    (config,) = found.status.allocation.devices.config
+    decoded = decoding.decode(body.encode(), demands.Claim)
+    assert decoded.spec.devices.requests == ()
+    assert [device.conditions for device in decoded.status.devices] == [()]
+    (config,) = decoded.status.allocation.devices.config
     kept = msgspec.json.decode(msgspec.json.encode(config.opaque.parameters))
     assert kept == {"a": None, "b": [None], "c": '"conditions":null'}
 
@@ -54,9 +54,9 @@ def test_null_in_place_of_an_empty_list_is_an_empty_list():
 @pytest.mark.parametrize("levels", [1, 600, 4900])
 def test_null_for_a_list_is_read_however_deep_the_parameters_are(levels):
     body = claim(levels).replace(b'"spec": {"devices": {', b'"spec": {"devices": {"requests": null, ', 1)
-    found = decoding.decode(body, demands.Claim)
-    assert found.spec.devices.requests == ()
-    assert [one.source for one in found.status.allocation.devices.config] == ["", "later"]
+    decoded = decoding.decode(body, demands.Claim)
+    assert decoded.spec.devices.requests == ()
+    assert [config.source for config in decoded.status.allocation.devices.config] == ["", "later"]
 
 
 def test_what_is_wrong_besides_is_an_error():
@@ -69,8 +69,8 @@ def test_only_what_is_nested_too_deeply_is_cut():
         return 1 + depth(value[0]) if isinstance(value, list) else 0
 
     def parameters(levels):
-        found = decoding.decode(claim(levels), demands.Claim)
-        return found.status.allocation.devices.config[0].opaque.parameters
+        decoded = decoding.decode(claim(levels), demands.Claim)
+        return decoded.status.allocation.devices.config[0].opaque.parameters
 
     assert depth(parameters(500)) == 500
     assert parameters(501) is None

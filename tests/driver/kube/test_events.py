@@ -48,9 +48,9 @@ async def allow_everything(api, user):
 async def stored(api, times=1):
     async with asyncio.timeout(20):
         while True:
-            found = (await api.list_all(kinds.EVENT, into=dict)).items
-            if len(found) >= times:
-                return found
+            listed = (await api.list_all(kinds.EVENT, into=dict)).items
+            if len(listed) >= times:
+                return listed
             await asyncio.sleep(0.01)
 
 
@@ -58,12 +58,12 @@ async def test_an_event_stands_at_its_claim_with_who_and_why(tmp_path):
     async with recording(tmp_path) as (_, api, recorder):
         recorder.warning(CLAIM, reason="DeviceLost", message="it is gone")
         recorder.normal(CLAIM, reason="DeviceReady", message="it is here")
-        found = {event["reason"]: event for event in await stored(api, 2)}
-    assert {reason: event["type"] for reason, event in found.items()} == {
+        by_reason = {event["reason"]: event for event in await stored(api, 2)}
+    assert {reason: event["type"] for reason, event in by_reason.items()} == {
         "DeviceLost": "Warning",
         "DeviceReady": "Normal",
     }
-    lost = found["DeviceLost"]
+    lost = by_reason["DeviceLost"]
     assert lost["note"] == "it is gone"
     assert lost["regarding"] == {
         "apiVersion": "resource.k8s.io/v1",
@@ -95,12 +95,12 @@ async def test_what_is_too_long_is_cut_to_what_the_api_server_takes(tmp_path):
 
 async def test_a_recorder_without_permission_goes_on_and_fails_nobody(tmp_path, caplog):
     caplog.set_level("INFO", logger=events.__name__)
-    async with recording(tmp_path, "nobody") as (_, api, recorder):
+    async with recording(tmp_path, "powerless") as (_, api, recorder):
         recorder.warning(CLAIM, reason="TooEarly", message="m")
         async with asyncio.timeout(20):
             while not caplog.records:  # noqa: ASYNC110 - the log has no event to wait for
                 await asyncio.sleep(0.01)
-        await allow_everything(api, "nobody")
+        await allow_everything(api, "powerless")
         recorder.warning(CLAIM, reason="Allowed", message="m")
         assert [event["reason"] for event in await stored(api)] == ["Allowed"]
 

@@ -23,7 +23,7 @@ def thing(name="one", uid="u1", version="5"):
 
 
 class Seen:
-    """What `changed` was told, as (old version, new version), and a way to wait for it."""
+    """The calls of `changed`, as (old version, new version), and a way to wait for them."""
 
     def __init__(self):
         self.pairs = []
@@ -34,7 +34,7 @@ class Seen:
         self._wake.set()
 
     @property
-    def told(self):
+    def changes(self):
         return [
             ("deleted" if new is None else "added" if old is None else "changed", (new or old).metadata.name)
             for old, new in self.pairs
@@ -42,7 +42,7 @@ class Seen:
 
     async def until(self, holds):
         async with asyncio.timeout(20):
-            while not holds(self):
+            while not holds():
                 self._wake.clear()
                 await self._wake.wait()
 
@@ -79,7 +79,7 @@ async def touch(api, name="one", **metadata):
 
 
 class Script:
-    """A server that lists and watches what it is told to, and remembers when it was asked."""
+    """A server that answers lists and watches from its script, and records when it was asked."""
 
     def __init__(self):
         self.listing = {"metadata": {"resourceVersion": "10"}, "items": []}
@@ -135,8 +135,8 @@ async def test_every_difference_is_told_once_in_order(tmp_path):
             await touch(api, labels={"a": "b"})
             await api.delete(KIND, "one", namespace="default", uid=made.metadata.uid)
             await make(api, "last")
-            await seen.until(lambda told: ("added", "last") in told.told)
-    assert seen.told == [
+            await seen.until(lambda: ("added", "last") in seen.changes)
+    assert seen.changes == [
         ("added", "before"),
         ("added", "one"),
         ("changed", "one"),
@@ -166,22 +166,22 @@ async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_onc
             before = copy.get("one", "default")
             await grow(api, "one", 5_000)
             await make(api, "three")
-            await seen.until(lambda told: ("added", "three") in told.told)
+            await seen.until(lambda: ("added", "three") in seen.changes)
             assert copy.get("one", "default") == before
             # Another list names it no second time.
             await grow(api, "one", 5_001)
             await make(api, "four")
-            await seen.until(lambda told: ("added", "four") in told.told)
-            assert [(one.name, one.uid) for one in named] == [("one", before.metadata.uid)]
+            await seen.until(lambda: ("added", "four") in seen.changes)
+            assert [(entry.name, entry.uid) for entry in named] == [("one", before.metadata.uid)]
             await grow(api, "one", 5)
-            await seen.until(lambda told: ("changed", "one") in told.told)
+            await seen.until(lambda: ("changed", "one") in seen.changes)
             assert copy.too_large == {}
             await grow(api, "one", 5_000)
             await api.delete(KIND, "two", namespace="default")
-            await seen.until(lambda told: ("deleted", "two") in told.told)
+            await seen.until(lambda: ("deleted", "two") in seen.changes)
             await delete_unread(api, "one")
-            await seen.until(lambda told: ("deleted", "one") in told.told)
-    assert [one.name for one in named] == ["one", "one"]
+            await seen.until(lambda: ("deleted", "one") in seen.changes)
+    assert [entry.name for entry in named] == ["one", "one"]
 
 
 async def delete_unread(api, name):
@@ -197,8 +197,8 @@ async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
             copy.learn(await make(api))
             assert copy.get("one", "default") is not None
             await make(api, "last")
-            await seen.until(lambda told: ("added", "last") in told.told)
-    assert seen.told == [("added", "one"), ("added", "last")]
+            await seen.until(lambda: ("added", "last") in seen.changes)
+    assert seen.changes == [("added", "one"), ("added", "last")]
 
 
 async def test_what_is_written_through_the_mirror_is_in_it_before_the_watch_reports_it(tmp_path):
@@ -243,7 +243,7 @@ async def test_a_late_answer_does_not_bring_back_what_was_deleted(tmp_path):
             await make(api)
             answer = await touch(api, labels={"a": "b"})
             await api.delete(KIND, "one", namespace="default")
-            await seen.until(lambda told: ("deleted", "one") in told.told)
+            await seen.until(lambda: ("deleted", "one") in seen.changes)
             copy.learn(answer)
             assert copy.get("one", "default") is None
             again = await make(api)
@@ -273,9 +273,9 @@ async def test_a_late_deletion_does_not_take_the_next_object_of_that_name():
 
         copy._changed = learn_when_first_seen
         async with running(copy):
-            await seen.until(lambda told: ("added", "two") in told.told)
+            await seen.until(lambda: ("added", "two") in seen.changes)
             assert copy.get("one") == fresh
-    assert ("deleted", "one") not in seen.told
+    assert ("deleted", "one") not in seen.changes
 
 
 async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tmp_path):
@@ -286,9 +286,9 @@ async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tm
             await make(api, labels={"a": "b"})
             await touch(api, labels={"a": "c"})
             await touch(api, labels={"a": "b"})
-            await seen.until(lambda told: len(told.told) == 3)
+            await seen.until(lambda: len(seen.changes) == 3)
             assert copy.get("one", "default") is not None
-    assert seen.told == [("added", "one"), ("deleted", "one"), ("added", "one")]
+    assert seen.changes == [("added", "one"), ("deleted", "one"), ("added", "one")]
 
 
 async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path):
@@ -303,11 +303,11 @@ async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path)
             await api.delete(KIND, "goes", namespace="default")
             await touch(api, "changes", labels={"a": "b"})
             server.store.compact()
-            await seen.until(lambda told: len(told.told) >= 5)
+            await seen.until(lambda: len(seen.changes) >= 5)
             assert {item.metadata.name for item in copy} >= {"stays", "changes"}
             assert copy.get("goes", "default") is None
-    assert sorted(seen.told[:3]) == [("added", "changes"), ("added", "goes"), ("added", "stays")]
-    assert sorted(seen.told[3:]) == [("changed", "changes"), ("deleted", "goes")]
+    assert sorted(seen.changes[:3]) == [("added", "changes"), ("added", "goes"), ("added", "stays")]
+    assert sorted(seen.changes[3:]) == [("changed", "changes"), ("deleted", "goes")]
 
 
 @pytest.mark.parametrize(
@@ -327,7 +327,7 @@ async def test_a_list_is_believed_whatever_version_it_gives(version):
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
             script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": version}}]
-            await seen.until(lambda told: len(told.told) == 2)
+            await seen.until(lambda: len(seen.changes) == 2)
             assert copy.get("one").metadata.resource_version == version
 
 
@@ -338,12 +338,12 @@ async def test_a_list_that_is_older_than_our_write_does_not_undo_it():
     async with scripted(script) as api:
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
         async with running(copy):
-            ours = thing(version="11")  # the list says that it is of version 10
+            ours = thing(version="11")  # the list is of version 10
             copy.learn(ours)
             await script.until_asked("list", 3)
             assert copy.get("one", "default") == ours
             script.listing["metadata"]["resourceVersion"] = "12"
-            await seen.until(lambda told: ("deleted", "one") in told.told)
+            await seen.until(lambda: ("deleted", "one") in seen.changes)
 
 
 async def test_watches_that_end_at_once_are_asked_for_ever_more_seldom():
@@ -419,9 +419,9 @@ async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, 
         script.listing = listed("new", version="20")
         async with asyncio.timeout(20):
             await copy.renew()
-        assert [one.metadata.name for one in copy] == (["new"] if waited else ["gone"])
+        assert [stored.metadata.name for stored in copy] == (["new"] if waited else ["gone"])
         await script.until_asked("watch", 2 if waited else 1)
-    assert seen.told == [("added", "gone"), *([("deleted", "gone"), ("added", "new")] if waited else [])]
+    assert seen.changes == [("added", "gone"), *([("deleted", "gone"), ("added", "new")] if waited else [])]
     versions = [query["resourceVersion"] for verb, _, query in script.asked if verb == "watch"]
     assert versions == (["10", "20"] if waited else ["10"])
 
@@ -433,7 +433,7 @@ async def test_a_reflector_keeps_only_what_it_is_told_to_keep(tmp_path):
             for name in ("a1", "b1"):
                 await _make_node(api, name)
             seen = asyncio.Event()
-            found = mirror.Mirror(
+            nodes = mirror.Mirror(
                 api,
                 kinds.NODE,
                 into=core.Node,
@@ -441,13 +441,13 @@ async def test_a_reflector_keeps_only_what_it_is_told_to_keep(tmp_path):
                 keep=lambda node: node.metadata.name.startswith("a"),
             )
             async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
-                running = tasks.create_task(found.run())
-                await found.synced.wait()
+                running = tasks.create_task(nodes.run())
+                await nodes.synced.wait()
                 await _make_node(api, "b2")
                 await _make_node(api, "a2")
                 await seen.wait()
                 running.cancel()
-            assert sorted(node.metadata.name for node in found) == ["a1", "a2"]
+            assert sorted(node.metadata.name for node in nodes) == ["a1", "a2"]
 
 
 async def _make_node(api, name):

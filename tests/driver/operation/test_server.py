@@ -222,10 +222,10 @@ async def test_the_probe_passes_on_what_the_daemon_answers(endpoint, port, famil
     served = server.pages(readiness.Watchdog(), missing, lambda: b"")
     async with server.serving(where, served):
         assert await run_probe("alive", where=where) == (0, '{"alive": true, "overdue": []}\n', "")
-        status, told, _ = await run_probe("ready", where=where)
-        assert (status, json.loads(told)["ready"]) == (1, False)
-    status, told, problem = await run_probe("alive", where=where)
-    assert (status, told) == (1, "")
+        status, body, _ = await run_probe("ready", where=where)
+        assert (status, json.loads(body)["ready"]) == (1, False)
+    status, body, problem = await run_probe("alive", where=where)
+    assert (status, body) == (1, "")
     assert problem.startswith(f"no daemon answers at {where}: ")
 
 
@@ -273,8 +273,8 @@ async def test_a_probe_imports_next_to_nothing(endpoint):
     ],
 )
 def test_addresses_are_understood(text, expected):
-    found = node_address.parse_endpoint(text, Path("/k"), "uid")
-    assert (str(found) if found else None) == expected
+    endpoint = node_address.parse_endpoint(text, Path("/k"), "uid")
+    assert (str(endpoint) if endpoint else None) == expected
     assert node_address.http_problems(node_address.Http(address=text)) == []
 
 
@@ -282,8 +282,8 @@ def test_addresses_are_understood(text, expected):
 def test_no_address_reaches_beyond_this_host(text):
     if node_address.http_problems(node_address.Http(address=text)):
         return
-    found = node_address.parse_endpoint(text, Path("/k"), "uid")
-    assert found is None or found.family is address.Family.UNIX or found.host in address.LOOPBACK
+    endpoint = node_address.parse_endpoint(text, Path("/k"), "uid")
+    assert endpoint is None or endpoint.family is address.Family.UNIX or endpoint.host in address.LOOPBACK
 
 
 @pytest.mark.parametrize(
@@ -295,8 +295,8 @@ def test_an_address_for_others_is_refused(text):
 
 @given(st.text("ab0-", max_size=60), st.integers(0, 60))
 def test_the_socket_beside_the_kubelets_is_never_too_long(uid, length):
-    found = node_address.parse_endpoint("auto", Path("/" + "d" * length), uid)
-    assert len(found.host.encode()) <= address.PATH_LIMIT_BYTES
+    endpoint = node_address.parse_endpoint("auto", Path("/" + "d" * length), uid)
+    assert len(endpoint.host.encode()) <= address.PATH_LIMIT_BYTES
 
 
 def answered(page):
@@ -305,10 +305,10 @@ def answered(page):
 
 
 def test_the_daemon_is_ready_once_nothing_is_missing():
-    known, registered = readiness.Milestone("not known"), readiness.Milestone("not registered")
-    ready = readiness.Readiness({"attachments": known.missing, "kubelet": registered.missing})
+    restored, registered = readiness.Milestone("not known"), readiness.Milestone("not registered")
+    ready = readiness.Readiness({"attachments": restored.missing, "kubelet": registered.missing})
     page = server.pages(readiness.Watchdog(), ready, bytes)["/readyz"]
-    known.reach(True)
+    restored.reach(True)
     assert answered(page) == (503, {"ready": False, "missing": {"kubelet": "not registered"}})
     registered.reach(True)
     assert answered(page) == (200, {"ready": True, "missing": {}})

@@ -22,7 +22,7 @@ def pool(name, *devices, taints=None, **changes):
 
 def carried_out(published, actions):
     """The slices by name after each of the writes."""
-    state = {one.metadata.name: one for one in published}
+    state = {resource_slice.metadata.name: resource_slice for resource_slice in published}
     for number, action in enumerate(actions):
         fresh = action.slice
         if isinstance(action, plan.Delete):
@@ -45,8 +45,8 @@ def shown(actions):
 def test_a_new_pool_is_complete_with_its_last_write():
     states = list(carried_out((), plan.writes([pool("p", "a", taints=())], ())))
     assert [len(state) for state in states] == [1, 2]
-    assert {one.spec.pool.resource_slice_count for one in states[-1].values()} == {2}
-    assert {one.spec.pool.generation for one in states[-1].values()} == {1}
+    assert {resource_slice.spec.pool.resource_slice_count for resource_slice in states[-1].values()} == {2}
+    assert {resource_slice.spec.pool.generation for resource_slice in states[-1].values()} == {1}
 
 
 def test_what_is_published_is_not_written_again():
@@ -71,29 +71,31 @@ def test_what_is_published_is_not_written_again():
 def test_a_new_generation_tells_readers_only_where_more_than_one_slice_changes(
     before, after, writes, generation
 ):
-    known = published(before)
-    actions = plan.writes([after], known)
-    *_, state = carried_out(known, actions)
+    stored = published(before)
+    actions = plan.writes([after], stored)
+    *_, state = carried_out(stored, actions)
     assert len(actions) == writes
-    assert {one.spec.pool.generation for one in state.values()} == {generation}
-    assert {one.spec.pool.resource_slice_count for one in state.values()} == {len(state)}
+    assert {resource_slice.spec.pool.generation for resource_slice in state.values()} == {generation}
+    assert {resource_slice.spec.pool.resource_slice_count for resource_slice in state.values()} == {
+        len(state)
+    }
     assert plan.writes([after], tuple(state.values())) == ()
 
 
 def test_a_device_leaves_its_pool_before_it_is_in_another():
-    known = published(pool("a", "y"), pool("b", "x", "z"), pool("c", "v"))
-    actions = plan.writes([pool("a", "y", "x", "v"), pool("b", "z")], known)
+    stored = published(pool("a", "y"), pool("b", "x", "z"), pool("c", "v"))
+    actions = plan.writes([pool("a", "y", "x", "v"), pool("b", "z")], stored)
     assert shown(actions)[0] == ("Delete", "slice-c")
-    for state in carried_out(known, actions):
-        names = [device.name for one in state.values() for device in one.spec.devices]
+    for state in carried_out(stored, actions):
+        names = [device.name for resource_slice in state.values() for device in resource_slice.spec.devices]
         assert len(names) == len(set(names))
 
 
 def test_owners_are_set_where_they_are_given_and_left_alone_elsewhere():
-    known = published(pool("p", "a", owners=(OWNER,)))
-    assert plan.writes([pool("p", "a")], known) == ()
+    stored = published(pool("p", "a", owners=(OWNER,)))
+    assert plan.writes([pool("p", "a")], stored) == ()
     other = msgspec.structs.replace(OWNER, uid="u-2")
-    (action,) = plan.writes([pool("p", "a", owners=(other,))], known)
+    (action,) = plan.writes([pool("p", "a", owners=(other,))], stored)
     assert shown([action]) == [("Replace", "slice-p")]
     assert action.slice.metadata.owner_references == (other,)
     assert action.slice.metadata.resource_version == "0", "only if it is still what was seen"
@@ -103,5 +105,5 @@ def test_devices_without_a_pool_fill_the_first_with_room():
     first = {f"d{number:03}": "p" for number in range(70)} | {"e": "q"}
     homes = plan.place({"d000": "elsewhere"}, first, {"p": 2, "p/1": 62})
     assert homes["d000"] == "elsewhere"
-    counts = {pool: sum(one == pool for one in homes.values()) for pool in set(homes.values())}
+    counts = {pool: sum(home == pool for home in homes.values()) for pool in set(homes.values())}
     assert counts == {"elsewhere": 1, "p": 62, "p/1": 2, "p/2": 5, "q": 1}

@@ -24,8 +24,8 @@ async def test_the_probe_tells_the_form_of_taints_and_whether_one_may_only_infor
     async with apiserver.serving(profile=profile, gates=gates) as server:
         connection = config.from_kubeconfig(server.kubeconfig(tmp_path / "admin", "admin"))
         async with client.connecting(connection) as api:
-            found = await publisher.probe(api, "drawbar.dev")
-            assert (found.dropped, found.form, found.informs) == ((), form, informs)
+            answer = await publisher.probe(api, "drawbar.dev")
+            assert (answer.dropped, answer.form, answer.informs) == ((), form, informs)
             assert not (await api.list_all(kinds.SLICE, into=dict)).items
 
 

@@ -95,13 +95,13 @@ class Storm(clusters.Cluster):
         self._controller = None
         self.foreign = set()
         self.dead = set()
-        # Foreign ones with a mark that says so.
+        # Foreign ones with a mark of another cluster.
         self.marked = set()
         # Whose record is gone, until it is written anew.
         self.orphans = set()
-        # Where a device hung before its link broke: who has not heard of that yet says what was true.
+        # Where a device hung before its link broke: until that is observed, what is stated of it was true.
         self.broken = {}
-        # How many attaches and detaches of a device were asked for and not answered: a silent fabric does not know of them.
+        # How many attaches and detaches of a device were asked for and not answered: a silent fabric has not recorded them.
         self.asked = collections.Counter()
 
     async def begin(self, keep_seconds):
@@ -173,9 +173,9 @@ class Storm(clusters.Cluster):
 
     async def allocate(self, device, node, *, pool=None):
         pools = {
-            one["name"]: spec["pool"]["name"]
+            device["name"]: spec["pool"]["name"]
             for spec in await self.specs()
-            for one in spec.get("devices", ())
+            for device in spec.get("devices", ())
         }
         if device not in pools:
             return
@@ -210,7 +210,7 @@ class Storm(clusters.Cluster):
 
     async def reallocate(self, number):
         """The same claim gets the same device again, under a new allocation."""
-        claims = [one for one in await self.claims() if "allocation" in one.get("status", {})]
+        claims = [claim for claim in await self.claims() if "allocation" in claim.get("status", {})]
         if not claims:
             return
         claim = claims[number % len(claims)]
@@ -229,8 +229,8 @@ class Storm(clusters.Cluster):
                     kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict
                 )
             except kube_errors.Conflict:
-                known = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
-                claim["metadata"] = known["metadata"]
+                current = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+                claim["metadata"] = current["metadata"]
 
     async def claims(self):
         return list(await self.list(kinds.CLAIM))
@@ -238,28 +238,34 @@ class Storm(clusters.Cluster):
     # Nodes.
 
     async def nodes_do_their_duty(self):
-        for one in await self.attachments():
-            if one["spec"]["nodeName"] not in self.dead:
-                await self._node_acts(one)
+        for attachment in await self.attachments():
+            if attachment["spec"]["nodeName"] not in self.dead:
+                await self._node_acts(attachment)
 
-    async def _node_acts(self, one, *, well=True):
-        conditions = {held["type"]: held["status"] for held in one.get("status", {}).get("conditions", ())}
-        claim = one["spec"].get("claim") or {}
-        ready = one.get("status", {}).get("node", {}).get("claimUID") == claim.get("uid", "")
-        if "deletionTimestamp" in one["metadata"]:
+    async def _node_acts(self, attachment, *, well=True):
+        conditions = {
+            held["type"]: held["status"] for held in attachment.get("status", {}).get("conditions", ())
+        }
+        claim = attachment["spec"].get("claim") or {}
+        ready = attachment.get("status", {}).get("node", {}).get("claimUID") == claim.get("uid", "")
+        if "deletionTimestamp" in attachment["metadata"]:
             if conditions.get(attachments.RELEASED) != "True":
-                await self._node_says(one, attachments.RELEASED, "True")
+                await self._node_says(attachment, attachments.RELEASED, "True")
         elif conditions.get(attachments.ATTACHED) == "True" and not (
             ready and conditions.get(attachments.VISIBLE) == "True"
         ):
-            await self._node_says(one, attachments.VISIBLE, "True" if well else "False")
+            await self._node_says(attachment, attachments.VISIBLE, "True" if well else "False")
 
     async def a_node_fails_a_device(self, number):
-        known = [one for one in await self.attachments() if one["spec"]["nodeName"] not in self.dead]
-        if known:
-            await self._node_acts(known[number % len(known)], well=False)
+        reachable = [
+            attachment
+            for attachment in await self.attachments()
+            if attachment["spec"]["nodeName"] not in self.dead
+        ]
+        if reachable:
+            await self._node_acts(reachable[number % len(reachable)], well=False)
 
-    async def _node_says(self, one, condition, status, *, reason="DriverNotBound"):
+    async def _node_says(self, attachment, condition, status, *, reason="DriverNotBound"):
         said = {
             "type": condition,
             "status": status,
@@ -267,17 +273,17 @@ class Storm(clusters.Cluster):
             "message": "",
             "lastTransitionTime": meta.timestamp(self.loop.now()),
         }
-        uid = (one["spec"].get("claim") or {}).get("uid", "")
+        uid = (attachment["spec"].get("claim") or {}).get("uid", "")
         body = {
             "apiVersion": "drawbar.dev/v1alpha1",
             "kind": "DeviceAttachment",
-            "metadata": {"name": one["metadata"]["name"], "uid": one["metadata"]["uid"]},
+            "metadata": {"name": attachment["metadata"]["name"], "uid": attachment["metadata"]["uid"]},
             "status": {"conditions": [said], "node": {"claimUID": uid}},
         }
         with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict, kube_errors.Invalid):
             await self.api.patch(
                 kinds.ATTACHMENT,
-                one["metadata"]["name"],
+                attachment["metadata"]["name"],
                 body,
                 content=client.Patch.APPLY,
                 into=dict,
@@ -331,7 +337,7 @@ class Storm(clusters.Cluster):
     async def an_attachment_vanishes(self, device):
         """Removed by force, or not in the backup that was restored."""
         if device in self.unmarked():
-            # Taken as it was found, it would be somebody else's again, with our detach perhaps on its way.
+            # Taken as it was found, it would be foreign again, with our detach perhaps on its way.
             return
         with contextlib.suppress(kube_errors.NotFound):
             await worlds.vanish(self.api, f"f.{device}")
@@ -366,9 +372,11 @@ class Storm(clusters.Cluster):
         }
 
     def unmarked(self):
-        """What hangs somewhere and was not connected by this cluster, nor by one that says so."""
+        """Return the devices that are connected without a mark, neither of this cluster nor of another."""
         stock = self.fabric._world.stock.devices()
-        return {one.id for one in stock if one.connection is not None and one.connection.mark is None}
+        return {
+            device.id for device in stock if device.connection is not None and device.connection.mark is None
+        }
 
 
 @pytest.fixture(scope="session")

@@ -93,27 +93,29 @@ class Truth:
 
     async def check(self):
         """What must hold at every moment."""
-        known = {one["spec"]["device"]: one["spec"] for one in await self.storm.attachments()}
+        specs = {
+            attachment["spec"]["device"]: attachment["spec"] for attachment in await self.storm.attachments()
+        }
         connected = self.storm.connections()
         on_the_way = {record.device_id for record in self.storm.fabric._world.unfinished()}
         on_the_way |= {device for device, count in self.storm.asked.items() if count}
         self.storm.orphans -= {
             device
             for device in self.storm.orphans - on_the_way
-            if known.get(device, {}).get("hostID") == connected.get(device) or device not in connected
+            if specs.get(device, {}).get("hostID") == connected.get(device) or device not in connected
         }
         for device in self.storm.unmarked():
-            # On the very node that an attachment is for, it is taken as it is: nobody can tell.
-            taken = known.get(device, {}).get("hostID") == connected[device]
+            # On the very node that an attachment is for, it is taken as it is: the difference does not show.
+            taken = specs.get(device, {}).get("hostID") == connected[device]
             (self.storm.foreign.discard if taken else self.storm.foreign.add)(device)
         for device, host in connected.items():
             if device not in self.storm.foreign | self.storm.orphans:
-                assert device in known, f"{device} hangs on {host} and nobody knows why"
-                assert known[device]["hostID"] == host, (
-                    f"{device} hangs on {host}, recorded is {known[device]}"
+                assert device in specs, f"{device} hangs on {host} and no attachment is for it"
+                assert specs[device]["hostID"] == host, (
+                    f"{device} hangs on {host}, recorded is {specs[device]}"
                 )
         for device in self.storm.foreign:
-            assert device in connected, f"{device} was taken from somebody else"
+            assert device in connected, f"{device} was taken from another cluster"
         await self._check_claims(connected)
 
     async def _check_claims(self, connected):
@@ -123,8 +125,8 @@ class Truth:
             allocation = claim.get("status", {}).get("allocation")
             for said in claim.get("status", {}).get("devices", ()):
                 if any(
-                    one["type"] == f"{DRIVER}/attached" and one["status"] == "True"
-                    for one in said["conditions"]
+                    condition["type"] == f"{DRIVER}/attached" and condition["status"] == "True"
+                    for condition in said["conditions"]
                 ):
                     node = allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
                     key = (claim["metadata"]["uid"], allocation["allocationTimestamp"], said["device"], node)
@@ -148,9 +150,9 @@ class Truth:
             self.storm.start_controller()
         for name in sorted(self.storm.dead):
             await self.storm.a_node_comes_back(name)
-        for one in await self.storm.attachments():
-            if "claim" not in one["spec"] and "idleSince" not in one["spec"]:
-                await self.storm.delete_an_attachment(one["spec"]["device"])
+        for attachment in await self.storm.attachments():
+            if "claim" not in attachment["spec"] and "idleSince" not in attachment["spec"]:
+                await self.storm.delete_an_attachment(attachment["spec"]["device"])
         for _ in await self.storm.claims():
             await self.storm.release(0, deletes=True)
         deadline = self.storm.loop.time() + REST_SECONDS
@@ -163,10 +165,10 @@ class Truth:
     async def _is_at_rest(self):
         free = set(self.storm.connections()) == self.storm.foreign
         marked = {
-            one["name"]
+            device["name"]
             for spec in await self.storm.specs()
-            for one in spec.get("devices", ())
-            if one.get("taints")
+            for device in spec.get("devices", ())
+            if device.get("taints")
         }
         return (
             not await self.storm.attachments()

@@ -69,7 +69,7 @@ def test_a_fabric_that_is_gone_for_good_is_given_up_after_saying_what_that_means
         )
         assert storm.connections() == {"d0": "h-n1"}
         events = (await storm.api.list_all(kinds.EVENT, into=dict)).items
-        (said,) = [one["note"] for one in events if one["reason"] == "GivenUp"]
+        (said,) = [event["note"] for event in events if event["reason"] == "GivenUp"]
         assert "d0 was not detached" in said
 
     in_storm(steps)

@@ -26,7 +26,7 @@ async def lose_the_record(storm, kind):
     else:
         await storm.allocate(DEVICE, NODE)
     await asyncio.sleep(5)
-    assert [one.operation.kind for one in storm.fabric._world.unfinished()] == [kind]
+    assert [entry.operation.kind for entry in storm.fabric._world.unfinished()] == [kind]
     if kind is contract.OperationKind.ATTACH:
         await storm.release(0, deletes=True)
     await storm.an_attachment_vanishes(DEVICE)
@@ -67,8 +67,10 @@ def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_ag
 
 def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_storm, monkeypatch):
     async def steps(storm):
-        told = await storm.fabric.capabilities()
-        without = contract.Capabilities(watch=told.watch, marks=told.marks, force_detach=told.force_detach)
+        offered = await storm.fabric.capabilities()
+        without = contract.Capabilities(
+            watch=offered.watch, marks=offered.marks, force_detach=offered.force_detach
+        )
 
         async def capabilities():
             return without
@@ -91,9 +93,9 @@ def test_a_fabric_that_cannot_cancel_is_reported_until_the_operation_ends(in_sto
         assert f"detach operation {stuck.operation.id}" in condition["message"]
         assert "of this cluster, without a DeviceAttachment" in condition["message"]
         events = (await storm.api.list_all(kinds.EVENT, into=dict)).items
-        (said,) = [one for one in events if one["reason"] == "OperationPending"]
+        (said,) = [event for event in events if event["reason"] == "OperationPending"]
         assert said["regarding"]["kind"] == "DeviceAttachment"
-        # Somebody ends it at the fabric manager.
+        # An administrator ends it at the fabric manager.
         await storm.fabric._works.cancel(stuck.operation.id)
         await until_free(storm, 120)
         await asyncio.sleep(1)
@@ -114,7 +116,7 @@ def test_a_device_that_is_connected_again_before_its_release_shows_is_detached_a
         await asyncio.sleep(0.5)
         (detach,) = storm.fabric._world.unfinished()
         assert detach.operation.kind is contract.OperationKind.DETACH
-        # Nobody sees the detach end before somebody without a mark connects the device again. What the fabric says of
+        # The detach ends unseen, and a program that sets no mark connects the device again. What the fabric says of
         # that operation, as the device was at its end, is old by then.
         if dies:
             await storm.kill_controller()

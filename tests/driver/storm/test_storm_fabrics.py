@@ -20,7 +20,9 @@ def test_a_new_fabric_gets_its_finalizer_and_its_status_without_a_conflict(in_st
         for name in ("f", "g", "h", "i"):
             fabric = await storm.api.read(kinds.FABRIC, name, into=dict)
             assert fabric["metadata"]["finalizers"] == [fabrics.FINALIZER]
-        refused = [one for one in storm.server.writes if one.resource == "fabrics" and one.code >= 400]
+        refused = [
+            write for write in storm.server.writes if write.resource == "fabrics" and write.code >= 400
+        ]
         assert refused == []
 
     in_storm(steps)

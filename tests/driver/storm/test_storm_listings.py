@@ -20,8 +20,8 @@ def lacking(monkeypatch):
             if left[0] is not None and left[0] <= 0:
                 return inventory
             left[0] = left[0] and left[0] - 1
-            found = tuple(one for one in inventory.devices if one.id not in names)
-            return dataclasses.replace(inventory, devices=found)
+            devices = tuple(device for device in inventory.devices if device.id not in names)
+            return dataclasses.replace(inventory, devices=devices)
 
         monkeypatch.setattr(storm.fabric, "devices", devices)
         storm.fabric.console.resync()
@@ -58,7 +58,7 @@ def test_one_empty_listing_evicts_nobody(in_storm, lacking, restarted):
 async def labelled(storm):
     """The nodes to which pods with the fabric's devices can come."""
     nodes = (await storm.api.list_all(kinds.NODE, into=dict)).items
-    return sorted(one["metadata"]["name"] for one in nodes if LABEL in one["metadata"].get("labels", {}))
+    return sorted(node["metadata"]["name"] for node in nodes if LABEL in node["metadata"].get("labels", {}))
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
@@ -119,8 +119,8 @@ def test_a_device_that_was_taken_out_is_lost_when_its_node_agrees_and_its_record
         await storm.fabric.console.remove_device("d0")
         await asyncio.sleep(60)
         assert (await storm.taints())["d0"] == []
-        (one,) = await storm.attachments()
-        await storm._node_says(one, "Visible", "False", reason="DeviceLost")
+        (attachment,) = await storm.attachments()
+        await storm._node_says(attachment, "Visible", "False", reason="DeviceLost")
         await asyncio.sleep(1)
         assert "device-lost" in (await storm.taints())["d0"]
         await storm.release(0, deletes=True)

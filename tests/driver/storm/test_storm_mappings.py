@@ -23,14 +23,14 @@ def test_a_mapping_that_changes_in_mid_attach_ends_on_the_right_host_and_blames_
         tainted = []
         for _ in range(20):
             await asyncio.sleep(1)
-            for one in await storm.attachments():
+            for attachment in await storm.attachments():
                 # The node sees what its host has, and reports what it is asked to release.
-                if one["spec"]["hostID"] == "h-n2" or "deletionTimestamp" in one["metadata"]:
-                    await storm._node_acts(one)
+                if attachment["spec"]["hostID"] == "h-n2" or "deletionTimestamp" in attachment["metadata"]:
+                    await storm._node_acts(attachment)
             tainted += [key for keys in (await storm.taints()).values() for key in keys]
         assert storm.connections() == {"d0": "h-n2"}
-        (one,) = await storm.attachments()
-        assert (one["spec"]["hostID"], one["spec"]["nodeName"]) == ("h-n2", "n1")
+        (attachment,) = await storm.attachments()
+        assert (attachment["spec"]["hostID"], attachment["spec"]["nodeName"]) == ("h-n2", "n1")
         (claim,) = await storm.claims()
         (said,) = claim["status"]["devices"]
         assert [condition["type"] for condition in said["conditions"]] == ["drawbar.dev/attached"]
@@ -56,18 +56,20 @@ def test_a_claim_whose_device_was_published_in_another_pool_meanwhile_has_it_alo
         await storm.allocate("d0", "n1", pool="f/before")
         await asyncio.sleep(5)
         offered = [
-            (spec["pool"]["name"], one["name"]) for spec in await storm.specs() for one in spec["devices"]
+            (spec["pool"]["name"], device["name"])
+            for spec in await storm.specs()
+            for device in spec["devices"]
         ]
         assert [pool for pool, name in offered if name == "d0"] == ["f/before"]
         await storm.nodes_do_their_duty()
-        (one,) = await storm.attachments()
-        await storm._node_says(one, "Visible", "False", reason="DeviceLost")
+        (attachment,) = await storm.attachments()
+        await storm._node_says(attachment, "Visible", "False", reason="DeviceLost")
         await asyncio.sleep(1)
         (marked,) = [
-            (spec["pool"]["name"], {taint["key"] for taint in one["taints"]})
+            (spec["pool"]["name"], {taint["key"] for taint in device["taints"]})
             for spec in await storm.specs()
-            for one in spec["devices"]
-            if one.get("taints")
+            for device in spec["devices"]
+            if device.get("taints")
         ]
         assert marked[0] == "f/before"
         assert "drawbar.dev/device-lost" in marked[1]
@@ -76,7 +78,9 @@ def test_a_claim_whose_device_was_published_in_another_pool_meanwhile_has_it_alo
         await storm.nodes_do_their_duty()
         await asyncio.sleep(900)
         offered = [
-            (spec["pool"]["name"], one["name"]) for spec in await storm.specs() for one in spec["devices"]
+            (spec["pool"]["name"], device["name"])
+            for spec in await storm.specs()
+            for device in spec["devices"]
         ]
         assert sorted(offered) == [("f/e", name) for name in ("d0", "d1", "d2", "d3")]
 

@@ -18,13 +18,13 @@ TOPICS = {"deviceFiles": parameters.DeviceFiles, "network": parameters.Network}
 def test_the_examples_are_what_the_webhook_lets_through():
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
     documents = list(yaml.safe_load_all(example))
-    assert [one["kind"] for one in documents] == ["DeviceClass", "ResourceClaim"]
-    for one in documents:
-        written = msgspec.Raw(msgspec.json.encode(one))
-        kind = review.Kind(group="resource.k8s.io", version="v1", kind=one["kind"])
+    assert [document["kind"] for document in documents] == ["DeviceClass", "ResourceClaim"]
+    for document in documents:
+        written = msgspec.Raw(msgspec.json.encode(document))
+        kind = review.Kind(group="resource.k8s.io", version="v1", kind=document["kind"])
         request = review.Request(uid="u", kind=kind, operation="CREATE", object=written)
         assert list(review.problems(request, "drawbar.dev")) == []
-        assert "DeviceParameters" in str(one)
+        assert "DeviceParameters" in str(document)
 
 
 def test_the_table_has_the_fields_and_who_may_say_each():
@@ -32,7 +32,7 @@ def test_the_table_has_the_fields_and_who_may_say_each():
     fields = set()
     for name in parameters.DeviceParameters.__struct_encode_fields__:
         below = TOPICS[name].__struct_encode_fields__ if name in TOPICS else ()
-        fields |= {f"{name}.{one}" for one in below} or {name}
+        fields |= {f"{name}.{field}" for field in below} or {name}
     assert rows.keys() == fields
     for field, who in rows.items():
         topic, _, name = field.partition(".")

@@ -16,7 +16,7 @@ WORDS = "deviceFiles.usr is no field of DeviceParameters: did you mean user?"
 
 
 def config(*documents, driver="drawbar.dev"):
-    return [{"opaque": {"driver": driver, "parameters": one}} for one in documents]
+    return [{"opaque": {"driver": driver, "parameters": document}} for document in documents]
 
 
 def shaped(kind, entries):

@@ -31,7 +31,7 @@ def question():
 
 
 class Pair:
-    """A certificate and its key, as files that somebody renews."""
+    """A certificate and its key, as files that are renewed."""
 
     def __init__(self, folder):
         self.certificate, self.key = folder / "tls.crt", folder / "tls.key"
@@ -166,7 +166,7 @@ async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes
         for following in (pipes[1], other):
             with pair.key.open("wb") as pipe:
                 pipe.write(key)
-                # Nobody reads to the end before this is closed.
+                # Reading does not end before this is closed.
                 following.replace(pair.key)
 
     async with asyncio.TaskGroup() as tasks:
@@ -226,7 +226,7 @@ async def test_the_daemon_serves_until_it_is_told_to_end_and_says_when_its_port_
 
 def test_settings_that_cannot_be_are_all_named():
     wrong = settings.Settings(driver="No", listen=settings.Listen(address="here", port=70_000))
-    assert [one.split()[0] for one in settings.problems(wrong)] == [
+    assert [problem.split()[0] for problem in settings.problems(wrong)] == [
         "--driver-name",
         "--listen-address",
         "--listen-port",

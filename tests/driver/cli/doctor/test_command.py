@@ -67,7 +67,7 @@ def test_the_json_says_the_same_and_what_was_looked_at(drawbar_apiserver, capsys
     )
     said = json.loads(capsys.readouterr().out)
     assert (said["server"], said["driver"]) == (drawbar_apiserver.url, "gpu.example.com")
-    accounts = {one["subject"] for one in said["findings"] if one["check"] == "access.account"}
+    accounts = {finding["subject"] for finding in said["findings"] if finding["check"] == "access.account"}
     assert accounts == {
         "ServiceAccount elsewhere/drawbar-controller-gpu.example.com",
         "ServiceAccount elsewhere/drawbar-node-gpu.example.com",
@@ -106,7 +106,7 @@ def test_a_token_that_nobody_knows_ends_with_one_sentence_and_status_2(drawbar_a
     ],
     ids=[
         "no kubeconfig",
-        "nobody there",
+        "no server there",
         "no such file",
         "no name",
         "options that do not go together",
@@ -164,10 +164,10 @@ def checks(capsys, *words):
     status = main.main(["doctor", "--node", "--json", *words])
     said = json.loads(capsys.readouterr().out)
     assert said["exitStatus"] == status
-    found = {}
-    for one in said["findings"]:
-        found.setdefault(one["check"], []).append(one["severity"])
-    return said["findings"], found
+    severities = {}
+    for finding in said["findings"]:
+        severities.setdefault(finding["check"], []).append(finding["severity"])
+    return said["findings"], severities
 
 
 def test_a_node_without_a_daemon_is_told_so_with_what_was_left_behind(node, capsys, tmp_path):
@@ -181,22 +181,22 @@ def test_a_node_without_a_daemon_is_told_so_with_what_was_left_behind(node, caps
     (containerd / "conf.d" / "9.toml").write_text(
         '[plugins."io.containerd.grpc.v1.cri"]\nenable_cdi = false\n'
     )
-    said, found = checks(capsys, "--host-root", str(tmp_path / "host"))
-    assert found["host.sockets"] == ["error", "warning"]
-    assert found["host.daemon"] == ["error"]
-    assert found["host.cdi"] == ["error"]
-    assert found["clocks.here"] == ["unchecked"]
-    (cdi,) = [one for one in said if one["check"] == "host.cdi"]
+    said, severities = checks(capsys, "--host-root", str(tmp_path / "host"))
+    assert severities["host.sockets"] == ["error", "warning"]
+    assert severities["host.daemon"] == ["error"]
+    assert severities["host.cdi"] == ["error"]
+    assert severities["clocks.here"] == ["unchecked"]
+    (cdi,) = [finding for finding in said if finding["check"] == "host.cdi"]
     assert "/etc/containerd/config.toml, /etc/containerd/conf.d/9.toml" in cdi["message"]
-    assert str(left) in {one["subject"] for one in said}
+    assert str(left) in {finding["subject"] for finding in said}
 
 
 def test_settings_with_which_the_daemon_would_not_start_are_findings(node, capsys, monkeypatch):
     monkeypatch.setenv("DRAWBAR_VISIBLE_TIMEOUT", "-1")
     monkeypatch.setenv("DRAWBAR_KUBELET_DIR", str(node / ("x" * 100)))
-    _, found = checks(capsys)
-    assert found["host.settings"] == ["error"]
-    assert found["host.sockets"] == ["error"]
+    _, severities = checks(capsys)
+    assert severities["host.settings"] == ["error"]
+    assert severities["host.sockets"] == ["error"]
 
 
 def test_a_running_daemon_is_asked_itself(node, capsys, tmp_path, drawbar_apiserver):
@@ -211,13 +211,13 @@ def test_a_running_daemon_is_asked_itself(node, capsys, tmp_path, drawbar_apiser
             assert time.monotonic() < deadline, (tmp_path / "log").read_text()
             assert daemon.poll() is None, (tmp_path / "log").read_text()
             time.sleep(0.02)
-        said, found = checks(capsys, "--kubeconfig", kubeconfig)
+        said, severities = checks(capsys, "--kubeconfig", kubeconfig)
     finally:
         daemon.terminate()
         daemon.wait(30)
-    assert found["host.sockets"] == ["ok"]
+    assert severities["host.sockets"] == ["ok"]
     # Alive, and not ready, since no kubelet has registered it; and there is no such node.
-    assert found["host.daemon"] == ["error", "ok"]
-    assert found["host.settings"] == ["error", "ok"]
-    assert found["clocks.here"] == ["ok"]
-    assert any("kubelet" in one["message"] for one in said if one["check"] == "host.daemon")
+    assert severities["host.daemon"] == ["error", "ok"]
+    assert severities["host.settings"] == ["error", "ok"]
+    assert severities["clocks.here"] == ["ok"]
+    assert any("kubelet" in finding["message"] for finding in said if finding["check"] == "host.daemon")

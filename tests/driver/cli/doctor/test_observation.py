@@ -68,9 +68,9 @@ def serving(tmp_path):
 
 def unlike(said, *topics):
     return {
-        f"{one.severity} {one.check}"
-        for one in said
-        if one.severity is not Severity.OK and (not topics or one.check.topic in topics)
+        f"{finding.severity} {finding.check}"
+        for finding in said
+        if finding.severity is not Severity.OK and (not topics or finding.check.topic in topics)
     }
 
 
@@ -87,19 +87,23 @@ def unlike(said, *topics):
         ("kep-5055", {"warning features.taint-rules"}),
     ],
 )
-async def test_each_release_is_told_what_it_lacks(serving, profile, lacking):
+async def test_each_release_is_reported_what_it_lacks(serving, profile, lacking):
     async with serving(profile) as cluster:
         said = await cluster.said()
     assert unlike(said, "server", "features", "access") == lacking
-    assert Severity.UNCHECKED not in {one.severity for one in said}
-    for one in said:
-        if one.check.topic == "features" and profile == "1.34" and one.severity in ("error", "warning"):
-            assert "1.34" in one.message
-            assert "--feature-gates=" in one.remedy
+    assert Severity.UNCHECKED not in {finding.severity for finding in said}
+    for finding in said:
+        if (
+            finding.check.topic == "features"
+            and profile == "1.34"
+            and finding.severity in ("error", "warning")
+        ):
+            assert "1.34" in finding.message
+            assert "--feature-gates=" in finding.remedy
 
 
 @pytest.mark.parametrize(("profile", "served"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
-async def test_a_release_in_which_our_controller_allocates_is_told_what_it_lacks_and_nothing_is_wrong(
+async def test_a_release_in_which_our_controller_allocates_is_reported_what_it_lacks_and_nothing_is_wrong(
     serving, profile, served
 ):
     async with serving(profile) as cluster:
@@ -115,21 +119,23 @@ async def test_a_release_in_which_our_controller_allocates_is_told_what_it_lacks
         "note server.resource-api",
         "note features.taint-rules",
     }
-    (lacks,) = [one for one in said if one.check == "server.resource-api"]
+    (lacks,) = [finding for finding in said if finding.check == "server.resource-api"]
     assert f"({served} is)" in lacks.message
     assert "docs/classic.md" in lacks.remedy
-    assert [one.severity for one in said if one.check == "nodes.kubelet"] == [Severity.OK]
-    missing = [one for one in without if one.check == "access.permission" and one.severity == "error"]
+    assert [finding.severity for finding in said if finding.check == "nodes.kubelet"] == [Severity.OK]
+    missing = [
+        finding for finding in without if finding.check == "access.permission" and finding.severity == "error"
+    ]
     # Whatever the role grants was missed: it grants nothing that the controller does not ask for.
     manifest = yaml.safe_load_all((deployment.folder() / deployment.CLASSES[served][0]).read_text())
-    (role,) = [one for one in manifest if one["kind"] == "ClusterRole"]
+    (role,) = [document for document in manifest if document["kind"] == "ClusterRole"]
     granted = {
         f"may not {', '.join(rule['verbs'])} {resource}"
         for rule in role["rules"]
         for resource in rule["resources"]
     }
-    assert {one.message.partition(":")[0].partition(" of ")[0] for one in missing} == granted
-    assert {one.remedy for one in missing} == {
+    assert {finding.message.partition(":")[0].partition(" of ")[0] for finding in missing} == granted
+    assert {finding.remedy for finding in missing} == {
         "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
     }
 
@@ -140,21 +146,23 @@ async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(servi
         said = unlike(await cluster.said(), "features")
         assert said == {"note features.scheduler", "note features.taint-details"}
     async with serving("1.37", {"DRADeviceBindingConditions": False}) as cluster:
-        (said,) = [one for one in await cluster.said() if one.check == "features.binding-conditions"]
+        (said,) = [
+            finding for finding in await cluster.said() if finding.check == "features.binding-conditions"
+        ]
         assert said.severity is Severity.ERROR
         assert "DRADeviceBindingConditions=false" in said.remedy
 
 
-async def test_a_cluster_without_drawbar_is_told_what_to_install(serving):
+async def test_a_cluster_without_drawbar_is_reported_what_to_install(serving):
     async with serving(deployed=False) as cluster:
         said = unlike(await cluster.said(), "server", "access", "controller")
     assert said == {"error server.definition", "error access.account", "error controller.leader"}
 
 
-def rules(one):
+def rules(role):
     """A role without each of its rules in turn."""
-    for number in range(len(one["rules"])):
-        yield one | {"rules": one["rules"][:number] + one["rules"][number + 1 :]}
+    for number in range(len(role["rules"])):
+        yield role | {"rules": role["rules"][:number] + role["rules"][number + 1 :]}
 
 
 async def apply(api, role):
@@ -170,14 +178,18 @@ async def test_each_rule_of_the_deployed_roles_that_is_taken_away_is_missed(serv
         reader = reading.Reader(cluster.api)
         for answer in await reviews.ask(reader, WHERE, needed):
             assert answer.allowed, answer.permission
-        deployed = [one for one in deployment.documents(deployment.folder()) if one["kind"].endswith("Role")]
+        deployed = [
+            document
+            for document in deployment.documents(deployment.folder())
+            if document["kind"].endswith("Role")
+        ]
         assert len(deployed) == 4
         for role in deployed:
             for less in rules(role):
                 await apply(cluster.api, less)
                 daemon = "node" if "node" in role["metadata"]["name"] else "controller"
-                asked = [one for one in needed if one.daemon == daemon]
-                assert not all(one.allowed for one in await reviews.ask(reader, WHERE, asked)), less
+                asked = [permission for permission in needed if permission.daemon == daemon]
+                assert not all(answer.allowed for answer in await reviews.ask(reader, WHERE, asked)), less
             await apply(cluster.api, role)
 
 
@@ -188,13 +200,18 @@ async def test_a_permission_that_is_missing_is_one_finding_with_what_follows_fro
             "rack",
             spec={"adapter": "grpc", "endpoint": "unix:/x", "credentialsSecretRef": {"name": "other"}},
         )
-        roles = [one for one in deployment.documents(deployment.folder()) if one["kind"] == "ClusterRole"]
-        node = next(one for one in roles if one["metadata"]["name"] == "drawbar-node")
-        node["rules"] = [one for one in node["rules"] if one["resources"] != ["resourceslices"]]
+        roles = [
+            document
+            for document in deployment.documents(deployment.folder())
+            if document["kind"] == "ClusterRole"
+        ]
+        node = next(role for role in roles if role["metadata"]["name"] == "drawbar-node")
+        node["rules"] = [rule for rule in node["rules"] if rule["resources"] != ["resourceslices"]]
         await apply(cluster.api, node)
-        said = [one for one in await cluster.said() if one.check == "access.permission"]
+        said = [finding for finding in await cluster.said() if finding.check == "access.permission"]
     secret, slices = sorted(
-        (one for one in said if one.severity is Severity.ERROR), key=lambda one: one.subject
+        (finding for finding in said if finding.severity is Severity.ERROR),
+        key=lambda finding: finding.subject,
     )
     assert "list, watch secrets other" in secret.message
     assert "add other to" in secret.remedy
@@ -206,21 +223,21 @@ async def test_devices_that_are_reserved_for_claims_that_nobody_may_allocate_are
     async with serving() as cluster:
         spec = {"adapter": "grpc", "endpoint": "unix:/x", "policy": policy}
         await cluster.make(kinds.FABRIC, "rack", spec=spec)
-        said = [one for one in await cluster.said() if one.check == "access.permission"]
+        said = [finding for finding in await cluster.said() if finding.check == "access.permission"]
         (text,) = re.findall(
             r"```yaml\n(apiVersion: rbac.*?)```", (DOCS / "immediate.md").read_text(), re.DOTALL
         )
         for document in yaml.safe_load_all(text):
             await cluster.api.create(deployment.KINDS[document["kind"]], document, into=dict)
-        allowed = [one for one in await cluster.said() if one.check == "access.permission"]
-    wrong = [one for one in said if one.severity is Severity.ERROR]
-    assert [one.message.partition(" of ")[0] for one in wrong] == [
+        allowed = [finding for finding in await cluster.said() if finding.check == "access.permission"]
+    wrong = [finding for finding in said if finding.severity is Severity.ERROR]
+    assert [finding.message.partition(" of ")[0] for finding in wrong] == [
         "may not get resourceclaims",
         "may not get deviceclasses",
         "may not patch resourceclaims/binding",
     ]
-    assert all("controller.config.immediateAllocation" in one.remedy for one in wrong)
-    assert {one.severity for one in allowed} == {Severity.OK}
+    assert all("controller.config.immediateAllocation" in finding.remedy for finding in wrong)
+    assert {finding.severity for finding in allowed} == {Severity.OK}
 
 
 def documented_role():
@@ -248,18 +265,22 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
     role = documented_role()
     async with serving() as cluster:
         await bind(cluster.api, role, "eve")
-        assert not [one for one in await cluster.said("eve") if one.severity is Severity.UNCHECKED]
+        assert not [
+            finding for finding in await cluster.said("eve") if finding.severity is Severity.UNCHECKED
+        ]
         for less in rules(role):
             await apply(cluster.api, less)
-            unchecked = [one for one in await cluster.said("eve") if one.severity is Severity.UNCHECKED]
+            unchecked = [
+                finding for finding in await cluster.said("eve") if finding.severity is Severity.UNCHECKED
+            ]
             assert unchecked, less
-            assert all("run this as somebody who may" in one.remedy for one in unchecked), less
+            assert all("run this as somebody who may" in finding.remedy for finding in unchecked), less
 
 
-async def test_a_daemon_may_ask_about_itself_and_is_told_what_it_may_not_see(serving):
+async def test_a_daemon_may_ask_about_itself_and_is_reported_what_it_may_not_see(serving):
     async with serving() as cluster:
         said = await cluster.said("drawbar:drawbar-node")
-    access = {one.subject: one.severity for one in said if one.check == "access.permission"}
+    access = {finding.subject: finding.severity for finding in said if finding.check == "access.permission"}
     assert access["ServiceAccount drawbar/drawbar-node"] is Severity.OK
     assert access["controller's permissions"] is Severity.UNCHECKED
 
@@ -289,7 +310,7 @@ async def test_what_a_real_controller_says_of_its_fabrics_is_passed_on(controlle
             )
         await world.make_fabric()
         await world.make_fabric(
-            "deaf", endpoint=f"unix:{world.path / 'nobody'}", hosts=[{"host": "h", "node": "typo"}]
+            "deaf", endpoint=f"unix:{world.path / 'absent'}", hosts=[{"host": "h", "node": "typo"}]
         )
         await world.make_fabric("poor", credentialsSecretRef={"name": "fabric-credentials"})
         world.start()
@@ -310,12 +331,16 @@ async def test_what_a_real_controller_says_of_its_fabrics_is_passed_on(controlle
             ("ok", "nodes.kubelet", "2 nodes: node-1, node-2"),
         }
 
-        def is_told(said):
-            found = {(one.severity, one.check, one.subject) for one in said}
-            clocks = {one.severity for one in said if one.check == "clocks.controller"}
-            return well <= found and wrong == {one for one in found if one[0] == "error"} and clocks == {"ok"}
+        def is_reported(said):
+            reported = {(finding.severity, finding.check, finding.subject) for finding in said}
+            clocks = {finding.severity for finding in said if finding.check == "clocks.controller"}
+            return (
+                well <= reported
+                and wrong == {row for row in reported if row[0] == "error"}
+                and clocks == {"ok"}
+            )
 
-        await until(look, is_told)
+        await until(look, is_reported)
 
 
 WRITES = (
@@ -374,33 +399,35 @@ async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_sto
         await world.stop()
         admin = config.from_kubeconfig(world.path / "admin")
 
-        async def told():
+        async def findings_of_writes():
             seen = await observation.observe(admin, WHERE)
-            return [one for one in plan.plan(seen) if one.check == "access.writes"]
+            return [finding for finding in plan.plan(seen) if finding.check == "access.writes"]
 
         kept = [kinds.NODE, kinds.SLICE, kinds.ATTACHMENT, kinds.FABRIC, kinds.CLAIM]
         before = [(await world.api.list_all(kind, into=dict)).items for kind in kept]
-        controller, node = await told()
+        controller, node = await findings_of_writes()
         assert (controller.severity, node.severity) == (Severity.OK, Severity.OK), (controller, node)
         for daemon, _, _, what in WRITES:
             assert what in (controller if daemon == "controller" else node).message
         assert [(await world.api.list_all(kind, into=dict)).items for kind in kept] == before
         for daemon, group, resource, what in WRITES:
             async with denied(world.api, daemon, group, resource):
-                wrong = [one for one in await told() if one.severity is not Severity.OK]
-            assert [one.severity for one in wrong] == [Severity.ERROR], what
+                wrong = [
+                    finding for finding in await findings_of_writes() if finding.severity is not Severity.OK
+                ]
+            assert [finding.severity for finding in wrong] == [Severity.ERROR], what
             assert wrong[0].subject == f"ServiceAccount drawbar/drawbar-{daemon}"
             assert f"refuses {what}, " in wrong[0].message
             assert "not today" in wrong[0].message
 
 
-async def test_who_may_not_act_as_the_accounts_is_told_that_their_writes_were_not_tried(serving):
+async def test_who_may_not_act_as_the_accounts_is_reported_that_their_writes_were_not_tried(serving):
     async with serving() as cluster:
         await cluster.make(kinds.NODE, "n1")
         await bind(cluster.api, documented_role(), "eve")
-        said = [one for one in await cluster.said("eve") if one.check == "access.writes"]
-    assert [one.severity for one in said] == [Severity.NOTE, Severity.NOTE]
-    assert all("may impersonate the service account" in one.remedy for one in said)
+        said = [finding for finding in await cluster.said("eve") if finding.check == "access.writes"]
+    assert [finding.severity for finding in said] == [Severity.NOTE, Severity.NOTE]
+    assert all("may impersonate the service account" in finding.remedy for finding in said)
 
 
 async def test_an_address_where_no_api_server_is_ends_with_a_sentence(tmp_path):

@@ -28,8 +28,8 @@ def condition(kind, status, reason):
     )
 
 
-def conditions(*told):
-    return tuple(one if isinstance(one, meta.Condition) else condition(*one) for one in told)
+def conditions(*entries):
+    return tuple(entry if isinstance(entry, meta.Condition) else condition(*entry) for entry in entries)
 
 
 WELL = (
@@ -42,9 +42,9 @@ WELL = (
 )
 
 
-def fabric(*told, name="rack", driver="drawbar.dev", created=500, **spec):
-    replaced = {one[0]: one for one in told}
-    usual = [replaced.pop(one[0], one) for one in WELL]
+def fabric(*entries, name="rack", driver="drawbar.dev", created=500, **spec):
+    replaced = {entry[0]: entry for entry in entries}
+    usual = [replaced.pop(entry[0], entry) for entry in WELL]
     return fabrics.Fabric(
         metadata=meta.ObjectMeta(name=name, creation_timestamp=ago(created)),
         spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", driver=driver, **spec),
@@ -52,10 +52,10 @@ def fabric(*told, name="rack", driver="drawbar.dev", created=500, **spec):
     )
 
 
-def attachment(*told, name="rack.gpu", deleted=None, started=500, at="n1", **status):
+def attachment(*entries, name="rack.gpu", deleted=None, started=500, at="n1", **status):
     times = {"created": ago(started), "deleting": ago(deleted) if deleted else None}
     place = {"fabric": "rack", "device": "gpu", "pool": "rack/e", "node_name": at}
-    return scenes.attachment(*conditions(*told), name=name, **times, **place, **status)
+    return scenes.attachment(*conditions(*entries), name=name, **times, **place, **status)
 
 
 def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1.4", ready="True", uuid=""):
@@ -99,13 +99,13 @@ def lease(name="drawbar-controller", *, age=2, skew=0, holder="c-0", written=Tru
 
 def deployed(kind):
     """Objects of a kind as they are applied, with what the API server adds to them."""
-    known = deployment.documents(deployment.folder(), policies=True)
+    documents = deployment.documents(deployment.folder(), policies=True)
     established = {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-    return [one | established for one in known if one["kind"] == kind]
+    return [document | established for document in documents if document["kind"] == kind]
 
 
 def read(kind, into):
-    return tuple(msgspec.convert(one, into) for one in deployed(kind))
+    return tuple(msgspec.convert(document, into) for document in deployed(kind))
 
 
 def clock(ahead=0.0):
@@ -131,10 +131,13 @@ HEALTHY = observed.Cluster(
     version="v1.37.0",
     resource_versions=("v1",),
     taint_rules=("v1",),
-    definitions={one.metadata.name: one for one in read("CustomResourceDefinition", observed.Definition)},
+    definitions={
+        definition.metadata.name: definition
+        for definition in read("CustomResourceDefinition", observed.Definition)
+    },
     features=FEATURES,
     accounts={"drawbar-controller": True, "drawbar-node": True},
-    access=tuple(permissions.Answer(permission=one, allowed=True) for one in NEEDED),
+    access=tuple(permissions.Answer(permission=permission, allowed=True) for permission in NEEDED),
     trials=tuple(permissions.Trial(daemon=daemon, what="a slice") for daemon in permissions.Daemon),
     policies=read("ValidatingAdmissionPolicy", observed.Policy),
     bindings=read("ValidatingAdmissionPolicyBinding", observed.Binding),
@@ -148,12 +151,12 @@ HEALTHY = observed.Cluster(
 )
 
 
-def found(**changes):
+def problems(**changes):
     """What is not well, as `severity check`."""
     said = plan.plan(dataclasses.replace(HEALTHY, **changes))
-    assert all(one.message for one in said)
-    assert all(one.remedy for one in said if one.severity is not Severity.OK), said
-    return {f"{one.severity} {one.check}" for one in said if one.severity is not Severity.OK}
+    assert all(finding.message for finding in said)
+    assert all(finding.remedy for finding in said if finding.severity is not Severity.OK), said
+    return {f"{finding.severity} {finding.check}" for finding in said if finding.severity is not Severity.OK}
 
 
 def case(title, *expected, **changes):
@@ -170,8 +173,8 @@ def features(*dropped, form="per-device", details=encoding.DETAILS):
 
 def test_a_healthy_cluster_gives_cause_for_nothing_and_every_topic_speaks():
     said = plan.plan(HEALTHY)
-    assert {one.severity for one in said} == {Severity.OK}
-    assert {one.check.topic for one in said} == {one.topic for one in findings.Check} - {"host"}
+    assert {finding.severity for finding in said} == {Severity.OK}
+    assert {check.check.topic for check in said} == {check.topic for check in findings.Check} - {"host"}
     assert findings.exit_status(said) == 0
 
 
@@ -265,16 +268,16 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
     ],
 )
 def test_what_the_doctor_says_of_the_cluster(changes, expected):
-    assert found(**changes) == expected
+    assert problems(**changes) == expected
 
 
 def silent(*names):
-    """A Fabric of which the controller says that these nodes have no living daemon."""
+    """A Fabric whose status names these nodes as without a living daemon."""
     message = f"host h is avoided; {daemons.trouble(names)}; d0 has no room for its taints"
-    told = meta.Condition(type="Degraded", status="True", reason="Troubles", message=message)
+    degraded = meta.Condition(type="Degraded", status="True", reason="Troubles", message=message)
     usual = fabric()
-    kept = [one for one in usual.status.conditions if one.type != told.type]
-    return msgspec.structs.replace(usual, status=fabrics.FabricStatus(conditions=(*kept, told)))
+    kept = [condition for condition in usual.status.conditions if condition.type != degraded.type]
+    return msgspec.structs.replace(usual, status=fabrics.FabricStatus(conditions=(*kept, degraded)))
 
 
 @pytest.mark.parametrize(
@@ -287,16 +290,16 @@ def silent(*names):
     ],
 )
 def test_a_mapped_node_whose_daemon_the_controller_does_not_see_is_an_error(node_name, pods, words):
-    known = (node(), node("n2", labels={}))
+    nodes = (node(), node("n2", labels={}))
     judged = plan.plan(
-        dataclasses.replace(HEALTHY, nodes=known, pods=pods, fabrics=(silent(node_name, "elsewhere"),))
+        dataclasses.replace(HEALTHY, nodes=nodes, pods=pods, fabrics=(silent(node_name, "elsewhere"),))
     )
-    told = [
-        f"{one.subject}: {one.message}"
-        for one in judged
-        if one.check is findings.Check.NODES_DAEMON and one.severity is Severity.ERROR
+    lines = [
+        f"{finding.subject}: {finding.message}"
+        for finding in judged
+        if finding.check is findings.Check.NODES_DAEMON and finding.severity is Severity.ERROR
     ]
-    assert [one[: len(words)] for one in told] == ([words] if words else [])
+    assert [line[: len(words)] for line in lines] == ([words] if words else [])
 
 
 def test_the_nodes_that_the_controller_names_are_read_from_its_words():
@@ -312,39 +315,49 @@ HOSTS = (fabrics.HostMapping(host="h", node="n9"),)
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        case("connecting", "warning fabrics.connected", told=("Connected", "False", "Connecting")),
-        case("served by nobody", "error fabrics.served", told=("Connected", "Unknown", "Pending")),
-        case("silent", "error fabrics.connected", told=("Connected", "False", "Unavailable")),
-        case("misconfigured", "error fabrics.connected", told=("Connected", "False", "InvalidConfiguration")),
-        case("no Secret", "error fabrics.credentials", told=("Connected", "False", "CredentialsMissing")),
-        case("wrong password", "error fabrics.credentials", told=("Connected", "False", "Unauthenticated")),
-        case("degraded", "warning fabrics.degraded", told=("Degraded", "True", "Troubles")),
-        case("refused", "error fabrics.published", told=("Published", "False", "Refused")),
-        case("writes refused", "error fabrics.writable", told=("Writable", "False", "Refused")),
-        case("deleting", "note fabrics.published", told=("Published", "False", "Deleting")),
-        case("no host mapped", "error hosts.mapped", told=("HostsMapped", "False", "HostsNotMapped")),
+        case("connecting", "warning fabrics.connected", condition=("Connected", "False", "Connecting")),
+        case(
+            "served by no controller", "error fabrics.served", condition=("Connected", "Unknown", "Pending")
+        ),
+        case("silent", "error fabrics.connected", condition=("Connected", "False", "Unavailable")),
+        case(
+            "misconfigured",
+            "error fabrics.connected",
+            condition=("Connected", "False", "InvalidConfiguration"),
+        ),
+        case(
+            "no Secret", "error fabrics.credentials", condition=("Connected", "False", "CredentialsMissing")
+        ),
+        case(
+            "wrong password", "error fabrics.credentials", condition=("Connected", "False", "Unauthenticated")
+        ),
+        case("degraded", "warning fabrics.degraded", condition=("Degraded", "True", "Troubles")),
+        case("refused", "error fabrics.published", condition=("Published", "False", "Refused")),
+        case("writes refused", "error fabrics.writable", condition=("Writable", "False", "Refused")),
+        case("deleting", "note fabrics.published", condition=("Published", "False", "Deleting")),
+        case("no host mapped", "error hosts.mapped", condition=("HostsMapped", "False", "HostsNotMapped")),
         case("no such node", "error hosts.mapped", hosts=HOSTS),
-        case("a label that nobody has", "warning hosts.mapped", node_label="rack/slot"),
+        case("a label that no node has", "warning hosts.mapped", node_label="rack/slot"),
         case("a label that a node has", node_label="fabric.drawbar.dev/rack"),
         case("no certificate asked", "warning fabrics.connected", tls=fabrics.Tls(verify=False)),
     ],
 )
 def test_what_the_doctor_says_of_a_fabric(changes, expected):
-    told = changes.pop("told", WELL[0])
-    assert found(fabrics=(fabric(told, **changes),)) == expected
+    condition = changes.pop("condition", WELL[0])
+    assert problems(fabrics=(fabric(condition, **changes),)) == expected
 
 
 @pytest.mark.parametrize(
     ("created", "severity"), [(500, "error"), (5, "note")], ids=["for long", "just made"]
 )
 def test_a_fabric_of_which_nobody_has_said_anything(created, severity):
-    one = msgspec.structs.replace(fabric(created=created), status=fabrics.FabricStatus())
-    assert found(fabrics=(one,)) == {f"{severity} fabrics.served"}
+    unserved = msgspec.structs.replace(fabric(created=created), status=fabrics.FabricStatus())
+    assert problems(fabrics=(unserved,)) == {f"{severity} fabrics.served"}
 
 
 def test_a_fabric_of_another_driver_is_named_and_not_judged():
     other = fabric(("Connected", "False", "Unavailable"), name="other", driver="gpu.example.com")
-    assert found(fabrics=(fabric(), other)) == {"note fabrics.served"}
+    assert problems(fabrics=(fabric(), other)) == {"note fabrics.served"}
 
 
 ATTACHED, VISIBLE = ("Attached", "True", "A"), ("Visible", "True", "V")
@@ -352,8 +365,8 @@ ILL = attachments.NodeReport(health="Unhealthy", health_message="ill")
 FAILED = attachments.Failure(reason="LinkDown", message="m")
 
 
-def held(title, expected, *told, **changes):
-    return pytest.param(attachment(*told, **changes), expected, id=title)
+def held(title, expected, *entries, **changes):
+    return pytest.param(attachment(*entries, **changes), expected, id=title)
 
 
 def attached(when):
@@ -361,7 +374,7 @@ def attached(when):
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"),
+    ("attachment", "expected"),
     [
         held("attaching for too long", "error attachments.attach"),
         held("attaching", None, started=100),
@@ -386,36 +399,36 @@ def attached(when):
         held("of another driver than its Fabric", "error attachments.orphaned", driver="gpu.example.com"),
     ],
 )
-def test_what_the_doctor_says_of_an_attachment(one, expected):
+def test_what_the_doctor_says_of_an_attachment(attachment, expected):
     check, _, word = (expected or "").partition(": ")
-    assert found(attachments=(one,)) == ({check} if check else set())
-    said = plan.plan(dataclasses.replace(HEALTHY, attachments=(one,)))
-    assert any(word in one.message + one.remedy for one in said)
+    assert problems(attachments=(attachment,)) == ({check} if check else set())
+    said = plan.plan(dataclasses.replace(HEALTHY, attachments=(attachment,)))
+    assert any(word in finding.message + finding.remedy for finding in said)
 
 
 def test_an_attachment_without_its_fabric_is_an_orphan():
-    assert found(fabrics=()) == {"note fabrics.served", "error attachments.orphaned"}
+    assert problems(fabrics=()) == {"note fabrics.served", "error attachments.orphaned"}
 
 
 def test_an_outage_is_told_in_a_page():
     many = tuple(attachment(name=f"rack.gpu-{number}") for number in range(500))
     said = [
-        one
-        for one in plan.plan(dataclasses.replace(HEALTHY, attachments=many))
-        if one.check.topic == "attachments"
+        finding
+        for finding in plan.plan(dataclasses.replace(HEALTHY, attachments=many))
+        if finding.check.topic == "attachments"
     ]
     assert len(said) == 51
     assert said[0].severity is Severity.ERROR
-    assert any("450 more" in one.subject for one in said)
+    assert any("450 more" in finding.subject for finding in said)
 
 
 def test_nodes_with_the_same_trouble_are_one_finding():
     many = tuple(
         node(f"n{number}", kubelet="v1.31.0", runtime="containerd://1.6.0") for number in range(5000)
     )
-    pods = tuple(pod(one.metadata.name) for one in many)
+    pods = tuple(pod(node.metadata.name) for node in many)
     said = plan.plan(dataclasses.replace(HEALTHY, nodes=many, pods=pods, node_leases=()))
-    assert [one.check.value for one in said if one.severity is Severity.ERROR] == [
+    assert [finding.check.value for finding in said if finding.severity is Severity.ERROR] == [
         "nodes.kubelet",
         "nodes.runtime",
     ]
@@ -435,5 +448,5 @@ def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
     # What the controller says in a Fabric stands in for a probe that is not allowed.
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
     said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
-    assert Severity.UNCHECKED in {one.severity for one in said}
+    assert Severity.UNCHECKED in {finding.severity for finding in said}
     assert findings.exit_status(said) == 2

@@ -17,15 +17,18 @@ from drawbar.driver.cli.doctor.plans import host, server
 from drawbar.mocks.cluster import deployment
 
 CRDS = {
-    one["metadata"]["name"]: one | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
-    for one in deployment.documents(deployment.folder())
-    if one["kind"] == "CustomResourceDefinition"
+    document["metadata"]["name"]: document
+    | {"status": {"conditions": [{"type": "Established", "status": "True"}]}}
+    for document in deployment.documents(deployment.folder())
+    if document["kind"] == "CustomResourceDefinition"
 }
 NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
-def unlike(found):
-    return {f"{one.severity} {one.check}" for one in found if one.severity is not Severity.OK}
+def unlike(listed):
+    return {
+        f"{finding.severity} {finding.check}" for finding in listed if finding.severity is not Severity.OK
+    }
 
 
 def version(crd):
@@ -33,10 +36,10 @@ def version(crd):
 
 
 def properties(crd, *path):
-    found = version(crd)["schema"]["openAPIV3Schema"]
+    schema = version(crd)["schema"]["openAPIV3Schema"]
     for name in path:
-        found = found["properties"][name]
-    return found["properties"]
+        schema = schema["properties"][name]
+    return schema["properties"]
 
 
 def older(crd):
@@ -86,10 +89,10 @@ def unestablished(crd):
 def test_a_definition_that_is_not_this_programs_is_named_with_what_it_lacks(change, severity, word):
     changed = copy.deepcopy(CRDS)
     change(changed[server.FABRICS])
-    known = {name: msgspec.convert(one, observed.Definition) for name, one in changed.items()}
-    said = list(server.plan_definitions(known))
+    definitions = {name: msgspec.convert(crd, observed.Definition) for name, crd in changed.items()}
+    said = list(server.plan_definitions(definitions))
     assert unlike(said) == ({f"{severity} server.definition"} if severity else set())
-    assert not severity or any(word in one.message for one in said if one.severity == severity)
+    assert not severity or any(word in finding.message for finding in said if finding.severity == severity)
 
 
 V2, V3 = '[plugins."io.containerd.grpc.v1.cri"]\n', "[plugins.'io.containerd.cri.v1.runtime']\n"
@@ -101,7 +104,7 @@ def files(*texts, name="containerd", path=CONTAINERD):
 
 
 @pytest.mark.parametrize(
-    ("known", "version", "cdi_dir", "expected"),
+    ("runtime_files", "version", "cdi_dir", "expected"),
     [
         pytest.param(files(f"version = 2\n{V2}enable_cdi = true"), "", "/var/run/cdi", "ok", id="turned on"),
         pytest.param(files("version = 2"), "", "/var/run/cdi", "error", id="not turned on"),
@@ -158,8 +161,8 @@ def files(*texts, name="containerd", path=CONTAINERD):
         ),
     ],
 )
-def test_what_the_runtimes_configuration_means_for_cdi(known, version, cdi_dir, expected):
-    said = [one.severity for one in host.plan_runtime(known, cdi_dir, version)]
+def test_what_the_runtimes_configuration_means_for_cdi(runtime_files, version, cdi_dir, expected):
+    said = [finding.severity for finding in host.plan_runtime(runtime_files, cdi_dir, version)]
     assert said == ([expected] if expected else [])
 
 
@@ -190,7 +193,7 @@ WELL = host.Host(
 
 
 def test_a_healthy_node_gives_cause_for_nothing():
-    assert {one.severity for one in host.plan(WELL)} == {Severity.OK}
+    assert {finding.severity for finding in host.plan(WELL)} == {Severity.OK}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +208,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
         ({"sockets": (DEAD, ALIVE)}, {"warning host.sockets"}),
         ({"sockets": (DEAD,)}, {"error host.sockets", "warning host.sockets"}),
         (
-            {"alive": host.Page(good=None, text="nobody answers"), "ready": host.Page(good=None, text="")},
+            {"alive": host.Page(good=None, text="no answer"), "ready": host.Page(good=None, text="")},
             {"error host.daemon"},
         ),
         ({"ready": host.Page(good=False, text="{}")}, {"error host.daemon"}),
@@ -226,7 +229,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
         "not registered",
         "left by a dead one",
         "all dead",
-        "nobody answers",
+        "no answer",
         "not ready",
         "no probes",
         "the release tells enough",
@@ -240,7 +243,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
 def test_what_the_doctor_says_of_a_node(changes, expected):
     said = host.plan(dataclasses.replace(WELL, **changes))
     assert unlike(said) == expected
-    assert all(one.remedy for one in said if one.severity is not Severity.OK)
+    assert all(finding.remedy for finding in said if finding.severity is not Severity.OK)
 
 
 SAID = (
@@ -283,7 +286,7 @@ def test_the_json_has_findings_sums_and_the_exit_status():
 )
 def test_the_exit_status_follows_from_the_worst(severities, status):
     said = [
-        Finding(check=Check.HOST_CDI, severity=Severity(one), subject="s", message="m", remedy="r")
-        for one in severities
+        Finding(check=Check.HOST_CDI, severity=Severity(severity), subject="s", message="m", remedy="r")
+        for severity in severities
     ]
     assert findings.exit_status(said) == status
