@@ -25,7 +25,8 @@ def attachment(device, *conditions, node="n1", deleting=False):
 def said(body):
     return {
         entry["device"]: {
-            one["type"].removeprefix(f"{DRIVER}/"): one["reason"] for one in entry["conditions"]
+            condition["type"].removeprefix(f"{DRIVER}/"): condition["reason"]
+            for condition in entry["conditions"]
         }
         for entry in body["status"]["devices"]
     }
@@ -36,7 +37,7 @@ HERE = {"attached": "Attached", "visible": "DeviceReady"}
 
 
 @pytest.mark.parametrize(
-    ("known", "expected"),
+    ("attached", "expected"),
     [
         ({}, NEVER),
         ({"a": attachment("a", *SEEN)}, HERE),
@@ -46,9 +47,9 @@ HERE = {"attached": "Attached", "visible": "DeviceReady"}
     ],
     ids=["attached nowhere", "in use here", "in use elsewhere", "on its way out", "not ready yet"],
 )
-def test_the_claim_is_told_whether_its_device_is_where_it_is(known, expected):
+def test_the_claim_is_told_whether_its_device_is_where_it_is(attached, expected):
     asked = claim("a")
-    keyed = {names.DeviceKey(fabric="f", device=device): one for device, one in known.items()}
+    keyed = {names.DeviceKey(fabric="f", device=device): record for device, record in attached.items()}
     body = adminaccess.applied(asked, DRIVER, keyed, NOW)
     assert (said(body) if body else None) == ({"a": expected} if expected else None)
 
@@ -61,20 +62,20 @@ def test_one_device_that_is_elsewhere_fails_all_since_the_scheduler_stops_at_the
 
 def test_what_is_said_already_is_not_said_again():
     key = names.DeviceKey(fabric="f", device="a")
-    known = {key: attachment("a", *SEEN)}
-    (entry,) = adminaccess.applied(claim("a"), DRIVER, known, NOW)["status"]["devices"]
+    by_key = {key: attachment("a", *SEEN)}
+    (entry,) = adminaccess.applied(claim("a"), DRIVER, by_key, NOW)["status"]["devices"]
     conditions = tuple(
         meta.Condition(
-            type=one["type"],
-            status=one["status"],
-            reason=one["reason"],
-            message=one["message"],
-            last_transition_time=one["lastTransitionTime"],
+            type=condition["type"],
+            status=condition["status"],
+            reason=condition["reason"],
+            message=condition["message"],
+            last_transition_time=condition["lastTransitionTime"],
         )
-        for one in entry["conditions"]
+        for condition in entry["conditions"]
     )
     before = claims.AllocatedDevice(driver=DRIVER, pool="f/e", device="a", conditions=conditions)
-    assert adminaccess.applied(claim("a", said=(before,)), DRIVER, known, "2026-01-03T00:00:00Z") is None
+    assert adminaccess.applied(claim("a", said=(before,)), DRIVER, by_key, "2026-01-03T00:00:00Z") is None
 
 
 async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attached_for_it(
@@ -89,9 +90,9 @@ async def test_an_observer_gets_the_device_of_another_claim_and_nothing_is_attac
         await cluster.allocate("gpu-0", name="observer", pod="p2", adminAccess=True)
         await cluster.attached("gpu-0", "user")
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
-        found = await until(lambda: cluster.said("observer"), lambda value: value.get("gpu-0"))
-        assert found["gpu-0"] == HERE
+        reported = await until(lambda: cluster.said("observer"), lambda value: value.get("gpu-0"))
+        assert reported["gpu-0"] == HERE
         await cluster.allocate("disk-0", name="lost", pod="p3", adminAccess=True)
-        found = await until(lambda: cluster.said("lost"), lambda value: value.get("disk-0"))
-        assert found["disk-0"] == NEVER
+        reported = await until(lambda: cluster.said("lost"), lambda value: value.get("disk-0"))
+        assert reported["disk-0"] == NEVER
         assert cluster.calls("attach") == ["gpu-0"]

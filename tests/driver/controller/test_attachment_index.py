@@ -28,34 +28,44 @@ CHANGES = st.lists(
 )
 
 
-def by_name(found):
-    return sorted((one.metadata.name, one.spec.fabric, one.spec.node_name) for one in found)
+def by_name(listed):
+    return sorted(
+        (attachment.metadata.name, attachment.spec.fabric, attachment.spec.node_name) for attachment in listed
+    )
 
 
 @given(CHANGES)
 def test_the_index_agrees_with_a_walk_after_every_change(changes):
-    known, found = {}, attachment_index.Index()
+    stored, index = {}, attachment_index.Index()
     for name, place in changes:
         new = attachment(name, *place) if place else None
-        found.change(known.get(name), new, NOW)
-        known = {other: one for other, one in known.items() if other != name} | ({name: new} if new else {})
+        index.change(stored.get(name), new, NOW)
+        stored = {other: kept for other, kept in stored.items() if other != name} | (
+            {name: new} if new else {}
+        )
         for fabric in FABRICS:
-            mine = [one for one in known.values() if one.spec.fabric == fabric]
-            assert by_name(found.of(fabric)) == by_name(mine)
-            assert found.has(fabric) == bool(mine)
-            assert found.attached(fabric) == sum(one.holds(attachments.ATTACHED) for one in mine)
+            mine = [attachment for attachment in stored.values() if attachment.spec.fabric == fabric]
+            assert by_name(index.of(fabric)) == by_name(mine)
+            assert index.has(fabric) == bool(mine)
+            assert index.attached(fabric) == sum(
+                attachment.holds(attachments.ATTACHED) for attachment in mine
+            )
         for node in NODES:
-            there = (one for one in known.values() if one.spec.node_name == node)
-            assert by_name(found.on(node)) == by_name(there)
+            there = (attachment for attachment in stored.values() if attachment.spec.node_name == node)
+            assert by_name(index.on(node)) == by_name(there)
         for uid in CLAIMS:
-            mine = [one for one in known.values() if one.spec.claim is not None and one.spec.claim.uid == uid]
-            assert by_name(found.for_claim(uid)) == by_name(mine)
+            mine = [
+                attachment
+                for attachment in stored.values()
+                if attachment.spec.claim is not None and attachment.spec.claim.uid == uid
+            ]
+            assert by_name(index.for_claim(uid)) == by_name(mine)
 
 
 def deleting(name, uid="u"):
-    one = attachment(name, "f", "n1", True)
+    stored = attachment(name, "f", "n1", True)
     metadata = meta.ObjectMeta(name=name, uid=uid, deletion_timestamp="2020-01-01T00:00:00Z")
-    return attachments.DeviceAttachment(metadata=metadata, spec=one.spec, status=one.status)
+    return attachments.DeviceAttachment(metadata=metadata, spec=stored.spec, status=stored.status)
 
 
 def after(seconds):
@@ -63,18 +73,18 @@ def after(seconds):
 
 
 def test_a_release_is_overdue_30_seconds_after_its_deletion_was_first_seen_whatever_its_timestamp():
-    known = attachment_index.Index()
-    known.change(None, deleting("a"), NOW)
-    known.change(deleting("a"), deleting("a"), after(10))
-    assert (known.overdue("f", after(29)), known.overdue_after("f", after(29))) == (frozenset(), 1.0)
-    assert (known.overdue("f", after(30)), known.overdue_after("f", after(30))) == (frozenset("a"), None)
-    known.change(deleting("a"), None, after(31))
-    assert (known.overdue("f", after(99)), known.overdue_after("f", after(99))) == (frozenset(), None)
+    index = attachment_index.Index()
+    index.change(None, deleting("a"), NOW)
+    index.change(deleting("a"), deleting("a"), after(10))
+    assert (index.overdue("f", after(29)), index.overdue_after("f", after(29))) == (frozenset(), 1.0)
+    assert (index.overdue("f", after(30)), index.overdue_after("f", after(30))) == (frozenset("a"), None)
+    index.change(deleting("a"), None, after(31))
+    assert (index.overdue("f", after(99)), index.overdue_after("f", after(99))) == (frozenset(), None)
 
 
 def test_another_attachment_of_the_name_counts_anew():
-    known = attachment_index.Index()
-    known.change(None, deleting("a"), NOW)
-    known.change(deleting("a"), deleting("a", uid="v"), after(60))
-    assert known.overdue("f", after(60)) == frozenset()
-    assert known.held_since("a") == after(60)
+    index = attachment_index.Index()
+    index.change(None, deleting("a"), NOW)
+    index.change(deleting("a"), deleting("a", uid="v"), after(60))
+    assert index.overdue("f", after(60)) == frozenset()
+    assert index.held_since("a") == after(60)

@@ -24,13 +24,13 @@ async def test_a_fabric_is_published_as_one_pool_per_enclosure(controller_world,
         await cluster.make_fabric()
         (published,) = await cluster.published()
         assert published["pool"] == {"name": POOL, "generation": 1, "resourceSliceCount": 1}
-        found = {device["name"]: device for device in published["devices"]}
-        assert {"disk-0", "gpu-0"} < found.keys()
-        assert found["disk-0"]["bindsToNode"]
-        assert found["disk-0"]["bindingConditions"] == [f"{DRIVER}/attached", f"{DRIVER}/visible"]
-        assert found["disk-0"]["bindingFailureConditions"] == FAILURES
-        assert found["disk-0"]["attributes"]["class"] == {"string": "nvme"}
-        assert not any("taints" in device for device in found.values())
+        devices = {device["name"]: device for device in published["devices"]}
+        assert {"disk-0", "gpu-0"} < devices.keys()
+        assert devices["disk-0"]["bindsToNode"]
+        assert devices["disk-0"]["bindingConditions"] == [f"{DRIVER}/attached", f"{DRIVER}/visible"]
+        assert devices["disk-0"]["bindingFailureConditions"] == FAILURES
+        assert devices["disk-0"]["attributes"]["class"] == {"string": "nvme"}
+        assert not any("taints" in device for device in devices.values())
         await until(
             lambda: cluster.labels(NODES[0]), lambda value: value.get("fabric.drawbar.dev/fab") == "true"
         )
@@ -137,13 +137,13 @@ async def test_a_claim_deleted_in_mid_attach_leaves_nothing_attached(served_worl
 
 async def test_a_slice_that_somebody_deletes_comes_back_and_pools_go_with_their_fabric(served_world, until):
     async with served_world() as cluster:
-        (found,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
-        await cluster.api.delete(kinds.SLICE, found["metadata"]["name"])
+        (slice_,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
+        await cluster.api.delete(kinds.SLICE, slice_["metadata"]["name"])
         (again,) = (
-            await until(lambda: cluster.api.list_all(kinds.SLICE, into=dict), lambda one: one.items)
+            await until(lambda: cluster.api.list_all(kinds.SLICE, into=dict), lambda listing: listing.items)
         ).items
-        assert again["metadata"]["uid"] != found["metadata"]["uid"]
-        assert again["spec"]["devices"] == found["spec"]["devices"]
+        assert again["metadata"]["uid"] != slice_["metadata"]["uid"]
+        assert again["spec"]["devices"] == slice_["spec"]["devices"]
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(cluster.slices, lambda value: not value)
 
@@ -240,8 +240,8 @@ async def test_a_deleted_fabric_offers_nothing_and_stays_until_its_last_device_i
         await cluster.attached("gpu-0")
         await cluster.api.delete(kinds.FABRIC, "fab")
         await until(cluster.slices, lambda value: not value)
-        told = await cluster.condition("Published", reason="Deleting")
-        assert told["status"] == "False"
+        condition = await cluster.condition("Published", reason="Deleting")
+        assert condition["status"] == "False"
         assert cluster.calls("detach") == []
         await cluster.deallocate()
         await cluster.deleting("fab.gpu-0")
@@ -293,7 +293,7 @@ async def test_a_fabric_that_can_do_one_thing_at_a_time_is_asked_for_one(control
         cluster.start()
         await cluster.make_fabric()
         (published,) = await cluster.published()
-        devices = [one["name"] for one in published["devices"]]
+        devices = [device["name"] for device in published["devices"]]
         for number, device in enumerate(devices):
             await cluster.allocate(device, name=f"c{number}", node=NODES[number % 2])
         for number, device in enumerate(devices):
@@ -313,7 +313,7 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(s
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
 
         await until(
-            lambda: cluster.marks("gpu-0"), lambda found: found == [("in-use", "manual", "NoSchedule")]
+            lambda: cluster.marks("gpu-0"), lambda taints: taints == [("in-use", "manual", "NoSchedule")]
         )
         # Else there may be nothing to detach yet.
         attached = {"phase": "Attached"}.items()
@@ -325,7 +325,7 @@ async def test_an_attachment_made_by_hand_holds_the_device_until_it_is_deleted(s
         assert held["metadata"]["labels"] == {"drawbar.dev/node": NODES[0]}
         await cluster.api.delete(kinds.ATTACHMENT, "fab.gpu-0")
         await cluster.released("fab.gpu-0")
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
         assert cluster.calls("detach") == ["gpu-0"]
 
 

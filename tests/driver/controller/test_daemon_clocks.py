@@ -84,17 +84,17 @@ async def serving(loop, path, skews):
         admin, manager = config.from_kubeconfig(path / "admin"), outage.Manager(fabric)
         async with client.connecting(admin) as api, claims.serving(admin):
             await outage.make_cluster(api, None)
-            found = Cluster(loop, api, admin, fabric, skews)
+            cluster = Cluster(loop, api, admin, fabric, skews)
             options = settings.Settings(
                 kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
             )
             around = daemon.Surroundings(
-                clock=found.clocks["controller"].now, adapters=lambda _: manager.adapter()
+                clock=cluster.clocks["controller"].now, adapters=lambda _: manager.adapter()
             )
             running = tasks.create_task(daemon.run(options, around))
             await asyncio.sleep(10)
             try:
-                yield found
+                yield cluster
             finally:
                 running.cancel()
 
@@ -112,19 +112,19 @@ def run(path, scene, **skews):
 def conditions(claim):
     """Those of all devices of a claim that are True, with their reasons."""
     return {
-        one["type"].rpartition("/")[2]: one["reason"]
+        condition["type"].rpartition("/")[2]: condition["reason"]
         for device in claim.get("status", {}).get("devices", ())
-        for one in device["conditions"]
-        if one["status"] == "True"
+        for condition in device["conditions"]
+        if condition["status"] == "True"
     }
 
 
-def failed(found):
-    return bool(found) and all("attach-failed" in conditions(claim) for claim in found)
+def failed(listed):
+    return bool(listed) and all("attach-failed" in conditions(claim) for claim in listed)
 
 
-def leaving(found):
-    return bool(found) and all("deletionTimestamp" in one["metadata"] for one in found)
+def leaving(listed):
+    return bool(listed) and all("deletionTimestamp" in attachment["metadata"] for attachment in listed)
 
 
 SKEWS = [
@@ -140,10 +140,10 @@ def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
     async def scene(cluster):
         async with cluster.daemons(), cluster.scheduling():
             await outage.make_pods(cluster.api, PODS)
-            await cluster.until(
-                kinds.POD, lambda found: all(one["spec"].get("nodeName") for one in found), 60
-            )
-            reasons = {one["reason"] for one in await cluster.list(kinds.EVENT) if one["type"] == "Warning"}
+            await cluster.until(kinds.POD, lambda pods: all(pod["spec"].get("nodeName") for pod in pods), 60)
+            reasons = {
+                event["reason"] for event in await cluster.list(kinds.EVENT) if event["type"] == "Warning"
+            }
             assert not reasons & {outcomes.DEADLINE, outcomes.UNREACHABLE, outcomes.NODE_SILENT}
 
     run(tmp_path, scene, **skews)
@@ -159,13 +159,13 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
             (claim,) = await cluster.list(kinds.CLAIM)
             assert conditions(claim)["attach-failed"] == outcomes.NODE_SILENT
             # The scheduler takes the allocation back, and the silent node's device is not given out again.
-            await cluster.until(kinds.CLAIM, lambda found: not failed(found), 60)
+            await cluster.until(kinds.CLAIM, lambda listed: not failed(listed), 60)
             (first, *_) = await cluster.list(kinds.ATTACHMENT)
             assert first["metadata"]["deletionTimestamp"]
             taints = [
                 (taint["key"], taint.get("value"))
-                for one in await cluster.list(kinds.SLICE)
-                for device in one["spec"]["devices"]
+                for slice_ in await cluster.list(kinds.SLICE)
+                for device in slice_["spec"]["devices"]
                 for taint in device.get("taints", ())
             ]
             assert (f"{outage.DRIVER}/attach-failed", outcomes.NODE_SILENT) in taints
@@ -181,32 +181,34 @@ def test_the_attach_of_a_failed_claim_that_nobody_deallocates_is_rolled_back(tmp
             await cluster.until(kinds.ATTACHMENT, bool, 30)
         # The scheduler is gone, so nobody reads the failure.
         await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
-        (known,) = await cluster.list(kinds.ATTACHMENT)
-        assert "deletionTimestamp" not in known["metadata"]
+        (attachment,) = await cluster.list(kinds.ATTACHMENT)
+        assert "deletionTimestamp" not in attachment["metadata"]
         seconds = await cluster.until(kinds.ATTACHMENT, leaving, BINDING_TIMEOUT + 60)
         assert BINDING_TIMEOUT - 5 <= seconds <= BINDING_TIMEOUT + 10
         async with cluster.daemons():
-            await cluster.until(kinds.ATTACHMENT, lambda found: not found, 60)
-        assert not any(one.connection for one in (await cluster.fabric.devices()).devices)
-        told = [one for one in await cluster.list(kinds.EVENT) if one["reason"] == statements.ROLLED_BACK]
-        assert {one["regarding"]["kind"] for one in told} == {"ResourceClaim", "Pod"}
+            await cluster.until(kinds.ATTACHMENT, lambda listed: not listed, 60)
+        assert not any(device.connection for device in (await cluster.fabric.devices()).devices)
+        events = [
+            event for event in await cluster.list(kinds.EVENT) if event["reason"] == statements.ROLLED_BACK
+        ]
+        assert {event["regarding"]["kind"] for event in events} == {"ResourceClaim", "Pod"}
 
     run(tmp_path, scene, **skews)
 
 
 def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_silent(tmp_path):
-    def releasing(found):
+    def releasing(listed):
         return any(
             (taint["key"], taint.get("value")) == (f"{outage.DRIVER}/in-use", "releasing")
-            for one in found
-            for device in one["spec"]["devices"]
+            for slice_ in listed
+            for device in slice_["spec"]["devices"]
             for taint in device.get("taints", ())
         )
 
     async def scene(cluster):
         async with cluster.daemons(), cluster.scheduling():
             await outage.make_pods(cluster.api, 1)
-            await cluster.until(kinds.POD, lambda found: found[0]["spec"].get("nodeName"), 60)
+            await cluster.until(kinds.POD, lambda pods: pods[0]["spec"].get("nodeName"), 60)
         (claim,) = await cluster.list(kinds.CLAIM)
         freed = claim | {"status": {}}
         name = claim["metadata"]["name"]
@@ -218,7 +220,7 @@ def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_sile
         assert 25 <= seconds <= 35
         # And no longer once it is over.
         async with cluster.daemons():
-            await cluster.until(kinds.ATTACHMENT, lambda found: not found, 60)
-            await cluster.until(kinds.SLICE, lambda found: not releasing(found), 5)
+            await cluster.until(kinds.ATTACHMENT, lambda listed: not listed, 60)
+            await cluster.until(kinds.SLICE, lambda listed: not releasing(listed), 5)
 
     run(tmp_path, scene)

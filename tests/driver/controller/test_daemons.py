@@ -38,42 +38,42 @@ def test_where_daemons_are_no_pods_the_node_decides(ready, state):
 
 
 def test_a_pod_of_the_daemon_that_is_ready_makes_its_node_alive():
-    known = daemons.Daemons(judged=True)
-    assert known.change(None, pod(ready="False")) is False
-    assert known.look(node(), NOW) is State.FADING
-    assert known.change(pod(ready="False"), pod()) is True
-    assert known.look(node(), NOW) is State.ALIVE
-    assert known.look(node("Unknown"), NOW) is State.NODE_DOWN
+    tracked = daemons.Daemons(judged=True)
+    assert tracked.change(None, pod(ready="False")) is False
+    assert tracked.look(node(), NOW) is State.FADING
+    assert tracked.change(pod(ready="False"), pod()) is True
+    assert tracked.look(node(), NOW) is State.ALIVE
+    assert tracked.look(node("Unknown"), NOW) is State.NODE_DOWN
 
 
 def test_a_silent_daemon_has_a_grace_that_counts_from_when_it_was_first_seen():
-    known = daemons.Daemons(judged=True)
-    known.change(None, pod())
-    known.look(node(), NOW)
-    known.change(pod(), pod(ready="False"))
-    assert [known.look(node(), after(seconds)) for seconds in (60, 79, 80)] == [
+    tracked = daemons.Daemons(judged=True)
+    tracked.change(None, pod())
+    tracked.look(node(), NOW)
+    tracked.change(pod(), pod(ready="False"))
+    assert [tracked.look(node(), after(seconds)) for seconds in (60, 79, 80)] == [
         State.FADING,
         State.FADING,
         State.SILENT,
     ]
-    known.change(pod(ready="False"), pod())
-    assert known.look(node(), after(81)) is State.ALIVE
+    tracked.change(pod(ready="False"), pod())
+    assert tracked.look(node(), after(81)) is State.ALIVE
 
 
 def test_during_a_rolling_update_one_of_two_pods_suffices():
-    known = daemons.Daemons(judged=True)
-    known.change(None, pod("a"))
-    assert known.change(None, pod("b")) is True
-    known.change(pod("a"), None)
-    assert known.look(node(), NOW) is State.ALIVE
-    known.change(pod("b"), None)
-    assert known.look(node(), NOW) is State.FADING
+    tracked = daemons.Daemons(judged=True)
+    tracked.change(None, pod("a"))
+    assert tracked.change(None, pod("b")) is True
+    tracked.change(pod("a"), None)
+    assert tracked.look(node(), NOW) is State.ALIVE
+    tracked.change(pod("b"), None)
+    assert tracked.look(node(), NOW) is State.FADING
 
 
 def test_a_pod_that_says_no_more_than_before_changes_nothing():
-    known = daemons.Daemons(judged=True)
-    known.change(None, pod())
-    assert known.change(pod(), pod()) is False
+    tracked = daemons.Daemons(judged=True)
+    tracked.change(None, pod())
+    assert tracked.change(pod(), pod()) is False
 
 
 @pytest.mark.parametrize(

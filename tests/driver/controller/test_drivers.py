@@ -34,10 +34,10 @@ def test_the_default_driver_has_the_plain_names_and_every_other_has_its_own_in_t
 
 def test_a_mark_tells_the_driver_and_fits_the_wire():
     cluster, fabric = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "f" * 63
-    found = {marks.mark(cluster, fabric, one) for one in (FIRST, SECOND, "d" * 63)}
-    assert len(found) == 3
+    made = {marks.mark(cluster, fabric, driver) for driver in (FIRST, SECOND, "d" * 63)}
+    assert len(made) == 3
     assert marks.mark(cluster, fabric, FIRST) == marks.mark(cluster, fabric)
-    assert all(len(one) <= contract.STRING_BYTES for one in found)
+    assert all(len(mark) <= contract.STRING_BYTES for mark in made)
 
 
 def make_node(held):
@@ -73,7 +73,7 @@ class Two:
 
     async def allocate(self, driver, name):
         pool = "fab/enc-1" if driver == FIRST else "other/enc-1"
-        said = [[f"{driver}/{one}" for one in pair] for pair in (ATTACH, FAIL)]
+        said = [[f"{driver}/{condition}" for condition in pair] for pair in (ATTACH, FAIL)]
         await self.cluster.allocate(
             "gpu-0",
             name=name,
@@ -96,12 +96,13 @@ class Two:
 
     async def things_of(self, driver):
         """By kind and name the version of everything that the driver alone may change."""
-        api, found = self.cluster.api, {}
+        api, versions = self.cluster.api, {}
         for kind in (kinds.FABRIC, kinds.ATTACHMENT, kinds.SLICE):
-            for one in (await api.list_all(kind, into=dict)).items:
-                if one["spec"]["driver"] == driver:
-                    found[kind.kind, one["metadata"]["name"]] = one["metadata"]["resourceVersion"]
-        return found
+            for document in (await api.list_all(kind, into=dict)).items:
+                if document["spec"]["driver"] == driver:
+                    metadata = document["metadata"]
+                    versions[kind.kind, metadata["name"]] = metadata["resourceVersion"]
+        return versions
 
     def hangs(self, driver):
         connection = self.fabrics[driver]._world.device("gpu-0").connection
@@ -109,7 +110,9 @@ class Two:
 
     def writes_of(self, driver):
         user = f"system:serviceaccount:{ACCOUNTS[driver]}"
-        return [one for one in self.cluster.server.writes if one.user == user and one.resource != "leases"]
+        return [
+            write for write in self.cluster.server.writes if write.user == user and write.resource != "leases"
+        ]
 
 
 ATTACH, FAIL = ("attached", "visible"), ("attach-failed", "node-failed")
@@ -160,43 +163,46 @@ async def test_two_drivers_publish_attach_and_detach_each_their_own(two_drivers,
         }
         assert selected == {FIRST: ["true"], SECOND: [SECOND]}
         leases = (await cluster.api.list_all(kinds.LEASE, into=dict)).items
-        assert {one["metadata"]["name"] for one in leases} == {
+        assert {lease["metadata"]["name"] for lease in leases} == {
             "drawbar-controller",
             f"drawbar-controller-{SECOND}",
         }
         identity = await cluster.api.read(kinds.NAMESPACE, "kube-system", into=dict)
         for driver, claim in ((FIRST, "c1"), (SECOND, "c2")):
             await two.allocate(driver, claim)
-            known = await until(
+            attachment = await until(
                 lambda driver=driver: two.attachment(driver),
                 lambda value: value and value.get("status", {}).get("phase") == "Attached",
             )
-            assert known["spec"]["driver"] == driver
-            managers = {one["manager"] for one in known["metadata"]["managedFields"]}
+            assert attachment["spec"]["driver"] == driver
+            managers = {entry["manager"] for entry in attachment["metadata"]["managedFields"]}
             assert drivers.manager("drawbar-controller", driver) in managers
             assert two.hangs(driver) == "host-node-1"
-            fabric, mark = known["spec"]["fabric"], two.fabrics[driver]._world.device("gpu-0").connection.mark
+            fabric = attachment["spec"]["fabric"]
+            mark = two.fabrics[driver]._world.device("gpu-0").connection.mark
             assert mark == marks.mark(identity["metadata"]["uid"], fabric, driver)
         # The only port of the second one's host is taken, and that of the first one is not.
         await until(two.node_labels, lambda value: value == {"fabric.drawbar.dev/fab": "true"})
         kept = await two.things_of(FIRST)
         await cluster.deallocate("c2")
-        await until(lambda: two.attachment(SECOND), lambda one: "deletionTimestamp" in one["metadata"])
+        await until(
+            lambda: two.attachment(SECOND), lambda attachment: "deletionTimestamp" in attachment["metadata"]
+        )
         await cluster.node_says("other.gpu-0", "Released")
         await until(lambda: two.attachment(SECOND), lambda value: value is None)
         await until(two.node_labels, lambda value: value == BOTH_LABELS)
         # Its own controller may count only now, in its Fabric, what is attached.
         ours = ("Fabric", "fab")
         assert await two.things_of(FIRST) | {ours: None} == kept | {ours: None}
-        assert not [one for one in two.writes_of(SECOND) if one.name == "fab"]
+        assert not [write for write in two.writes_of(SECOND) if write.name == "fab"]
         assert (two.hangs(FIRST), two.hangs(SECOND)) == ("host-node-1", None)
 
-        async def told():
+        async def reporters():
             events = (await cluster.api.list_all(kinds.EVENT, into=dict)).items
-            return {(one["regarding"]["name"], one["reportingController"]) for one in events}
+            return {(event["regarding"]["name"], event["reportingController"]) for event in events}
 
-        await until(told, lambda value: value >= {("c1", FIRST), ("c2", SECOND)})
-        assert await told() == {("c1", FIRST), ("c2", SECOND)}
+        await until(reporters, lambda value: value >= {("c1", FIRST), ("c2", SECOND)})
+        assert await reporters() == {("c1", FIRST), ("c2", SECOND)}
 
 
 async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, until):
@@ -209,7 +215,8 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
             await two.allocate(driver, claim)
             await until(lambda claim=claim: cluster.said(claim), bool)
         await until(
-            lambda: two.attachment(FIRST), lambda one: one.get("status", {}).get("phase") == "Attached"
+            lambda: two.attachment(FIRST),
+            lambda attachment: attachment.get("status", {}).get("phase") == "Attached",
         )
         await until(two.node_labels, lambda value: value == {"fabric.drawbar.dev/fab": "true"})
         # The first one is away, its claim goes, and the second begins anew: nobody may do the first one's work.
@@ -244,10 +251,12 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
         await until(two.node_labels, lambda value: value == {"fabric.drawbar.dev/fab": "true"})
         assert await two.things_of(FIRST) == kept
         assert two.hangs(FIRST) == "host-node-1"
-        assert not [one for one in two.writes_of(SECOND) if one.name.startswith(("fab.", "fab-", "c1"))]
+        assert not [write for write in two.writes_of(SECOND) if write.name.startswith(("fab.", "fab-", "c1"))]
         # The first one is back and does its own work.
         two.start(FIRST)
-        await until(lambda: two.attachment(FIRST), lambda one: "deletionTimestamp" in one["metadata"])
+        await until(
+            lambda: two.attachment(FIRST), lambda attachment: "deletionTimestamp" in attachment["metadata"]
+        )
         await cluster.node_says(ATTACHMENTS[FIRST], "Released")
         await until(lambda: two.attachment(FIRST), lambda value: value is None)
         assert two.hangs(FIRST) is None
@@ -271,7 +280,8 @@ async def test_a_fabric_whose_driver_nobody_serves_stays_as_it_is_until_somebody
         two.start(SECOND)
         await until(two.pools, lambda value: value == BOTH_POOLS)
         await until(
-            lambda: two.attachment(SECOND), lambda one: one.get("status", {}).get("phase") == "Attached"
+            lambda: two.attachment(SECOND),
+            lambda attachment: attachment.get("status", {}).get("phase") == "Attached",
         )
         assert two.hangs(SECOND) == "host-node-2"
         said = await until(lambda: cluster.said("c2"), bool)

@@ -9,14 +9,14 @@ async def test_claim_and_pod_tell_of_each_step_that_is_waited_for(served_world, 
     async with served_world(attachSeconds=0.2) as cluster:
         await cluster.allocate(DEVICE, pod="pod-1")
         for kind, name in (("ResourceClaim", "c1"), ("Pod", "pod-1")):
-            found = await until(
+            events = await until(
                 lambda kind=kind, name=name: cluster.events(kind, name), lambda value: len(value) == 2
             )
-            assert [(one, reason) for one, reason, _ in found] == [
+            assert [(kind, reason) for kind, reason, _ in events] == [
                 ("Normal", "DeviceAttaching"),
                 ("Normal", "DeviceAttached"),
             ]
-            assert all("gpu-0 of fabric fab" in note for *_, note in found)
+            assert all("gpu-0 of fabric fab" in note for *_, note in events)
 
 
 async def test_claim_and_pod_tell_of_a_failure_in_the_fabrics_own_words(served_world, until):
@@ -24,18 +24,18 @@ async def test_claim_and_pod_tell_of_a_failure_in_the_fabrics_own_words(served_w
     async with served_world(attachFails=fails) as cluster:
         await cluster.allocate(DEVICE, pod="pod-1")
         for kind, name in (("ResourceClaim", "c1"), ("Pod", "pod-1")):
-            found = await until(
+            events = await until(
                 lambda kind=kind, name=name: cluster.events(kind, name),
-                lambda value: any(one[0] == "Warning" for one in value),
+                lambda value: any(event[0] == "Warning" for event in value),
             )
-            (warning,) = [one for one in found if one[0] == "Warning"]
+            (warning,) = [event for event in events if event[0] == "Warning"]
             assert warning[1] == "FabricError"
             assert "the link did not come up" in warning[2]
 
 
 async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once(controller_world, until):
     async with controller_world() as cluster:
-        one = await cluster.controller()
+        controller = await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate(DEVICE, name="c1", pod="pod-1")
@@ -45,17 +45,17 @@ async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once
         await cluster.allocate(DEVICE, name="c2", pod="pod-2", node="node-2")
 
         async def looked(kind, name):
-            one._delays.look(0.0)
+            controller._delays.look(0.0)
             return await cluster.events(kind, name)
 
         for kind, name in (("ResourceClaim", "c2"), ("Pod", "pod-2")):
-            (found,) = await until(lambda kind=kind, name=name: looked(kind, name), bool)
-            assert found[:2] == ("Normal", "DeviceWaiting")
-            assert "on its way back from node node-1" in found[2]
+            (reported,) = await until(lambda kind=kind, name=name: looked(kind, name), bool)
+            assert reported[:2] == ("Normal", "DeviceWaiting")
+            assert "on its way back from node node-1" in reported[2]
         await cluster.node_says(f"fab.{DEVICE}", "Released")
         await cluster.attached(DEVICE, "c2")
-        found = await until(lambda: looked("Pod", "pod-2"), lambda value: len(value) > 1)
-        assert [reason for _, reason, _ in found] == ["DeviceWaiting", "DeviceAttached"]
+        reported = await until(lambda: looked("Pod", "pod-2"), lambda value: len(value) > 1)
+        assert [reason for _, reason, _ in reported] == ["DeviceWaiting", "DeviceAttached"]
 
 
 async def test_one_who_waited_before_the_controller_led_is_told_too(controller_world, until):
@@ -67,26 +67,26 @@ async def test_one_who_waited_before_the_controller_led_is_told_too(controller_w
         await cluster.allocate(DEVICE, pod="pod-1")
         endpoint = {"spec": {"endpoint": "unix:/nowhere"}}
         await cluster.patch(kinds.FABRIC, "fab", endpoint)
-        one = await cluster.controller()
+        controller = await cluster.controller()
 
         async def looked():
-            one._delays.look(0.0)
+            controller._delays.look(0.0)
             return await cluster.events("Pod", "pod-1")
 
-        found = await until(looked, lambda value: any("not reached" in note for *_, note in value))
-        assert {reason for _, reason, _ in found} == {"DeviceWaiting"}
+        events = await until(looked, lambda value: any("not reached" in note for *_, note in value))
+        assert {reason for _, reason, _ in events} == {"DeviceWaiting"}
 
 
 async def test_a_pod_that_waits_for_its_node_is_told_once(controller_world, until):
     async with controller_world() as cluster:
-        one = await cluster.controller()
+        controller = await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate(DEVICE, pod="pod-1")
         await cluster.attached(DEVICE)
 
         async def looked(patience_seconds=0.0, name="pod-1"):
-            one._delays.look_at_nodes(patience_seconds)
+            controller._delays.look_at_nodes(patience_seconds)
             kind = "Pod" if name == "pod-1" else "ResourceClaim"
             return [entry for entry in await cluster.events(kind, name) if "waiting for its node" in entry[2]]
 
@@ -102,7 +102,7 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
     controller_world, until
 ):
     async with controller_world() as cluster:
-        one = await cluster.controller()
+        controller = await cluster.controller()
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate(DEVICE, pod="pod-1", bindingConditions=[], bindingFailureConditions=[])
@@ -112,7 +112,7 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
         )
 
         async def looked():
-            one._delays.look_at_allocations()
+            controller._delays.look_at_allocations()
             return await cluster.events("ResourceClaim", "c1")
 
         await until(looked, bool)
@@ -127,6 +127,6 @@ async def test_an_allocation_without_a_timestamp_is_told_why_it_cannot_be_used(s
         await cluster.allocate(DEVICE, pod="pod-1", at=None)
         said = await until(cluster.said, bool)
         assert said == {DEVICE: {"attach-failed": "NoAllocationTimestamp"}}
-        found = await until(lambda: cluster.events("ResourceClaim", "c1"), bool)
-        assert found[0][:2] == ("Warning", "NoAllocationTimestamp")
+        events = await until(lambda: cluster.events("ResourceClaim", "c1"), bool)
+        assert events[0][:2] == ("Warning", "NoAllocationTimestamp")
         assert await cluster.attachments() == {}

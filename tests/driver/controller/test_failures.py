@@ -45,7 +45,7 @@ async def test_a_taint_is_lifted_after_probation(served_world, until):
         await until(lambda: cluster.marks("gpu-0"), bool)
         await cluster.deallocate()
         await cluster.released("fab.gpu-0")
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
 async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_claim_failed(served_world):
@@ -57,7 +57,8 @@ async def test_a_device_that_the_node_could_not_initialise_is_tainted_and_its_cl
         assert said["gpu-0"]["attach-failed"] == "DriverNotBound"
         status = (await cluster.attachments())["fab.gpu-0"]["status"]
         assert status["error"]["reason"] == "DriverNotBound"
-        assert {one["type"]: one["status"] for one in status["conditions"]}["Attached"] == "True"
+        conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
+        assert conditions["Attached"] == "True"
         assert await cluster.marks("gpu-0") == [("attach-failed", "DriverNotBound", "NoSchedule")]
 
 
@@ -100,7 +101,7 @@ async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(
                 request_id="other-d", device_id="gpu-0", host_id="host-node-2", host_prepared=True
             )
         )
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
 async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_claim(controller_world, until):
@@ -128,9 +129,9 @@ async def test_a_malformed_fabric_is_told_on_the_object_and_stops_no_other(
         cluster.start()
         await cluster.make_fabric("broken", **spec)
         await cluster.make_fabric()
-        found = await cluster.condition("Connected", "broken", status="False")
-        assert found["reason"] == reason
-        assert word in found["message"]
+        condition = await cluster.condition("Connected", "broken", status="False")
+        assert condition["reason"] == reason
+        assert word in condition["message"]
         assert await cluster.published()
 
 
@@ -138,9 +139,9 @@ async def test_nothing_is_published_where_the_api_server_drops_binding_condition
     async with controller_world(profile="1.34") as cluster:
         cluster.start()
         await cluster.make_fabric()
-        found = await cluster.condition("FeaturesDropped", status="True")
-        assert "bindingConditions" in found["message"]
-        assert "DRADeviceBindingConditions" in found["message"]
+        condition = await cluster.condition("FeaturesDropped", status="True")
+        assert "bindingConditions" in condition["message"]
+        assert "DRADeviceBindingConditions" in condition["message"]
         assert await cluster.slices() == []
 
 
@@ -174,12 +175,12 @@ async def test_a_missing_permission_is_told_on_the_fabric_and_mended_without_a_r
         cluster.start()
         await cluster.make_fabric()
         # It is not published before the fabric has answered, either.
-        told = await until(
+        condition = await until(
             lambda: cluster.fabric_condition("Published"),
             lambda value: "cannot create" in value.get("message", ""),
         )
-        assert "resourceslices" in told["message"]
-        assert told["status"] == "False"
+        assert "resourceslices" in condition["message"]
+        assert condition["status"] == "False"
         body = {"rules": whole["rules"]}
         await cluster.api.patch(role, "drawbar-controller", body, content=client.Patch.MERGE, into=dict)
         await cluster.condition("Published", status="True")

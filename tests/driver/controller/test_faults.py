@@ -83,6 +83,6 @@ def test_of_too_many_the_oldest_go():
     ledger = faults.Ledger()
     for number in range(faults.LIMIT + 10):
         ledger.failed(f"d{number}", "h", NOW)
-    known = ledger.probations(MINUTE, ())
-    assert len(known) <= faults.LIMIT
-    assert f"d{faults.LIMIT + 9}" in known
+    probations = ledger.probations(MINUTE, ())
+    assert len(probations) <= faults.LIMIT
+    assert f"d{faults.LIMIT + 9}" in probations

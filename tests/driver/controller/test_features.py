@@ -62,14 +62,14 @@ class World(clusters.Cluster):
         self.ahead += datetime.timedelta(hours=1)
         await self.patch(kinds.FABRIC, "fab", {"spec": {"timeoutSeconds": 31}})
 
-    async def told(self, status, slices):
+    async def wait_for(self, status, slices):
         """Waits until the Fabric says whether fields are dropped, and until so many slices are published."""
 
         async def read():
             fabric = await self.api.read(kinds.FABRIC, "fab", into=dict)
-            known = fabric.get("status", {}).get("conditions", ())
-            said = next((one["status"] for one in known if one["type"] == "FeaturesDropped"), "")
-            return said, len(await self.list(kinds.SLICE))
+            conditions = fabric.get("status", {}).get("conditions", ())
+            dropped = {condition["type"]: condition["status"] for condition in conditions}
+            return dropped.get("FeaturesDropped", ""), len(await self.list(kinds.SLICE))
 
         await self._until(read, lambda value: value == (status, slices))
 
@@ -92,10 +92,10 @@ async def test_gates_that_are_turned_on_or_off_are_noticed_and_the_pool_follows(
         async with world.serving(gates[0]):
             await world.prepare()
             controller = world.start_controller()
-            await world.told(*before)
+            await world.wait_for(*before)
         async with world.serving(gates[1]):
             await world.time_passes()
-            await world.told(*after)
+            await world.wait_for(*after)
             controller.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await controller

@@ -31,11 +31,11 @@ async def make(cluster, body):
 
 async def notes(cluster, name):
     """What the Events on one claim say, by reason, with the number of Events."""
-    found = {}
+    by_reason = {}
     for event in (await cluster.api.list_all(kinds.EVENT, into=dict)).items:
         if (event["regarding"]["kind"], event["regarding"]["name"]) == ("ResourceClaim", name):
-            found.setdefault(event["reason"], []).append(event["note"])
-    return found
+            by_reason.setdefault(event["reason"], []).append(event["note"])
+    return by_reason
 
 
 # The test's own request; the controller sends nothing large.
@@ -89,6 +89,6 @@ def test_what_anybody_may_write_into_a_claims_metadata_is_not_kept():
         "finalizers": [*(f"example.org/{number}" for number in range(1000)), claims.SCHEDULED],
         "ownerReferences": [{"uid": str(number)} for number in range(1000)],
     }
-    found = decoding.decode(msgspec.json.encode({"metadata": metadata}), claims.ResourceClaim).metadata
-    assert found.annotations == {claims.MODE_ANNOTATION: "Immediate", claims.NODE_ANNOTATION: "n" * 253}
-    assert (found.labels, found.owner_references, found.finalizers) == ({}, (), (claims.SCHEDULED,))
+    kept = decoding.decode(msgspec.json.encode({"metadata": metadata}), claims.ResourceClaim).metadata
+    assert kept.annotations == {claims.MODE_ANNOTATION: "Immediate", claims.NODE_ANNOTATION: "n" * 253}
+    assert (kept.labels, kept.owner_references, kept.finalizers) == ({}, (), (claims.SCHEDULED,))

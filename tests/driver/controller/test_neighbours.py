@@ -65,16 +65,16 @@ async def test_slices_of_others_are_left_alone_whoever_made_them(controller_worl
             body("of-our-node-daemon", DRIVER, "node-1", nodeName="node-1"),
             body("made-by-hand", DRIVER, "fab-2/enc-1", allNodes=True),
         ]
-        for one in foreign:
-            await cluster.api.create(kinds.SLICE, one, into=dict)
+        for slice_ in foreign:
+            await cluster.api.create(kinds.SLICE, slice_, into=dict)
 
         async def versions():
             listing = await cluster.api.list_all(kinds.SLICE, into=dict)
-            known = {one["metadata"]["name"] for one in foreign}
+            names = {slice_["metadata"]["name"] for slice_ in foreign}
             return {
-                one["metadata"]["name"]: one["metadata"]["resourceVersion"]
-                for one in listing.items
-                if one["metadata"]["name"] in known
+                slice_["metadata"]["name"]: slice_["metadata"]["resourceVersion"]
+                for slice_ in listing.items
+                if slice_["metadata"]["name"] in names
             }
 
         before = await versions()
@@ -91,9 +91,9 @@ async def test_a_slice_that_somebody_changed_is_put_right_in_place(controller_wo
         cluster.start()
         await cluster.make_fabric()
         (wanted,) = await cluster.published()
-        (found,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
+        (slice_,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
         patch = {"spec": {"devices": wanted["devices"][:1]}}
-        name = found["metadata"]["name"]
+        name = slice_["metadata"]["name"]
         await cluster.patch(kinds.SLICE, name, patch)
         await until(cluster.slices, lambda value: value == [wanted])
 
@@ -124,8 +124,8 @@ async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(served_wo
         )
         cluster.start()
         await cluster.failed("gpu-0")
-        told = await cluster.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
-        by_driver = {one["driver"]: one for one in told["status"]["devices"]}
+        stored = await cluster.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
+        by_driver = {entry["driver"]: entry for entry in stored["status"]["devices"]}
         assert by_driver["gpu.example.com"] == {**other, "conditions": [ready]}
         assert list(await cluster.attachments()) == ["fab.gpu-0"]
         assert cluster.calls("attach") == ["gpu-0"]
@@ -159,7 +159,7 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
         await cluster.node_says("fab.gpu-0", "Released", status="False", reason="InUse")
 
         await until(
-            lambda: cluster.marks("gpu-0"), lambda found: found == [("in-use", "releasing", "NoSchedule")]
+            lambda: cluster.marks("gpu-0"), lambda taints: taints == [("in-use", "releasing", "NoSchedule")]
         )
         await cluster.allocate("gpu-0", name="c2", pod="pod-2")
         said = await until(lambda: cluster.said("c2"), bool)
@@ -169,5 +169,5 @@ async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_
         assert "still being released from node node-1" in condition["message"]
         await cluster.deallocate("c2")
         await cluster.released("fab.gpu-0")
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
         assert cluster.calls("attach") == cluster.calls("detach") == ["gpu-0"]

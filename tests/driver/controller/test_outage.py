@@ -138,21 +138,23 @@ class Nodes:
 
     async def _work(self):
         while True:
-            one = self._known.get(await self._changed.get())
-            if one is None:
+            attachment = self._known.get(await self._changed.get())
+            if attachment is None:
                 continue
-            if one.deleting:
-                if not one.holds(attachments.RELEASED):
-                    await self._say(one, attachments.RELEASED)
-            elif one.holds(attachments.ATTACHED) and not one.holds(attachments.VISIBLE):
-                device = {"driver": DRIVER, "pool": one.spec.pool, "device": one.spec.device}
+            if attachment.deleting:
+                if not attachment.holds(attachments.RELEASED):
+                    await self._say(attachment, attachments.RELEASED)
+            elif attachment.holds(attachments.ATTACHED) and not attachment.holds(attachments.VISIBLE):
+                device = {"driver": DRIVER, "pool": attachment.spec.pool, "device": attachment.spec.device}
                 status = {"devices": [device | {"conditions": [self._condition(f"{DRIVER}/visible")]}]}
-                await self._apply(kinds.CLAIM, one.spec.claim.name, status, one.spec.claim.namespace)
-                await self._say(one, attachments.VISIBLE)
+                await self._apply(
+                    kinds.CLAIM, attachment.spec.claim.name, status, attachment.spec.claim.namespace
+                )
+                await self._say(attachment, attachments.VISIBLE)
 
-    async def _say(self, one, condition):
+    async def _say(self, attachment, condition):
         status = {"conditions": [self._condition(condition)]}
-        await self._apply(kinds.ATTACHMENT, one.metadata.name, status)
+        await self._apply(kinds.ATTACHMENT, attachment.metadata.name, status)
 
     def _condition(self, kind):
         now = meta.timestamp(self._loop.now())
@@ -215,28 +217,28 @@ async def make_pods(api, count):
 
 async def sit_out(loop, server, api, manager, pods):
     """From the manager's going down, right before the pods come, until all are bound."""
-    found = Outcome()
+    outcome = Outcome()
     manager.up.clear()
     began, before = loop.time(), writes_of_controller(server)
     await make_pods(api, pods)
-    while found.bound < pods and loop.time() < began + OUTAGE_SECONDS + REST_SECONDS:
+    while outcome.bound < pods and loop.time() < began + OUTAGE_SECONDS + REST_SECONDS:
         await asyncio.sleep(1)
         after = writes_of_controller(server)
-        found.writes.append(after - before)
+        outcome.writes.append(after - before)
         before = after
         if loop.time() >= began + OUTAGE_SECONDS:
             manager.up.set()
-            if len(found.writes) % LOOK_SECONDS:
+            if len(outcome.writes) % LOOK_SECONDS:
                 continue
-            known = (await api.list_all(kinds.POD, into=dict)).items
-            found.bound = sum(bool(pod["spec"].get("nodeName")) for pod in known)
-    found.seconds = loop.time() - began
+            current = (await api.list_all(kinds.POD, into=dict)).items
+            outcome.bound = sum(bool(pod["spec"].get("nodeName")) for pod in current)
+    outcome.seconds = loop.time() - began
     listed = await api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
-    found.attachments = list(listed.items)
-    found.lists = manager.lists
+    outcome.attachments = list(listed.items)
+    outcome.lists = manager.lists
     inventory = await manager.fabric.devices()
-    found.connected = {device.id for device in inventory.devices if device.connection}
-    return found
+    outcome.connected = {device.id for device in inventory.devices if device.connection}
+    return outcome
 
 
 def writes_of_controller(server):
@@ -265,10 +267,10 @@ async def outage(loop, path, pods, attach_timeout):
             # The pools are published and the nodes labelled.
             await asyncio.sleep(10)
             async with scheduler.serving(admin, clock=loop.now):
-                found = await sit_out(loop, server, api, manager, pods)
+                outcome = await sit_out(loop, server, api, manager, pods)
             for task in running:
                 task.cancel()
-            return found
+            return outcome
 
 
 @pytest.mark.timeout(600)
@@ -280,19 +282,19 @@ def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_
     tmp_path, pods, attach_timeout
 ):
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
-        found = loop.run_until_complete(outage(loop, tmp_path, pods, attach_timeout))
-    writes, allowed = found.writes, settings.Settings()
+        outcome = loop.run_until_complete(outage(loop, tmp_path, pods, attach_timeout))
+    writes, allowed = outcome.writes, settings.Settings()
     text = (
         "%d pods: all bound after %.0f s; %d writes, %d while nothing could be done, at most %d in a second"
     )
-    log.info(text, pods, found.seconds, sum(writes), sum(writes[60:170]), max(writes))
-    assert found.bound == pods
+    log.info(text, pods, outcome.seconds, sum(writes), sum(writes[60:170]), max(writes))
+    assert outcome.bound == pods
     # None leaked: what the fabric has connected is what the pods have.
-    assert len(found.attachments) == pods
-    assert {one.spec.device_id for one in found.attachments} == found.connected
-    assert all(one.holds(attachments.VISIBLE) for one in found.attachments)
+    assert len(outcome.attachments) == pods
+    assert {attachment.spec.device_id for attachment in outcome.attachments} == outcome.connected
+    assert all(attachment.holds(attachments.VISIBLE) for attachment in outcome.attachments)
     # Once at the start and once when the manager came back, however many devices waited.
-    assert found.lists == 2
+    assert outcome.lists == 2
     # The intents at first, then what tells each claim and pod of the wait, then silence, whatever is tried in vain.
     assert sum(writes[10:60]) <= 2 * pods + 3 * ENCLOSURES
     assert sum(writes[60:170]) <= 3 * ENCLOSURES

@@ -47,8 +47,8 @@ def wish(*config):
 
 def attachment(*, uid="u", deleting=False):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
-    known = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}
-    return scenes.attachment(deleting=deleting, **known)
+    fields = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}
+    return scenes.attachment(deleting=deleting, **fields)
 
 
 def test_a_wish_says_what_is_wrong_with_the_claims_parameters():
@@ -85,9 +85,9 @@ def test_the_claim_is_told_before_anything_else_is_done(changes):
 
 
 def test_once_it_is_told_the_device_goes_its_way():
-    told = dataclasses.replace(wish(), unfit=UNFIT, failed_said=True)
-    assert plan.plan(scenes.observed(wish=told), NOW) == ()
-    held = scenes.observed(wish=told, attachment=attachment(uid="other"), host_id="h1")
+    reported = dataclasses.replace(wish(), unfit=UNFIT, failed_said=True)
+    assert plan.plan(scenes.observed(wish=reported), NOW) == ()
+    held = scenes.observed(wish=reported, attachment=attachment(uid="other"), host_id="h1")
     assert plan.plan(held, NOW) == (actions.Delete(),)
 
 

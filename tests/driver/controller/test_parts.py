@@ -26,8 +26,8 @@ def machines(*names_):
 
 def machine(name, uuid="", created=None, **metadata):
     status_ = core.NodeStatus(node_info=core.NodeInfo(system_uuid=uuid))
-    known = meta.ObjectMeta(name=name, creation_timestamp=created, **metadata)
-    return core.Node(metadata=known, status=status_)
+    object_meta = meta.ObjectMeta(name=name, creation_timestamp=created, **metadata)
+    return core.Node(metadata=object_meta, status=status_)
 
 
 def host(host_id, name, *states, **identifiers):
@@ -37,27 +37,27 @@ def host(host_id, name, *states, **identifiers):
 
 
 def spec(*mappings, **more):
-    told = tuple(fabrics.HostMapping(host=one, node=node) for one, node in mappings)
-    return fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", hosts=told, **more)
+    mapped = tuple(fabrics.HostMapping(host=host, node=node) for host, node in mappings)
+    return fabrics.FabricSpec(adapter="grpc", endpoint="unix:/x", hosts=mapped, **more)
 
 
 def test_a_host_is_the_node_that_the_fabric_object_says_else_the_node_of_its_name():
-    found = hosts.node_map(
+    mapped = hosts.node_map(
         spec(("h1", "n9")), [host("h1", "n1"), host("h2", "n2"), host("h3", "x")], machines("n2", "n9")
     )
-    assert found.host_of == {"n9": "h1", "n2": "h2"}
-    assert found.problems == ()
+    assert mapped.host_of == {"n9": "h1", "n2": "h2"}
+    assert mapped.problems == ()
 
 
 def test_two_hosts_that_would_be_one_node_are_both_refused():
-    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1"), host("h2", "n2")], machines("n2"))
-    assert found.host_of == {}
-    assert "h1, h2 would all be node n2" in found.problems[0]
+    mapped = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1"), host("h2", "n2")], machines("n2"))
+    assert mapped.host_of == {}
+    assert "h1, h2 would all be node n2" in mapped.problems[0]
 
 
 def test_a_mapping_to_a_node_that_does_not_exist_is_told():
-    found = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], machines("n1"))
-    assert "n2, which does not exist" in found.problems[0]
+    mapped = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], machines("n1"))
+    assert "n2, which does not exist" in mapped.problems[0]
     claimed = hosts.node_map(
         spec(("h1", "n2")), [host("h1", "x", system_uuid="u")], [machine("n1", uuid="u")]
     )
@@ -76,16 +76,16 @@ def test_a_mapping_to_a_node_that_does_not_exist_is_told():
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_host_is_known_by_what_identifies_its_machine(more, node):
-    told = host("h1", "blade 7", system_uuid="4c4c4544-0039", serial="SN 7")
+    listed = host("h1", "blade 7", system_uuid="4c4c4544-0039", serial="SN 7")
     rules = spec(node_label="rack/host", node_annotation="rack/host")
-    assert hosts.node_map(rules, [told], [machine(node, **more), machine("other")]).host_of == {node: "h1"}
+    assert hosts.node_map(rules, [listed], [machine(node, **more), machine("other")]).host_of == {node: "h1"}
 
 
 SAFE = "drawbar.node-restriction.kubernetes.io/fabric-host"
 
 
 def test_what_a_kubelet_cannot_write_decides_before_what_it_can():
-    told = host("h1", "by-name", system_uuid="u")
+    listed = host("h1", "by-name", system_uuid="u")
     cluster = [
         machine("by-fabric"),
         machine("by-safe-label", labels={SAFE: "h1"}),
@@ -99,11 +99,11 @@ def test_what_a_kubelet_cannot_write_decides_before_what_it_can():
         (spec(node_label="l"), "by-name"),
     )
     for rules, node in ways:
-        assert hosts.node_map(rules, [told], cluster).host_of == {node: "h1"}
-    others = [one for one in cluster if one.metadata.name != "by-name"]
-    uuid = [one for one in others if one.metadata.name != "by-label"]
-    assert hosts.node_map(spec(), [told], uuid).host_of == {"by-uuid": "h1"}
-    assert hosts.node_map(spec(node_label="l"), [told], others, {"h1": "by-uuid"}).host_of == {
+        assert hosts.node_map(rules, [listed], cluster).host_of == {node: "h1"}
+    unnamed = [entry for entry in cluster if entry.metadata.name != "by-name"]
+    uuid = [entry for entry in unnamed if entry.metadata.name != "by-label"]
+    assert hosts.node_map(spec(), [listed], uuid).host_of == {"by-uuid": "h1"}
+    assert hosts.node_map(spec(node_label="l"), [listed], unnamed, {"h1": "by-uuid"}).host_of == {
         "by-uuid": "h1"
     }
 
@@ -136,45 +136,47 @@ COPIES = {
 @pytest.mark.parametrize("moment", ["had it before", "was created first", "has its name"])
 def test_a_node_that_copies_the_identity_of_another_never_unmaps_it_and_is_told_of(copy, moment):
     held = {"h1": "first"} if moment == "had it before" else None
-    known = host("h1", "first" if moment == "has its name" else "x", system_uuid="u", serial="SN")
+    listed = host("h1", "first" if moment == "has its name" else "x", system_uuid="u", serial="SN")
     times = (
         ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z") if moment == "was created first" else (None, None)
     )
     cluster = [machine("second", created=times[1], **copy), machine("first", created=times[0], uuid="u")]
     rules = spec(node_label="l", node_annotation="n")
-    found = hosts.node_map(rules, [known, host("h2", "y")], cluster, held)
-    assert found.host_of.get("first") == "h1"
-    assert any("node second claims to be host h1, which is node first" in one for one in found.problems)
+    mapped = hosts.node_map(rules, [listed, host("h2", "y")], cluster, held)
+    assert mapped.host_of.get("first") == "h1"
+    assert any(
+        "node second claims to be host h1, which is node first" in problem for problem in mapped.problems
+    )
 
 
 def test_a_node_that_claims_two_hosts_gets_none_that_another_claims():
     greedy = machine("greedy", created="2025-01-01T00:00:00Z", annotations={"n": "h1"}, labels={"l": "h2"})
     rules = spec(node_label="l", node_annotation="n")
     cluster = [greedy, machine("victim", created="2026-01-01T00:00:00Z", uuid="u")]
-    found = hosts.node_map(rules, [host("h1", "x", system_uuid="u"), host("h2", "y")], cluster)
-    assert found.host_of == {"victim": "h1", "greedy": "h2"}
+    mapped = hosts.node_map(rules, [host("h1", "x", system_uuid="u"), host("h2", "y")], cluster)
+    assert mapped.host_of == {"victim": "h1", "greedy": "h2"}
 
 
 def test_an_administrators_word_ends_the_dispute_and_cloned_machines_are_no_problem():
     clones = [machine("a", uuid="u", labels={SAFE: "h1"}), machine("b", uuid="u", labels={SAFE: "h2"})]
-    known = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
+    listed = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
     for rules in (spec(("h1", "a"), ("h2", "b")), spec(node_label=SAFE)):
-        found = hosts.node_map(rules, known, clones)
-        assert (found.host_of, found.problems) == ({"a": "h1", "b": "h2"}, ())
+        mapped = hosts.node_map(rules, listed, clones)
+        assert (mapped.host_of, mapped.problems) == ({"a": "h1", "b": "h2"}, ())
 
 
 def test_cloned_machines_are_told_apart_by_what_is_more_explicit():
     clones = [machine("a", uuid="u", labels={"l": "h1"}), machine("b", uuid="u", labels={"l": "h2"})]
-    known = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
-    found = hosts.node_map(spec(node_label="l"), known, clones)
-    assert (found.host_of, found.problems) == ({"a": "h1", "b": "h2"}, ())
+    listed = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
+    mapped = hosts.node_map(spec(node_label="l"), listed, clones)
+    assert (mapped.host_of, mapped.problems) == ({"a": "h1", "b": "h2"}, ())
 
 
 def test_two_nodes_that_would_be_one_host_are_both_refused():
     twins = [machine("a", uuid="u"), machine("b", uuid="U")]
-    found = hosts.node_map(spec(), [host("h1", "x", system_uuid="u")], twins)
-    assert found.host_of == {}
-    assert "host h1 would be nodes a, b" in found.problems[0]
+    mapped = hosts.node_map(spec(), [host("h1", "x", system_uuid="u")], twins)
+    assert mapped.host_of == {}
+    assert "host h1 would be nodes a, b" in mapped.problems[0]
 
 
 @pytest.mark.parametrize(
@@ -192,22 +194,22 @@ def test_two_nodes_that_would_be_one_host_are_both_refused():
 )
 def test_what_two_nodes_say_of_one_host_is_refused_by_whichever_way(twins):
     rules = spec(node_label="l", node_annotation="n")
-    found = hosts.node_map(rules, [host("h1", "x", system_uuid="u", serial="SN")], twins)
-    assert found.host_of == {}
-    assert "host h1 would be nodes a, b" in found.problems[0]
+    mapped = hosts.node_map(rules, [host("h1", "x", system_uuid="u", serial="SN")], twins)
+    assert mapped.host_of == {}
+    assert "host h1 would be nodes a, b" in mapped.problems[0]
 
 
 def test_a_node_has_room_while_a_port_is_free_or_no_ports_are_told():
-    known = [host("h1", "n1", USED, FREE), host("h2", "n2", USED), host("h3", "n3")]
-    assert hosts.node_map(spec(), known, machines("n1", "n2", "n3")).with_room == {"n1", "n3"}
+    listed = [host("h1", "n1", USED, FREE), host("h2", "n2", USED), host("h3", "n3")]
+    assert hosts.node_map(spec(), listed, machines("n1", "n2", "n3")).with_room == {"n1", "n3"}
 
 
-def node(name, **known):
-    return core.Node(metadata=meta.ObjectMeta(name=name, labels=known.get("labels", {})))
+def node(name, **fields):
+    return core.Node(metadata=meta.ObjectMeta(name=name, labels=fields.get("labels", {})))
 
 
 @pytest.mark.parametrize(
-    ("known", "reached", "changes"),
+    ("node_labels", "reached", "changes"),
     [
         ({}, {"f": {"n"}}, {"fabric.drawbar.dev/f": "true"}),
         ({"fabric.drawbar.dev/f": "true"}, {"f": {"n"}}, None),
@@ -227,18 +229,18 @@ def node(name, **known):
         "another's, not reached",
     ],
 )
-def test_node_labels(known, reached, changes):
-    planned = labels.plan([node("n", labels=known)], reached)
+def test_node_labels(node_labels, reached, changes):
+    planned = labels.plan([node("n", labels=node_labels)], reached)
     assert planned == (() if changes is None else (labels.Change(node="n", labels=changes),))
 
 
 def test_a_host_whose_label_is_another_drivers_is_told_of():
-    known = [
+    nodes = [
         node("n", labels={"fabric.drawbar.dev/f": "other"}),
         node("m", labels={"fabric.drawbar.dev/f": "true"}),
     ]
-    (told,) = labels.foreign([*known, node("new")], "f")
-    assert told.endswith("take it off: kubectl label node n fabric.drawbar.dev/f-")
+    (problem,) = labels.foreign([*nodes, node("new")], "f")
+    assert problem.endswith("take it off: kubectl label node n fabric.drawbar.dev/f-")
 
 
 def claim(*devices, pods=("p",), **changes):
@@ -285,13 +287,13 @@ def test_devices_that_need_no_attach_are_not_the_controllers(changes):
     assert index.change(None, claim("a", **changes)) == ()
 
 
-def with_conditions(found, *conditions):
-    said = tuple(meta.Condition(type=f"{DRIVER}/{one}", status="True") for one in conditions)
+def with_conditions(claim, *conditions):
+    said = tuple(meta.Condition(type=f"{DRIVER}/{condition}", status="True") for condition in conditions)
     devices = tuple(
         claims.AllocatedDevice(driver=DRIVER, pool=result.pool, device=result.device, conditions=said)
-        for result in found.results(DRIVER)
+        for result in claim.results(DRIVER)
     )
-    return msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, devices=devices))
+    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, devices=devices))
 
 
 @pytest.mark.parametrize(
@@ -301,8 +303,8 @@ def test_a_failure_reaches_all_claims_of_the_pod_that_are_not_ready_with_its_own
     index = claim_index.Index(DRIVER, lambda: NOW)
     own, stranger = claim("a"), claim("c", name="x", pods=("q",))
     sibling = with_conditions(claim("b", name="s"), *conditions)
-    for one in (own, sibling, stranger):
-        index.change(None, one)
+    for listed in (own, sibling, stranger):
+        index.change(None, listed)
     assert index.failed_with(own) == ((sibling, own) if reached else (own,))
 
 
@@ -341,56 +343,57 @@ ATTACH = outcomes.Side.ATTACH
 
 
 def operation(**changes):
-    known = {"id": "o", "request_id": "u-a1", "kind": contract.OperationKind.ATTACH, "done": False}
-    return contract.Operation(**(known | changes))
+    fields = {"id": "o", "request_id": "u-a1", "kind": contract.OperationKind.ATTACH, "done": False}
+    return contract.Operation(**(fields | changes))
 
 
 def test_a_running_call_is_asked_again_after_its_pause():
-    known = calls.Calls()
-    known.settle("u", ATTACH, operation(retry_after_seconds=2.0), 10.0)
-    assert known.view("u", ATTACH, 11.0).state == "running"
-    assert known.view("u", ATTACH, 11.0).retry_after_seconds == 1.0
-    assert known.view("u", ATTACH, 12.0).state == "unasked"
+    tracked = calls.Calls()
+    tracked.settle("u", ATTACH, operation(retry_after_seconds=2.0), 10.0)
+    assert tracked.view("u", ATTACH, 11.0).state == "running"
+    assert tracked.view("u", ATTACH, 11.0).retry_after_seconds == 1.0
+    assert tracked.view("u", ATTACH, 12.0).state == "unasked"
 
 
 def test_the_news_of_a_watched_call_is_waited_for_once():
-    known = calls.Calls()
+    tracked = calls.Calls()
     done = operation(done=True)
-    known.settle("u", ATTACH, done, 10.0, watched=True)
-    known.settle("u", ATTACH, done, 11.5, watched=True)
-    assert (known.view("u", ATTACH, 11.9).state, known.view("u", ATTACH, 11.9).due) == ("succeeded", False)
-    assert known.view("u", ATTACH, 12.0).due
+    tracked.settle("u", ATTACH, done, 10.0, watched=True)
+    tracked.settle("u", ATTACH, done, 11.5, watched=True)
+    view = tracked.view("u", ATTACH, 11.9)
+    assert (view.state, view.due) == ("succeeded", False)
+    assert tracked.view("u", ATTACH, 12.0).due
 
 
 def test_a_call_that_failed_does_not_run_again_because_older_news_come_later():
-    told = []
-    known = calls.Calls(lambda *what: told.append(what))
+    reported = []
+    tracked = calls.Calls(lambda *what: reported.append(what))
     failed = operation(done=True, error=errors.Unavailable("no link"))
     for news in (failed, operation(), failed):
-        known.settle("u", ATTACH, news, 10.0, watched=True)
-        assert known.view("u", ATTACH, 10.0).state == "failed"
-    assert told == [("u", ATTACH, "FabricError")], "once"
+        tracked.settle("u", ATTACH, news, 10.0, watched=True)
+        assert tracked.view("u", ATTACH, 10.0).state == "failed"
+    assert reported == [("u", ATTACH, "FabricError")], "once"
 
 
 def test_without_a_watch_there_is_no_news_to_wait_for():
-    known = calls.Calls()
-    known.settle("u", ATTACH, operation(done=True), 10.0)
-    assert known.view("u", ATTACH, 10.0).due
+    tracked = calls.Calls()
+    tracked.settle("u", ATTACH, operation(done=True), 10.0)
+    assert tracked.view("u", ATTACH, 10.0).due
 
 
 def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
-    known = calls.Calls()
+    tracked = calls.Calls()
     error = errors.Aborted("busy")
     pauses = []
     for _ in range(12):
-        known.failed("u", ATTACH, error, 0.0)
-        pauses.append(known.view("u", ATTACH, 0.0).retry_after_seconds)
-        known.next_attempt("u", ATTACH)
-    assert known.request_id("u", ATTACH) == "u-a13"
+        tracked.failed("u", ATTACH, error, 0.0)
+        pauses.append(tracked.view("u", ATTACH, 0.0).retry_after_seconds)
+        tracked.next_attempt("u", ATTACH)
+    assert tracked.request_id("u", ATTACH) == "u-a13"
     assert pauses[:3] == [0.5, 1.0, 2.0]
     assert pauses[-1] == calls.PAUSE_MAX_SECONDS
-    known.forget("u")
-    assert known.request_id("u", ATTACH) == "u-a1"
+    tracked.forget("u")
+    assert tracked.request_id("u", ATTACH) == "u-a1"
 
 
 @pytest.mark.parametrize(
@@ -419,7 +422,7 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
         unpublished="",
     )
     first = status.status(fabric, view, dropped_fields=(), attached=1, now=NOW)
-    assert [(one.type, one.status) for one in first.conditions] == [
+    assert [(condition.type, condition.status) for condition in first.conditions] == [
         ("Connected", "True"),
         ("Degraded", "False"),
         ("FeaturesDropped", "False"),
@@ -427,9 +430,9 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
         ("HostsMapped", "True"),
         ("Published", "True"),
     ]
-    known = fabrics.Fabric(metadata=fabric.metadata, spec=fabric.spec, status=first)
+    stored = fabrics.Fabric(metadata=fabric.metadata, spec=fabric.spec, status=first)
     later = NOW + datetime.timedelta(hours=1)
-    assert status.status(known, view, dropped_fields=(), attached=1, now=later) == first
+    assert status.status(stored, view, dropped_fields=(), attached=1, now=later) == first
 
 
 def test_all_problems_of_the_settings_are_told_at_once():

@@ -70,10 +70,10 @@ def published(pool, *devices):
 
 
 def test_a_new_rule_moves_the_devices_of_its_model_unless_a_claim_has_them():
-    found = (device("a", "A"), device("b", "A"), device("c", "C"))
-    known = (published("f/e", "a", "b", "c"),)
+    listed = (device("a", "A"), device("b", "A"), device("c", "C"))
+    slices = (published("f/e", "a", "b", "c"),)
     rules = devices.Rules(restricted={"A"}, held={"b"})
-    assert devices.homes("f", found, known, rules) == {
+    assert devices.homes("f", listed, slices, rules) == {
         "a": "f/e/model.a-" + _hash("A"),
         "b": "f/e",
         "c": "f/e",
@@ -120,7 +120,7 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
         assert said["disk-1"] == {"attach-failed": policies.NODE_FULL}
         assert cluster.calls("attach") == ["disk-0"]
         assert "fab.disk-1" not in await cluster.attachments()
-        assert not any(one.get("taints") for one in (await cluster.slices())[0]["devices"])
+        assert not any(device.get("taints") for device in (await cluster.slices())[0]["devices"])
 
         await cluster.deallocate("c0")
         await cluster.deleting("fab.disk-0")

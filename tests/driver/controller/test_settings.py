@@ -17,10 +17,10 @@ ROW = re.compile(r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+)
 
 
 def shown(value):
-    found = schema.builtin(value)
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    return "none" if found in (None, "") else str(found)
+    plain = schema.builtin(value)
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    return "none" if plain in (None, "") else str(plain)
 
 
 def test_the_document_lists_exactly_the_settings_there_are():
@@ -76,17 +76,17 @@ def effective(capsys, *words):
 
 
 def test_the_example_is_right_and_says_something(capsys):
-    found = effective(capsys, f"--config={EXAMPLE}")
-    assert found["bindingTimeoutSeconds"] == {"value": 1200.0, "source": f"{EXAMPLE}:3"}
-    assert found["log.format"]["value"] == "json"
+    options = effective(capsys, f"--config={EXAMPLE}")
+    assert options["bindingTimeoutSeconds"] == {"value": 1200.0, "source": f"{EXAMPLE}:3"}
+    assert options["log.format"]["value"] == "json"
 
 
 def test_a_flag_wins_over_the_environment_and_that_over_the_file(tmp_path, monkeypatch, capsys):
     (tmp_path / "c.yaml").write_text("leaseNamespace: file\nidentity: file\napiWritesBurst: 7\n")
     monkeypatch.setenv("POD_NAMESPACE", "environment")
     monkeypatch.setenv("POD_NAME", "environment")
-    found = effective(capsys, f"--config={tmp_path / 'c.yaml'}", "--identity=flag", "--no-leader-election")
-    said = {key: (one["value"], one["source"]) for key, one in found.items()}
+    options = effective(capsys, f"--config={tmp_path / 'c.yaml'}", "--identity=flag", "--no-leader-election")
+    said = {key: (entry["value"], entry["source"]) for key, entry in options.items()}
     assert said["identity"] == ("flag", "--identity")
     assert said["leaseNamespace"] == ("environment", "POD_NAMESPACE")
     assert said["apiWritesBurst"] == (7, f"{tmp_path / 'c.yaml'}:3")

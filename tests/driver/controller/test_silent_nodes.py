@@ -4,7 +4,7 @@ from drawbar.driver.kube import client, kinds
 
 LABEL = "fabric.drawbar.dev/fab"
 SELECTOR = "app=drawbar-node,release=main"
-LABELS = dict(one.split("=") for one in SELECTOR.split(","))
+LABELS = dict(pair.split("=") for pair in SELECTOR.split(","))
 
 
 async def daemon_pod(cluster, node, *, ready):
@@ -17,7 +17,7 @@ async def daemon_pod(cluster, node, *, ready):
         "spec": {"nodeName": node, "containers": [{"name": "node", "image": "drawbar"}]},
     }
     if not any(
-        one["metadata"]["name"] == name for one in (await cluster.api.list_all(kinds.POD, into=dict)).items
+        pod["metadata"]["name"] == name for pod in (await cluster.api.list_all(kinds.POD, into=dict)).items
     ):
         await cluster.api.create(kinds.POD, pod, namespace="drawbar", into=dict)
     await said(cluster, kinds.POD, name, ready=ready, namespace="drawbar")
@@ -39,9 +39,9 @@ async def said(cluster, kind, name, *, ready, namespace=None):
 
 async def labelled(cluster):
     return [
-        one["metadata"]["name"]
-        for one in (await cluster.api.list_all(kinds.NODE, into=dict)).items
-        if LABEL in one["metadata"].get("labels", {})
+        node["metadata"]["name"]
+        for node in (await cluster.api.list_all(kinds.NODE, into=dict)).items
+        if LABEL in node["metadata"].get("labels", {})
     ]
 
 
@@ -51,25 +51,25 @@ async def test_a_node_is_offered_while_the_pod_of_its_daemon_is_ready(controller
         await daemon_pod(cluster, "node-1", ready=True)
         cluster.start(node_daemon_selector=SELECTOR)
         await cluster.make_fabric()
-        await until(lambda: labelled(cluster), lambda found: found == ["node-1"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1"])
         degraded = await cluster.condition("Degraded", status="True")
         assert "no node daemon is Ready on node-2" in degraded["message"]
         # Its daemon comes, the other one dies.
         await daemon_pod(cluster, "node-2", ready=True)
-        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
         await cluster.condition("Degraded", status="False")
         await daemon_pod(cluster, "node-1", ready=False)
-        await until(lambda: labelled(cluster), lambda found: found == ["node-2"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-2"])
         await daemon_pod(cluster, "node-1", ready=True)
-        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
 
 
 async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
-        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
         await said(cluster, kinds.NODE, "node-1", ready=False)
-        await until(lambda: labelled(cluster), lambda found: found == ["node-2"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-2"])
         await said(cluster, kinds.NODE, "node-1", ready=True)
-        await until(lambda: labelled(cluster), lambda found: found == ["node-1", "node-2"])
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])

@@ -84,9 +84,9 @@ async def test_only_versions_that_pass_are_followed(connected, profile, expected
     ],
 )
 def test_what_is_served_decides_which_negotiation_runs(resources, modern, versions):
-    found = watches.served(resources)
-    assert (found.modern, found.versions) == (modern, versions)
-    assert found.selects_fields is (V1ALPHA2 not in versions)
+    served = watches.served(resources)
+    assert (served.modern, served.versions) == (modern, versions)
+    assert served.selects_fields is (V1ALPHA2 not in versions)
 
 
 @pytest.mark.parametrize(

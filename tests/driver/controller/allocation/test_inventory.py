@@ -54,8 +54,8 @@ def coming(*devices):
     ],
 )
 def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
-    found = inventory.fabric_of(FABRIC, Session(*ports), coming(*devices), NOW)
-    assert (found.hosts, found.ports) == ({"n": "h"}, {"n": left})
+    fabric = inventory.fabric_of(FABRIC, Session(*ports), coming(*devices), NOW)
+    assert (fabric.hosts, fabric.ports) == ({"n": "h"}, {"n": left})
 
 
 class Cluster:
@@ -89,8 +89,8 @@ def opened_with(count):
 def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
     opened = opened_with(slice_plan.DEVICES_MAX + 1)
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
-        found = inventory.reserved(Cluster(opened, placed), frozenset())
-        assert [key.device for key, one in found.devices.items() if one.pool == "fab/e/1"] == [later]
+        reserved = inventory.reserved(Cluster(opened, placed), frozenset())
+        assert [key.device for key, device in reserved.devices.items() if device.pool == "fab/e/1"] == [later]
 
 
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():

@@ -30,8 +30,8 @@ def test_a_request_leaves_the_device_to_the_one_that_has_no_other():
 
 
 def test_what_cannot_be_had_together_is_not_given_in_part():
-    one = matching.Request(name="one", selectors=("d0",))
-    assert search(left("ab"), one, one) is None
+    request = matching.Request(name="one", selectors=("d0",))
+    assert search(left("ab"), request, request) is None
 
 
 def test_ports_and_nodes_out_of_reach_limit_the_search():
@@ -46,8 +46,8 @@ def test_the_rules_of_a_fabric_limit_the_search():
     both = matching.Request(name="both", count=2)
     assert search(left("aab", rules=(rule,)), both) == [["d0", "d2"]]
     assert search(left("aa", rules=(rule,)), both) is None
-    one = matching.Request(name="one")
-    assert search(left("ab", rules=(rule,), has={"a": 1}), one) == [["d1"]]
+    request = matching.Request(name="one")
+    assert search(left("ab", rules=(rule,), has={"a": 1}), request) == [["d1"]]
 
 
 def test_a_search_without_end_ends_without_an_answer():

@@ -24,7 +24,7 @@ def device(name="d", **attributes):
 SELECTOR = 'device.attributes["drawbar.dev"].colour == "red"'
 
 
-async def told(judge, shown, expression):
+async def verdict(judge, shown, expression):
     """Whether the device meets the expression, once that was found out."""
     first = judge.meets(shown, expression)
     assert not (first and judge.pending)
@@ -39,19 +39,19 @@ def judge():
 
 
 async def test_an_expression_is_judged_anew_when_a_device_shows_something_else(judge):
-    assert await told(judge, device(colour="red"), SELECTOR)
-    assert not await told(judge, device(colour="blue"), SELECTOR)
-    assert await told(judge, device("other", colour="red"), SELECTOR)
+    assert await verdict(judge, device(colour="red"), SELECTOR)
+    assert not await verdict(judge, device(colour="blue"), SELECTOR)
+    assert await verdict(judge, device("other", colour="red"), SELECTOR)
     assert judge.faults == {}
 
 
 async def test_why_an_expression_cannot_be_told_is_said_again_whenever_it_is_asked(judge):
     for _ in range(2):
         judge.begin()
-        assert not await told(judge, device(), SELECTOR)
+        assert not await verdict(judge, device(), SELECTOR)
         assert list(judge.faults) == [SELECTOR]
     judge.begin()
-    assert await told(judge, device(colour="red"), SELECTOR)
+    assert await verdict(judge, device(colour="red"), SELECTOR)
     assert judge.faults == {}
 
 
@@ -61,7 +61,7 @@ async def test_an_expression_that_does_not_compile_is_at_fault_for_every_device(
     assert changed
     assert judge.fault("device.")
     assert not judge.pending
-    assert not await told(judge, device(colour="red"), "device.")
+    assert not await verdict(judge, device(colour="red"), "device.")
     assert list(judge.faults) == ["device."]
 
 
@@ -102,14 +102,14 @@ async def test_only_so_many_judgements_are_remembered(judge, monkeypatch):
     monkeypatch.setattr(selectors, "JUDGEMENTS_MAX", 2)
     monkeypatch.setattr(selectors, "EXPRESSIONS_MAX", 2)
     for number in range(5):
-        assert await told(judge, device(colour="red"), f"{number} == {number}")
+        assert await verdict(judge, device(colour="red"), f"{number} == {number}")
     assert (len(judge._answers), len(judge._fit)) == (2, 2)
 
 
 async def test_a_capacity_that_is_no_quantity_makes_a_selector_fail_and_nothing_else(judge):
     with pytest.raises(expressions.SelectorError, match="'1e3' is no quantity"):
         expressions.matches("true", "drawbar.dev", device(memory="1e3").shown)
-    assert not await told(judge, device(memory="1e3"), "true")
+    assert not await verdict(judge, device(memory="1e3"), "true")
     assert "no quantity" in judge.faults["true"]
 
 

@@ -63,17 +63,17 @@ def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_ba
     looking = delays.Delays(context=context)
     queued = context.cluster.recorder._queue.qsize
 
-    def told():
+    def reported():
         before = queued()
         looking.look(5.0)
         return queued() - before
 
     down = context.cluster.sessions["fab"]
-    assert told() == 2 * PODS
+    assert reported() == 2 * PODS
     context.cluster.sessions.clear()
-    assert told() == 2 * PODS
+    assert reported() == 2 * PODS
     context.cluster.sessions["fab"] = down
-    assert told() == 0
+    assert reported() == 0
     old = claim(0)
     allocation = msgspec.structs.replace(old.status.allocation, allocation_timestamp="2026-01-02T01:00:00Z")
     new = msgspec.structs.replace(
@@ -82,7 +82,7 @@ def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_ba
         status=msgspec.structs.replace(old.status, allocation=allocation),
     )
     context.cluster.allocated.change(old, new)
-    assert told() == 2
+    assert reported() == 2
 
 
 def test_each_of_two_claims_with_one_device_is_reported_once():

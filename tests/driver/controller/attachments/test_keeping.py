@@ -12,17 +12,18 @@ NAME = f"fab.{DEVICE}"
 
 async def ready(cluster, until, claim):
     """The device is attached for the claim, and its node has made it ready for it."""
-    found = await until(cluster.attachments, lambda value: _serves(value, claim))
-    node = {"claimUID": found[NAME]["spec"]["claim"]["uid"]}
+    stored = await until(cluster.attachments, lambda value: _serves(value, claim))
+    node = {"claimUID": stored[NAME]["spec"]["claim"]["uid"]}
     visible = scenes.condition(attachments.VISIBLE, reason="DeviceReady")
     await worlds.apply_status(cluster.api, NAME, "drawbar-node", node=node, conditions=[visible])
 
 
-def _serves(found, claim):
-    spec = found.get(NAME, {}).get("spec", {})
-    conditions = found.get(NAME, {}).get("status", {}).get("conditions", ())
+def _serves(stored, claim):
+    spec = stored.get(NAME, {}).get("spec", {})
+    conditions = stored.get(NAME, {}).get("status", {}).get("conditions", ())
     return spec.get("claim", {}).get("name") == claim and any(
-        one["type"] == attachments.ATTACHED and one["status"] == "True" for one in conditions
+        condition["type"] == attachments.ATTACHED and condition["status"] == "True"
+        for condition in conditions
     )
 
 
@@ -106,7 +107,8 @@ async def test_a_claim_is_never_told_that_what_an_operator_holds_is_attached_for
         assert _is_attached(await cluster.attachments())
 
 
-def _is_attached(found):
+def _is_attached(stored):
     return any(
-        one["type"] == attachments.ATTACHED for one in found[NAME].get("status", {}).get("conditions", ())
+        condition["type"] == attachments.ATTACHED
+        for condition in stored[NAME].get("status", {}).get("conditions", ())
     )

@@ -50,8 +50,8 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
 
 
 def observed(**changes):
-    known = {"wish": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
-    return scenes.observed(**(known | changes))
+    fields = {"wish": None, "host_id": "h1", "node": "n1", "owner": marks.Owner.OURS}
+    return scenes.observed(**(fields | changes))
 
 
 RESTORE = actions.Restore(node="n1", host_id="h1")
@@ -139,10 +139,10 @@ async def in_use(cluster, until):
     await cluster.make_fabric()
     await cluster.published()
     await cluster.allocate("gpu-0")
-    known = await until(cluster.attachments, lambda value: "status" in value.get("fab.gpu-0", {}))
+    stored = await until(cluster.attachments, lambda value: "status" in value.get("fab.gpu-0", {}))
     # What happens to its record later depends on whether the claim was told of it.
     await cluster.attached("gpu-0")
-    return known["fab.gpu-0"]["metadata"]["uid"]
+    return stored["fab.gpu-0"]["metadata"]["uid"]
 
 
 async def taints(cluster):
@@ -157,10 +157,10 @@ async def taints(cluster):
 async def returns(cluster):
     """What is told of devices that were taken back: about which object, and what becomes of them."""
     return [
-        (one["regarding"]["uid"], one["type"], one["note"].partition("; ")[2])
-        for one in (await cluster.api.list_all(kinds.EVENT, into=dict)).items
-        if one["reason"] == "DeviceTakenBack"
-        and one["note"].startswith("gpu-0 of fabric fab was connected to host host-node-1")
+        (event["regarding"]["uid"], event["type"], event["note"].partition("; ")[2])
+        for event in (await cluster.api.list_all(kinds.EVENT, into=dict)).items
+        if event["reason"] == "DeviceTakenBack"
+        and event["note"].startswith("gpu-0 of fabric fab was connected to host host-node-1")
     ]
 
 
@@ -175,14 +175,14 @@ async def test_a_claim_keeps_its_device_when_the_record_of_it_is_removed_by_forc
         await worlds.vanish(cluster.api, "fab.gpu-0")
 
         def back(value):
-            one = value.get("fab.gpu-0", {})
-            return one.get("metadata", {}).get("uid", uid) != uid and "status" in one
+            attachment = value.get("fab.gpu-0", {})
+            return attachment.get("metadata", {}).get("uid", uid) != uid and "status" in attachment
 
         restored = (await until(cluster.attachments, back))["fab.gpu-0"]
         assert restored["spec"]["claim"]["name"] == "c1"
         assert restored["metadata"]["finalizers"] == ["drawbar.dev/detach"]
-        told = await until(lambda: returns(cluster), bool)
-        assert told == [(restored["metadata"]["uid"], "Normal", "claim default/c1 keeps it")]
+        reported = await until(lambda: returns(cluster), bool)
+        assert reported == [(restored["metadata"]["uid"], "Normal", "claim default/c1 keeps it")]
         assert cluster.calls("detach") == []
         await cluster.deallocate()
         await cluster.released("fab.gpu-0")
@@ -207,13 +207,13 @@ async def test_what_a_restored_backup_does_not_know_is_taken_back_and_freed(cont
         if reply != "comes":
             await cluster.stop()
             cluster.start(leader_election=False)
-        known = await cluster.deleting("fab.gpu-0")
-        assert "claim" not in known["fab.gpu-0"]["spec"]
+        stored = await cluster.deleting("fab.gpu-0")
+        assert "claim" not in stored["fab.gpu-0"]["spec"]
         if reply == "comes":
             ((uid, kind, outcome),) = await until(lambda: returns(cluster), bool)
-            assert (uid, kind) == (known["fab.gpu-0"]["metadata"]["uid"], "Normal")
+            assert (uid, kind) == (stored["fab.gpu-0"]["metadata"]["uid"], "Normal")
             assert outcome == "it is detached once its node lets go of it"
-        assert known["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
+        assert stored["fab.gpu-0"]["metadata"]["labels"] == {"drawbar.dev/node": NODE}
         assert cluster.calls("detach") == [], "its node has not let go of it"
         await cluster.released("fab.gpu-0")
         assert connection(cluster) is None
@@ -234,10 +234,10 @@ async def test_what_hangs_on_a_host_that_is_no_node_is_named_and_left_alone(cont
         await cluster.api.delete(kinds.NODE, NODE)
         cluster.start(leader_election=False)
         words = "device gpu-0 was attached by this cluster to host host-node-1"
-        told = await until(
+        condition = await until(
             lambda: cluster.fabric_condition("Degraded"), lambda value: words in value.get("message", "")
         )
-        assert told["status"] == "True"
+        assert condition["status"] == "True"
         assert await cluster.attachments() == {}
         assert cluster.calls("detach") == []
 

@@ -32,8 +32,8 @@ class Fabric:
     begun: list = dataclasses.field(default_factory=list)
 
     def call(self, side, request_id, host):
-        known = self.operations.get(request_id)
-        if known is not None:
+        operation = self.operations.get(request_id)
+        if operation is not None:
             return self.view(request_id)
         if any(state == "running" for _, _, state in self.operations.values()):
             raise errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING)

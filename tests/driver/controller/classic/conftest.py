@@ -71,18 +71,18 @@ class State:
 
     def fabric_steps(self):
         """By the attachment's name what can happen to it next."""
-        for name, one in self.attachments.items():
-            if one.deleting:
+        for name, attachment in self.attachments.items():
+            if attachment.deleting:
                 yield name, "gone"
-            elif one.status.error is None and not one.holds(attachments.ATTACHED):
+            elif attachment.status.error is None and not attachment.holds(attachments.ATTACHED):
                 yield name, "attached"
-            elif one.status.error is None and not one.holds(attachments.VISIBLE):
+            elif attachment.status.error is None and not attachment.holds(attachments.VISIBLE):
                 yield name, "visible"
 
     def work(self, name, what, *, fails=False):
         """The machinery of attachments brings one a step further; what fails is tainted and recorded."""
-        one = self.attachments[name]
-        key = names.DeviceKey(fabric=one.spec.fabric, device=one.spec.device)
+        attachment = self.attachments[name]
+        key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
         if what == "gone":
             self.connected.pop(key, None)
             del self.attachments[name]
@@ -90,13 +90,13 @@ class State:
         if fails:
             self.tainted[key] = self.now + datetime.timedelta(seconds=300)
             error = attachments.Failure(reason="DeviceIncompatible", message="it will not do")
-            self._put_attachment(one, error=error)
+            self._put_attachment(attachment, error=error)
             return
         kind = attachments.ATTACHED if what == "attached" else attachments.VISIBLE
         if what == "attached":
-            self.connected[key] = one.spec.node_name
+            self.connected[key] = attachment.spec.node_name
         condition = meta.Condition(type=kind, status="True")
-        self._put_attachment(one, conditions=(*one.status.conditions, condition))
+        self._put_attachment(attachment, conditions=(*attachment.status.conditions, condition))
 
     def attach_all(self):
         """All that is under way comes to a good end."""
@@ -128,10 +128,10 @@ class State:
             )
             for key, model in self.devices.items()
         }
-        used = collections.Counter(one.spec.node_name for one in self.attachments.values())
+        used = collections.Counter(attachment.spec.node_name for attachment in self.attachments.values())
         models = {}
-        for one in self.attachments.values():
-            models.setdefault(one.spec.node_name, collections.Counter())[one.spec.model] += 1
+        for attachment in self.attachments.values():
+            models.setdefault(attachment.spec.node_name, collections.Counter())[attachment.spec.model] += 1
         fabric = matching.Fabric(
             name=names.fabric_of(self.pool),
             hosts={node: f"host-{node}" for node in self.nodes},
@@ -147,15 +147,18 @@ class State:
             pods=dict(self.pods),
             nodes=dict(self.nodes),
             gone_at={
-                name: self.missing_since.setdefault(one.spec.node_name, self.now) + self.node_grace
-                for name, one in self.attachments.items()
-                if one.spec.node_name not in self.nodes
+                name: self.missing_since.setdefault(attachment.spec.node_name, self.now) + self.node_grace
+                for name, attachment in self.attachments.items()
+                if attachment.spec.node_name not in self.nodes
             },
             attachments=tuple(self.attachments.values()),
             inventory=matching.Inventory(fabrics={fabric.name: fabric}, devices=shown),
             judge=lambda device, expression: expression in (device.model, device.key.device),
             patience=PATIENCE,
-            seen={name: meta.moment(one.spec.allocation_timestamp) for name, one in self.attachments.items()},
+            seen={
+                name: meta.moment(attachment.spec.allocation_timestamp)
+                for name, attachment in self.attachments.items()
+            },
         )
 
     def decide(self):
@@ -188,9 +191,9 @@ class State:
                 self._answer(context, entries)
             case actions.Attach():
                 self._attach(step)
-            case actions.Detach(attachment=one, reason=reason, message=message):
+            case actions.Detach(attachment=attached, reason=reason, message=message):
                 self.complaints += [message] if reason else []
-                self._detach(one)
+                self._detach(attached)
             case actions.Complain(message=message):
                 self.complaints.append(message)
             case actions.Protect(claim=claim):
@@ -208,14 +211,14 @@ class State:
                 self._write(claim, allocation=None, deallocation_requested=False)
 
     def _answer(self, context, entries):
-        known = self.contexts.get(context.uid)
-        if known is None or known.resource_version != context.resource_version:
+        stored = self.contexts.get(context.uid)
+        if stored is None or stored.resource_version != context.resource_version:
             raise Refused
-        fresh = dict(known.entries) | dict(entries)
-        assert fresh != known.entries, "an answer that changes nothing"
+        fresh = dict(stored.entries) | dict(entries)
+        assert fresh != stored.entries, "an answer that changes nothing"
         assert all(len(listed) <= classic.NODES_MAX for listed in fresh.values())
-        self._put_context(known, entries=fresh)
-        self.context_writes[known.pod_uids[0]] += 1
+        self._put_context(stored, entries=fresh)
+        self.context_writes[stored.pod_uids[0]] += 1
 
     def _attach(self, step):
         claim = self._current(step.claim)
@@ -241,12 +244,12 @@ class State:
             allocation_timestamp=step.allocated_at,
         )
 
-    def _detach(self, one):
-        known = self.attachments.get(one.metadata.name)
-        if known is None or known.metadata.uid != one.metadata.uid:
+    def _detach(self, attachment):
+        stored = self.attachments.get(attachment.metadata.name)
+        if stored is None or stored.metadata.uid != attachment.metadata.uid:
             return
-        metadata = msgspec.structs.replace(known.metadata, deletion_timestamp=self._stamp())
-        self.attachments[one.metadata.name] = msgspec.structs.replace(known, metadata=metadata)
+        metadata = msgspec.structs.replace(stored.metadata, deletion_timestamp=self._stamp())
+        self.attachments[attachment.metadata.name] = msgspec.structs.replace(stored, metadata=metadata)
 
     def _allocate(self, step):
         for given in step.handle.devices:
@@ -257,24 +260,24 @@ class State:
             assert held.holds(attachments.VISIBLE), "not ready yet"
         for other in self.claims.values():
             theirs = other.allocation.handle.devices if other.allocation else ()
-            assert not {one.device for one in theirs} & {one.device for one in step.handle.devices}
+            assert not {entry.device for entry in theirs} & {entry.device for entry in step.handle.devices}
         reserved = (step.pod,) if step.pod is not None else ()
         allocation = classic.Allocation(driver=DRIVER, handle=step.handle, node=step.handle.node or None)
         self.shareable[step.claim.uid] = step.shareable
         self._write(step.claim, allocation=allocation, reserved_for=(*step.claim.reserved_for, *reserved))
 
     def _write(self, claim, **changes):
-        known = self._current(claim)
+        current = self._current(claim)
         # Of its own writes of the same round the driver knows.
-        if known is None or known.resource_version != self.own.get(claim.uid, claim.resource_version):
+        if current is None or current.resource_version != self.own.get(claim.uid, claim.resource_version):
             raise Refused
-        self._change(known, **changes)
+        self._change(current, **changes)
         if claim.name in self.claims:
             self.own[claim.uid] = self.claims[claim.name].resource_version
 
     def _current(self, claim):
-        known = self.claims.get(claim.name)
-        return known if known is not None and known.uid == claim.uid else None
+        stored = self.claims.get(claim.name)
+        return stored if stored is not None and stored.uid == claim.uid else None
 
     def _change(self, claim, **changes):
         fresh = dataclasses.replace(claim, resource_version=str(next(self.numbers)), **changes)
@@ -287,12 +290,14 @@ class State:
         fresh = dataclasses.replace(context, resource_version=str(next(self.numbers)), **changes)
         self.contexts[context.uid] = fresh
 
-    def _put_attachment(self, one, **status):
-        fresh = msgspec.structs.replace(one.status, **status)
-        self.attachments[one.metadata.name] = msgspec.structs.replace(one, status=fresh)
+    def _put_attachment(self, attachment, **status):
+        fresh = msgspec.structs.replace(attachment.status, **status)
+        self.attachments[attachment.metadata.name] = msgspec.structs.replace(attachment, status=fresh)
 
     def _held(self, claim):
-        return [one for one in self.attachments.values() if one.spec.claim.uid == claim.uid]
+        return [
+            attachment for attachment in self.attachments.values() if attachment.spec.claim.uid == claim.uid
+        ]
 
     def _stamp(self):
         return meta.timestamp(self.now)

@@ -32,44 +32,46 @@ def new_claim(controller=DRIVER, **devices):
 
 
 def sources(*classes, **data):
-    known = {}
+    by_key = {}
     for document in classes:
         if "spec" in document:
-            found = classic_v1alpha3.device_class(
+            class_ = classic_v1alpha3.device_class(
                 msgspec.convert(document, classic_v1alpha3.DeviceClass), DRIVER
             )
-            known[V1ALPHA3, found.name] = found
+            by_key[V1ALPHA3, class_.name] = class_
         else:
-            found = classic_v1alpha2.resource_class(msgspec.convert(document, classic_v1alpha2.ResourceClass))
-            known[V1ALPHA2, found.name] = found
+            class_ = classic_v1alpha2.resource_class(
+                msgspec.convert(document, classic_v1alpha2.ResourceClass)
+            )
+            by_key[V1ALPHA2, class_.name] = class_
     return claim_requests.Sources(
         driver=DRIVER,
-        classes=known,
+        classes=by_key,
         data={classic.Name(namespace="ns", name=name): content for name, content in data.items()},
         fault=expressions.fault,
     )
 
 
-def wanted(claim, known):
-    assert claim_requests.is_ours(claim, known)
-    return claim_requests.wanted(claim, known)
+def wanted(claim, sources_):
+    assert claim_requests.is_ours(claim, sources_)
+    return claim_requests.wanted(claim, sources_)
 
 
 # v1alpha2.
 
 
 def test_a_class_without_parameters_stands_for_the_devices_that_its_name_begins_with():
-    found = wanted(old_claim(resourceClassName="gpu"), sources(OURS))
-    assert found.requests == (matching.Request(name=handles.WHOLE_CLAIM, device_class="gpu"),)
+    requested = wanted(old_claim(resourceClassName="gpu"), sources(OURS))
+    assert requested.requests == (matching.Request(name=handles.WHOLE_CLAIM, device_class="gpu"),)
     named = OURS | {"metadata": {"name": "anything"}}
-    found = wanted(old_claim(resourceClassName="anything"), sources(named))
-    assert found.requests[0].device_class == matching.ANY
+    requested = wanted(old_claim(resourceClassName="anything"), sources(named))
+    assert requested.requests[0].device_class == matching.ANY
 
 
 def test_a_claim_adds_to_what_its_class_says():
     given = OURS | {"parametersRef": MAP | {"namespace": "ns", "name": "class"}}
     claim = old_claim(resourceClassName="gpu", parametersRef=MAP, allocationMode="Immediate")
-    known = sources(
+    sources_ = sources(
         given,
         **{
             "class": {"deviceClass": "gpu", "selector": "true", "shareable": "true"},
@@ -82,10 +84,10 @@ def test_a_claim_adds_to_what_its_class_says():
             },
         },
     )
-    found = wanted(claim, known)
+    requested = wanted(claim, sources_)
     assert claim.immediate
-    assert found.shareable
-    assert found.requests == (
+    assert requested.shareable
+    assert requested.requests == (
         matching.Request(
             name=handles.WHOLE_CLAIM,
             count=2,
@@ -103,8 +105,8 @@ def test_a_claim_adds_to_what_its_class_says():
 
 def test_the_nodes_that_a_class_suits_are_kept():
     selector = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
-    found = wanted(old_claim(resourceClassName="gpu"), sources(OURS | {"suitableNodes": selector}))
-    assert found.suitable_nodes == (msgspec.convert(selector, claims.NodeSelector),)
+    requested = wanted(old_claim(resourceClassName="gpu"), sources(OURS | {"suitableNodes": selector}))
+    assert requested.suitable_nodes == (msgspec.convert(selector, claims.NodeSelector),)
 
 
 @pytest.mark.parametrize(
@@ -152,8 +154,8 @@ def test_a_claim_that_we_hold_something_for_stays_ours_without_its_class():
         },
         classic_v1alpha2.ResourceClaim,
     )
-    found = classic_v1alpha2.claim(claim, DRIVER)
-    assert "class gone does not exist" in wanted(found, sources()).problem
+    decoded = classic_v1alpha2.claim(claim, DRIVER)
+    assert "class gone does not exist" in wanted(decoded, sources()).problem
 
 
 # v1alpha3.
@@ -173,9 +175,9 @@ def opaque(requests_=(), driver=DRIVER, **said):
 
 
 def use(requests_=(), driver=DRIVER, **said):
-    found = opaque(requests_, driver, **said)
-    found["opaque"]["parameters"] = {**found["opaque"]["parameters"], "kind": "DeviceParameters"} | said
-    return found
+    config = opaque(requests_, driver, **said)
+    config["opaque"]["parameters"] = {**config["opaque"]["parameters"], "kind": "DeviceParameters"} | said
+    return config
 
 
 def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
@@ -190,13 +192,13 @@ def test_what_class_and_claim_say_of_the_devices_goes_with_the_allocation():
         ],
         config=[own, use(driver="other.io"), opaque(tolerations=[{"key": "k"}])],
     )
-    found = wanted(claim, sources(CLASS, big))
-    assert found.problem == ""
-    assert [(one.source, one.requests) for one in found.config] == [
+    requested = wanted(claim, sources(CLASS, big))
+    assert requested.problem == ""
+    assert [(entry.source, entry.requests) for entry in requested.config] == [
         ("FromClass", ("s", "t")),
         ("FromClaim", ("s",)),
     ]
-    assert [one.opaque.parameters for one in found.config] == [
+    assert [entry.opaque.parameters for entry in requested.config] == [
         said["opaque"]["parameters"],
         own["opaque"]["parameters"],
     ]
@@ -217,14 +219,14 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
             opaque(driver="other.io", optional=True),
         ],
     )
-    found = wanted(claim, sources(CLASS))
+    requested = wanted(claim, sources(CLASS))
     tolerations = (matching.Toleration(key="k"),)
-    assert found.requests == (
+    assert requested.requests == (
         matching.Request(name="r", count=2, selectors=("true", "false"), tolerations=tolerations),
         matching.Request(name="s", selectors=("true",), tolerations=tolerations, optional=True),
     )
-    assert len(found.suitable_nodes) == 2
-    assert found.config == ()
+    assert len(requested.suitable_nodes) == 2
+    assert requested.config == ()
 
 
 @pytest.mark.parametrize(

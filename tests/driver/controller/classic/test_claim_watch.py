@@ -12,11 +12,11 @@ FIRST, SECOND = (names.DeviceKey(fabric="f", device=f"gpu-{number}") for number 
 
 
 @pytest.fixture(params=classic.Version)
-def told(request):
+def watching(request):
     """The watch of claims of one version, and what it tells: `told(version, driver, *devices)`, or that it is gone."""
     version = request.param
     module = classic_v1alpha2 if version is classic.Version.V1ALPHA2 else classic_v1alpha3
-    known = claim_watch.ClaimWatch(
+    watched = claim_watch.ClaimWatch(
         None,
         driver=DRIVER,
         versions=frozenset({version}),
@@ -24,7 +24,7 @@ def told(request):
         changed=lambda: None,
         gone=lambda uid: None,
     )
-    watch = known.claim_mirrors[version]
+    watch = watched.claim_mirrors[version]
 
     def allocated(handle, driver):
         if module is classic_v1alpha2:
@@ -49,11 +49,11 @@ def told(request):
         else:
             watch.learn(claim)
 
-    return tell, lambda key: [claim.name.name for claim in known.holders(key)]
+    return tell, lambda key: [claim.name.name for claim in watched.holders(key)]
 
 
-def test_the_claims_that_have_a_device_are_known_by_it(told):
-    tell, holders = told
+def test_the_claims_that_have_a_device_are_known_by_it(watching):
+    tell, holders = watching
     assert holders(FIRST) == []
     tell("c", 1, DRIVER, FIRST, SECOND)
     tell("theirs", 2, OTHER, FIRST)

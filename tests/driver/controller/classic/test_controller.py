@@ -29,9 +29,9 @@ def running(controller_world, until):
     async def begun(profile):
         async with controller_world(profile, enclosures=ENCLOSURES) as world:
             world.start(leader_election=False)
-            found = Classic(world, until, profile)
-            await found.begin()
-            yield found
+            scene = Classic(world, until, profile)
+            await scene.begin()
+            yield scene
 
     return begun
 
@@ -98,21 +98,25 @@ class Classic:
         return await self.api.read(self.claims, name, namespace="default", into=dict)
 
     async def answer(self, name="p1"):
-        found = await self.api.read(self.contexts, name, namespace="default", into=dict)
+        context = await self.api.read(self.contexts, name, namespace="default", into=dict)
         return {
-            one["name"]: sorted(one.get("unsuitableNodes", ()))
-            for one in found.get("status", {}).get("resourceClaims", ())
+            entry["name"]: sorted(entry.get("unsuitableNodes", ()))
+            for entry in context.get("status", {}).get("resourceClaims", ())
         }
 
     async def play_nodes(self):
         """Node daemons for which everything goes well, until cancelled."""
         while True:
-            for name, one in (await self.attachments()).items():
-                known = [each["type"] for each in one.get("status", {}).get("conditions", ())]
+            for name, attachment in (await self.attachments()).items():
+                conditions = [each["type"] for each in attachment.get("status", {}).get("conditions", ())]
                 wanted = (
-                    attachments.RELEASED if "deletionTimestamp" in one["metadata"] else attachments.VISIBLE
+                    attachments.RELEASED
+                    if "deletionTimestamp" in attachment["metadata"]
+                    else attachments.VISIBLE
                 )
-                if wanted not in known and (wanted == attachments.RELEASED or attachments.ATTACHED in known):
+                if wanted not in conditions and (
+                    wanted == attachments.RELEASED or attachments.ATTACHED in conditions
+                ):
                     with contextlib.suppress(kube_errors.NotFound):
                         await self.node_says(name, wanted)
             await asyncio.sleep(0.01)
@@ -120,14 +124,19 @@ class Classic:
     async def pods(self):
         """By name the nodes of the pods that are there."""
         listed = await self.api.list_all(kinds.POD, into=dict)
-        return {one["metadata"]["name"]: one["spec"].get("nodeName") for one in listed.items}
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in listed.items}
 
     async def claims_left(self):
-        return [one["metadata"]["name"] for one in (await self.api.list_all(self.claims, into=dict)).items]
+        return [
+            claim["metadata"]["name"] for claim in (await self.api.list_all(self.claims, into=dict)).items
+        ]
 
     async def events(self):
         """By reason what was said last."""
-        return {one["reason"]: one["note"] for one in (await self.api.list_all(kinds.EVENT, into=dict)).items}
+        return {
+            event["reason"]: event["note"]
+            for event in (await self.api.list_all(kinds.EVENT, into=dict)).items
+        }
 
     async def end(self, pod):
         """The pod has run, and is deleted."""
@@ -138,16 +147,21 @@ class Classic:
     async def attached(self, count=1):
         """Waits until the fabric has connected that many devices; gives their attachments by name."""
 
-        def all_there(found):
-            said = [one.get("status", {}).get("conditions", ()) for one in found.values()]
-            is_attached = [any((c["type"], c["status"]) == ("Attached", "True") for c in one) for one in said]
-            return len(found) == count and all(is_attached)
+        def all_there(by_name):
+            said = [attachment.get("status", {}).get("conditions", ()) for attachment in by_name.values()]
+            is_attached = [
+                any((c["type"], c["status"]) == ("Attached", "True") for c in conditions)
+                for conditions in said
+            ]
+            return len(by_name) == count and all(is_attached)
 
         return await self.until(self.attachments, all_there)
 
     async def allocated(self, name="c1"):
-        found = await self.until(lambda: self.read(name), lambda one: one.get("status", {}).get("allocation"))
-        return found["status"]
+        claim = await self.until(
+            lambda: self.read(name), lambda claim: claim.get("status", {}).get("allocation")
+        )
+        return claim["status"]
 
     def handle(self, status):
         if self.version == "v1alpha2":
@@ -188,17 +202,17 @@ async def test_a_pod_gets_its_device_attached_before_its_claim_is_allocated_and_
         await classic.node_says(name, attachments.VISIBLE)
 
         status = await classic.allocated()
-        assert [one["uid"] for one in status["reservedFor"]] == [pod["metadata"]["uid"]]
+        assert [consumer["uid"] for consumer in status["reservedFor"]] == [pod["metadata"]["uid"]]
         handle = classic.handle(status)
-        assert (handle.node, [one.attachment for one in handle.devices]) == ("node-1", [name])
+        assert (handle.node, [device.attachment for device in handle.devices]) == ("node-1", [name])
         assert handle.allocated_at == attachment["spec"]["allocationTimestamp"]
         assert await until(classic.answer, bool) == {"device": []}
 
         await classic.change("c1", {"reservedFor": None, "deallocationRequested": True})
-        await until(classic.attachments, lambda found: "deletionTimestamp" in found[name]["metadata"])
+        await until(classic.attachments, lambda stored: "deletionTimestamp" in stored[name]["metadata"])
         assert (await classic.read())["status"]["allocation"]
         await classic.node_says(name, attachments.RELEASED)
-        left = await until(classic.read, lambda one: not one["metadata"].get("finalizers"))
+        left = await until(classic.read, lambda claim: not claim["metadata"].get("finalizers"))
         assert not left.get("status", {}).get("allocation")
         assert not left.get("status", {}).get("deallocationRequested")
         assert await classic.attachments() == {}
@@ -240,9 +254,9 @@ async def test_a_selector_of_a_configmap_that_takes_minutes_is_told_and_holds_up
             await classic.make(classic.claims, {"metadata": {"name": name}, "spec": spec}, "default")
         ((name, _),) = (await classic.attached()).items()
         await classic.node_says(name, attachments.VISIBLE)
-        await until(lambda: classic.read("good"), lambda one: one.get("status", {}).get("allocation"))
-        found = await until(classic.events, lambda known: "CannotServeClaim" in known)
-        assert evaluation.TOO_EXPENSIVE in found["CannotServeClaim"]
+        await until(lambda: classic.read("good"), lambda claim: claim.get("status", {}).get("allocation"))
+        events = await until(classic.events, lambda events: "CannotServeClaim" in events)
+        assert evaluation.TOO_EXPENSIVE in events["CannotServeClaim"]
         assert not (await classic.read("hostile")).get("status", {}).get("allocation")
 
 
@@ -253,10 +267,10 @@ async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_t
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
         ((first, _),) = (await classic.attached()).items()
         await classic.node_says(first, attachments.VISIBLE, status="False")
-        found = await until(
+        stored = await until(
             classic.attachments, lambda all_: "deletionTimestamp" in all_.get(first, {}).get("metadata", {})
         )
-        assert found[first]["status"]["error"]["reason"] == "Said"
+        assert stored[first]["status"]["error"]["reason"] == "Said"
         await classic.node_says(first, attachments.RELEASED)
 
         second = await until(classic.attachments, lambda all_: all_ and first not in all_)
@@ -277,18 +291,18 @@ async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(runn
         await classic.allocated()
         await worlds.vanish(classic.api, name)
 
-        def is_another(found):
-            return name in found and found[name]["metadata"]["uid"] != lost["metadata"]["uid"]
+        def is_another(stored):
+            return name in stored and stored[name]["metadata"]["uid"] != lost["metadata"]["uid"]
 
-        found = await until(classic.attachments, is_another)
+        stored = await until(classic.attachments, is_another)
         for field in ("claim", "nodeName", "allocationTimestamp"):
-            assert found[name]["spec"][field] == lost["spec"][field]
+            assert stored[name]["spec"][field] == lost["spec"][field]
 
         bare = {"metadata": {"finalizers": None}}
         await classic.api.patch(
             classic.claims, "c1", bare, content=client.Patch.MERGE, into=dict, namespace="default"
         )
-        await until(classic.read, lambda one: one["metadata"].get("finalizers"))
+        await until(classic.read, lambda claim: claim["metadata"].get("finalizers"))
         await classic.change("c1", {"reservedFor": None})
         await classic.api.delete(classic.claims, "c1", namespace="default")
         await until(classic.attachments, lambda all_: "deletionTimestamp" in all_[name]["metadata"])
@@ -305,8 +319,8 @@ async def test_a_claim_that_nobody_can_serve_hears_why(running, until):
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
         assert await until(classic.answer, bool) == {"device": ["node-1", "node-2"]}
-        found = await until(classic.events, lambda known: "CannotServeClaim" in known)
-        assert found["CannotServeClaim"] == "its class none does not exist"
+        events = await until(classic.events, lambda events: "CannotServeClaim" in events)
+        assert events["CannotServeClaim"] == "its class none does not exist"
 
 
 async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(running, until):
@@ -338,8 +352,8 @@ async def test_what_class_and_claim_say_of_a_device_stands_in_the_allocation(run
             own | {"source": "FromClaim"},
         ]
 
-        found = await until(classic.events, lambda known: "CannotServeClaim" in known)
-        assert "environment.MODE is none of the variables" in found["CannotServeClaim"]
+        events = await until(classic.events, lambda events: "CannotServeClaim" in events)
+        assert "environment.MODE is none of the variables" in events["CannotServeClaim"]
         assert "allocation" not in (await classic.read("bad")).get("status", {})
 
 
@@ -360,14 +374,14 @@ async def test_pods_that_compete_for_devices_are_all_served_by_scheduler_and_con
             await classic.claim(f"of-{name}")
             await classic.pod(name, f"of-{name}")
         for left in range(len(names), 0, -1):
-            found = await until(classic.pods, lambda known: any(known.values()))
-            assert len(found) == left
-            await classic.end(next(name for name, node in found.items() if node))
-        await until(classic.attachments, lambda known: known == {})
+            pods = await until(classic.pods, lambda pods: any(pods.values()))
+            assert len(pods) == left
+            await classic.end(next(name for name, node in pods.items() if node))
+        await until(classic.attachments, lambda stored: stored == {})
         for name in names:
             await until(
                 lambda name=name: classic.read(f"of-{name}"),
-                lambda one: not one["metadata"].get("finalizers"),
+                lambda claim: not claim["metadata"].get("finalizers"),
             )
         nodes.cancel()
 
@@ -384,10 +398,10 @@ async def test_an_attempt_survives_that_its_node_is_deleted_and_created_again(ru
         node = await classic.api.read(kinds.NODE, NODES[0], into=dict)
         whole = await mapped()
         await classic.api.delete(kinds.NODE, NODES[0])
-        await until(mapped, lambda found: found != whole)
+        await until(mapped, lambda mapping: mapping != whole)
         again = {"metadata": {"name": NODES[0], "labels": node["metadata"]["labels"]}}
         await classic.make(kinds.NODE, again)
-        await until(mapped, lambda found: found == whole)
+        await until(mapped, lambda mapping: mapping == whole)
         await classic.node_says(name, attachments.VISIBLE)
         await classic.allocated()
         assert (await classic.attachments())[name]["metadata"]["uid"] == before["metadata"]["uid"]

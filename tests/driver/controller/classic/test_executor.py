@@ -31,7 +31,7 @@ class Hands:
 
     def executor(self, api=None):
         api = api or self.api
-        known = claim_watch.ClaimWatch(
+        watch = claim_watch.ClaimWatch(
             api,
             driver=DRIVER,
             versions=frozenset({V1ALPHA3}),
@@ -50,7 +50,7 @@ class Hands:
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )
         context = types.SimpleNamespace(cluster=cluster, calls=calls.Calls(), latency=self.seen)
-        return executor.Executor(context=context, watch=known)
+        return executor.Executor(context=context, watch=watch)
 
     async def made(self, kind, body):
         document = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "p"}} | body
@@ -59,15 +59,15 @@ class Hands:
     async def answer(self):
         """To a context that is there, as it is now."""
         await self.made(CONTEXTS, {"spec": {"potentialNodes": ["n1"]}})
-        found = await self.api.read(CONTEXTS, "p", namespace="default", into=classic.PodSchedulingContext)
-        return actions.Answer(context=classic.context(found, V1ALPHA3), entries=(("device", ("n1",)),))
+        context = await self.api.read(CONTEXTS, "p", namespace="default", into=classic.PodSchedulingContext)
+        return actions.Answer(context=classic.context(context, V1ALPHA3), entries=(("device", ("n1",)),))
 
     async def attach(self):
         """For a claim that is there."""
         await self.made(CLAIMS, {"spec": {"controller": DRIVER, "devices": {}}})
-        found = await self.api.read(CLAIMS, "p", namespace="default", into=classic_v1alpha3.ResourceClaim)
+        claim = await self.api.read(CLAIMS, "p", namespace="default", into=classic_v1alpha3.ResourceClaim)
         return actions.Attach(
-            claim=classic_v1alpha3.claim(found, DRIVER),
+            claim=classic_v1alpha3.claim(claim, DRIVER),
             key=KEY,
             pool="fab",
             request="r",
@@ -86,11 +86,11 @@ async def hands(tmp_path):
             server.kubeconfig(tmp_path / user, user)
             return await stack.enter_async_context(client.connecting(config.from_kubeconfig(tmp_path / user)))
 
-        found = Hands(await connected("admin"), latency.Latency(metrics.Metrics("drawbar.dev")))
-        found.connected = connected
+        hands_ = Hands(await connected("admin"), latency.Latency(metrics.Metrics("drawbar.dev")))
+        hands_.connected = connected
         for file in sorted((deployment.folder() / "drawbar/crds").glob("*.yaml")):
-            await found.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
-        yield found
+            await hands_.api.create(kinds.CUSTOM_RESOURCE, yaml.safe_load(file.read_text()), into=dict)
+        yield hands_
 
 
 async def test_what_was_decided_on_an_old_view_makes_nobody_wait(hands):

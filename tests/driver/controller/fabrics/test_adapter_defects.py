@@ -66,15 +66,15 @@ async def first_event(adapter):
 @pytest.mark.parametrize("call", [*CALLS, "watch"])
 async def test_a_defect_becomes_an_error_of_the_set_that_names_the_adapter_and_no_secret(call, caplog):
     caplog.set_level(logging.DEBUG)
-    found = await answer_of(call, ValueError(f"cannot use {TOKEN}"))
-    assert isinstance(found, errors.Unavailable)
-    assert found.side_effects_unknown
-    assert found.message == "the adapter acme failed with ValueError; tell its vendor"
+    error = await answer_of(call, ValueError(f"cannot use {TOKEN}"))
+    assert isinstance(error, errors.Unavailable)
+    assert error.side_effects_unknown
+    assert error.message == "the adapter acme failed with ValueError; tell its vendor"
     # Whoever logs it with all that led to it shows no secret either.
-    assert found.__cause__ is None
-    assert found.__suppress_context__
-    (told,) = [record.traceback for record in caplog.records if hasattr(record, "traceback")]
-    assert "ValueError: cannot use" in told
+    assert error.__cause__ is None
+    assert error.__suppress_context__
+    (traceback,) = [record.traceback for record in caplog.records if hasattr(record, "traceback")]
+    assert "ValueError: cannot use" in traceback
     assert all(TOKEN not in str(vars(record)) for record in caplog.records)
 
 
@@ -206,9 +206,11 @@ async def test_an_adapter_that_fails_before_it_connects_is_said_and_the_other_fa
         start(cluster, fails if where == "loading" else lambda: broken)
         await cluster.make_fabric()
         await cluster.make_fabric("bad", adapter="acme", endpoint="here")
-        told = await cluster.condition("Connected", "bad", status="False")
-        assert (told["reason"], "ImportError" in told["message"]) == ("AdapterDefect", True)
+        condition = await cluster.condition("Connected", "bad", status="False")
+        assert (condition["reason"], "ImportError" in condition["message"]) == ("AdapterDefect", True)
         await cluster.published()
         await cluster.allocate("gpu-0")
         await cluster.attached("gpu-0")
-    assert "no module of the vendor's" in "".join(getattr(one, "traceback", "") for one in caplog.records)
+    assert "no module of the vendor's" in "".join(
+        getattr(record, "traceback", "") for record in caplog.records
+    )

@@ -116,7 +116,8 @@ async def test_a_secret_that_is_missing_wrong_or_forbidden_is_told_and_stops_no_
         assert "resourceNames of Role drawbar/drawbar-fabric-credentials" in forbidden["message"]
         await put_secret(cluster)
         await until(
-            lambda: cluster.fabric_condition("Connected"), lambda one: "is empty" in one.get("message", "")
+            lambda: cluster.fabric_condition("Connected"),
+            lambda condition: "is empty" in condition.get("message", ""),
         )
         await put_secret(cluster, **{"tls.crt": PEM, "tls.key": PEM})
         wrong = await cluster.condition("Connected", reason="CredentialsInvalid")
@@ -137,8 +138,8 @@ async def test_the_controller_can_read_no_secret_but_those_of_its_role(controlle
         from_file = config.from_kubeconfig(cluster.path / "controller")
         async with client.connecting(from_file) as own:
             only = "metadata.name=fabric-credentials"
-            found = await own.list_all(kinds.SECRET, namespace="drawbar", fields=only, into=dict)
-            assert len(found.items) == 1
+            secrets = await own.list_all(kinds.SECRET, namespace="drawbar", fields=only, into=dict)
+            assert len(secrets.items) == 1
             for asked in (
                 own.list_all(kinds.SECRET, namespace="drawbar", into=dict),
                 own.list_all(kinds.SECRET, namespace="drawbar", fields="metadata.name=another", into=dict),
@@ -170,8 +171,8 @@ async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
         await cluster.failed("gpu-0")
         cluster.fabric.door.token, cluster.fabric.door.blabs = OTHER, True
         cluster.fabric.console.resync()
-        told = await cluster.condition("Connected", reason="Unauthenticated")
-        assert "[redacted]" in told["message"]
+        condition = await cluster.condition("Connected", reason="Unauthenticated")
+        assert "[redacted]" in condition["message"]
         everything = [
             (await cluster.api.list_all(kind, into=dict)).items
             for kind in (kinds.FABRIC, kinds.ATTACHMENT, kinds.CLAIM, kinds.SLICE, kinds.NODE, kinds.EVENT)

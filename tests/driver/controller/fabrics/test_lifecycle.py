@@ -33,12 +33,15 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
 
         async def marked():
             return [
-                one["name"] for spec in await cluster.slices() for one in spec["devices"] if "taints" in one
+                device["name"]
+                for spec in await cluster.slices()
+                for device in spec["devices"]
+                if "taints" in device
             ]
 
         assert LABEL not in await cluster.labels("node-1")
         await change(cluster, hosts=[], maintenance=["disk-0"])
-        await until(lambda: cluster.labels("node-1"), lambda found: found.get(LABEL) == "true")
+        await until(lambda: cluster.labels("node-1"), lambda labels: labels.get(LABEL) == "true")
         await until(marked, lambda value: value == ["disk-0"])
         assert cluster.fabric._deck.seen == {"0": 1}
 
@@ -132,6 +135,6 @@ async def test_an_adapters_defect_is_logged_without_the_credentials_it_quotes(ca
     task.cancel()
     await asyncio.wait({task})
     assert opened.connection.reason == "AdapterDefect"
-    (told,) = [record.traceback for record in caplog.records if hasattr(record, "traceback")]
-    assert "ValueError: cannot use" in told
+    (traceback,) = [record.traceback for record in caplog.records if hasattr(record, "traceback")]
+    assert "ValueError: cannot use" in traceback
     assert all(TOKEN not in str(vars(record)) for record in caplog.records)

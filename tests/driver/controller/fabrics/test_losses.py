@@ -104,8 +104,8 @@ class Told(Listener):
 
 @virtualtime.in_virtual_time
 async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_next():
-    manager, told = Manager(), Told()
-    async with sessions.running(manager, told) as opened:
+    manager, listener = Manager(), Told()
+    async with sessions.running(manager, listener) as opened:
         whole, manager.devices_now = manager.devices_now, ()
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(5)
@@ -116,7 +116,7 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
         await asyncio.sleep(10)
         assert not opened.missing
         assert session.MISSING not in opened.troubles
-        assert told.gone == []
+        assert listener.gone == []
         listed = len(manager.listed)
         await asyncio.sleep(3600)
         assert len(manager.listed) == listed, (
@@ -126,41 +126,41 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
 
 @virtualtime.in_virtual_time
 async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
-    manager, told = Manager(), Told()
-    async with sessions.running(manager, told) as opened:
-        told.said = {"d0": SHOWS, "d1": SILENT}
+    manager, listener = Manager(), Told()
+    async with sessions.running(manager, listener) as opened:
+        listener.said = {"d0": SHOWS, "d1": SILENT}
         manager.devices_now = manager.devices_now[2:]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
-        assert (told.gone, opened.missing) == ([], {"d0", "d1"})
+        assert (listener.gone, opened.missing) == ([], {"d0", "d1"})
         await asyncio.sleep(2)
-        assert (told.gone, opened.missing) == (["d1"], {"d0"})
+        assert (listener.gone, opened.missing) == (["d1"], {"d0"})
         await asyncio.sleep(600)
-        assert (told.gone, opened.missing) == (["d1"], {"d0"})
+        assert (listener.gone, opened.missing) == (["d1"], {"d0"})
         assert len(manager.listed) < 16, "what its node shows is listed again once a minute"
-        told.said = {"d0": LOST}
+        listener.said = {"d0": LOST}
         opened.reconsider("d0")
-        assert (told.gone, opened.missing) == (["d1", "d0"], frozenset())
+        assert (listener.gone, opened.missing) == (["d1", "d0"], frozenset())
 
 
 @virtualtime.in_virtual_time
 async def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
-    manager, told = Manager(), Told()
-    async with sessions.running(manager, told) as opened:
-        told.said = {"d0": SILENT}
+    manager, listener = Manager(), Told()
+    async with sessions.running(manager, listener) as opened:
+        listener.said = {"d0": SILENT}
         manager.devices_now = manager.devices_now[2:]
         for name in ("d0", "d1"):
             manager.events.put_nowait(contract.DeviceGone(version="9", device_id=name))
         await asyncio.sleep(1)
-        assert (told.gone, opened.missing) == (["d1"], {"d0"})
+        assert (listener.gone, opened.missing) == (["d1"], {"d0"})
         await asyncio.sleep(25)
-        assert (told.gone, opened.missing) == (["d1", "d0"], frozenset())
+        assert (listener.gone, opened.missing) == (["d1", "d0"], frozenset())
 
 
 @virtualtime.in_virtual_time
 async def test_the_first_listing_takes_no_attached_device_away_either():
-    manager, told = Manager(count=0), Told(d0=SHOWS, d1=SILENT)
-    async with sessions.running(manager, told) as opened:
+    manager, listener = Manager(count=0), Told(d0=SHOWS, d1=SILENT)
+    async with sessions.running(manager, listener) as opened:
         assert opened.missing == {"d0", "d1"}
         await asyncio.sleep(25)
         assert opened.missing == {"d0"}
@@ -170,10 +170,10 @@ async def test_the_first_listing_takes_no_attached_device_away_either():
 @pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
 @virtualtime.in_virtual_time
 async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
-    manager, told = Manager(count=count), Told()
-    told.offered = [f"d{number}" for number in range(8)]
-    async with sessions.running(manager, told) as opened:
-        assert opened.missing == set(told.offered[count:] if missing else ())
+    manager, listener = Manager(count=count), Told()
+    listener.offered = [f"d{number}" for number in range(8)]
+    async with sessions.running(manager, listener) as opened:
+        assert opened.missing == set(listener.offered[count:] if missing else ())
         assert opened.view.missing is bool(missing)
         await asyncio.sleep(25)
         assert opened.missing == frozenset()
@@ -182,17 +182,17 @@ async def test_the_first_listing_is_compared_with_what_is_published(count, missi
 
 @virtualtime.in_virtual_time
 async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
-    manager, told = Manager(count=0), Told()
-    told.offered = ["d0", "d1"]
-    async with sessions.running(manager, told) as opened:
+    manager, listener = Manager(count=0), Told()
+    listener.offered = ["d0", "d1"]
+    async with sessions.running(manager, listener) as opened:
         manager.devices_now = Manager(count=2).devices_now
         await asyncio.sleep(12)
-        assert [one.id for one in opened.devices] == ["d0", "d1"]
-        assert (opened.missing, told.gone) == (frozenset(), [])
+        assert [device.id for device in opened.devices] == ["d0", "d1"]
+        assert (opened.missing, listener.gone) == (frozenset(), [])
 
 
 def ids(opened):
-    return [one.id for one in opened.hosts]
+    return [host.id for host in opened.hosts]
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["none", "half"])
@@ -243,10 +243,10 @@ async def test_one_host_of_many_that_is_taken_out_goes_at_once():
 @pytest.mark.parametrize("used", ["attached", "published"])
 @virtualtime.in_virtual_time
 async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_were_in_use(used):
-    manager, told = Manager(), Told(**({"d0": SHOWS} if used == "attached" else {}))
-    told.offered = ["d0"] if used == "published" else ()
+    manager, listener = Manager(), Told(**({"d0": SHOWS} if used == "attached" else {}))
+    listener.offered = ["d0"] if used == "published" else ()
     manager.hosts_now = ()
-    async with sessions.running(manager, told) as opened:
+    async with sessions.running(manager, listener) as opened:
         assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
         assert opened.troubles == {session.MISSING_HOSTS: session.NO_HOSTS}
         manager.hosts_now = Manager().hosts_now
@@ -256,11 +256,11 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
 
 @virtualtime.in_virtual_time
 async def test_a_fabric_without_hosts_is_believed_at_once_if_nothing_was_in_use_and_after_three_listings_else():
-    manager, told = Manager(), Told()
+    manager, listener = Manager(), Told()
     manager.hosts_now = ()
-    async with sessions.running(manager, told) as opened:
+    async with sessions.running(manager, listener) as opened:
         assert opened.listed
-    told.offered = ["d0"]
-    async with sessions.running(manager, told) as opened:
+    listener.offered = ["d0"]
+    async with sessions.running(manager, listener) as opened:
         await asyncio.sleep(25)
         assert (opened.listed, opened.hosts, opened.troubles) == (True, (), {})

@@ -16,9 +16,9 @@ async def test_a_fabric_that_nobody_serves_shows_that_it_waits_until_a_controlle
         cluster.start()
 
         async def conditions():
-            found = await cluster.api.read(kinds.FABRIC, "fab", into=fabrics.Fabric)
-            return found.status.conditions
+            fabric = await cluster.api.read(kinds.FABRIC, "fab", into=fabrics.Fabric)
+            return fabric.status.conditions
 
-        served = await until(conditions, lambda found: meta.is_true(found, fabrics.CONNECTED))
-        assert [one.type for one in served].count(fabrics.CONNECTED) == 1
+        served = await until(conditions, lambda listed: meta.is_true(listed, fabrics.CONNECTED))
+        assert [condition.type for condition in served].count(fabrics.CONNECTED) == 1
         assert meta.find(served, fabrics.CONNECTED).last_transition_time > "2020"

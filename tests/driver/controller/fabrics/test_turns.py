@@ -82,24 +82,24 @@ class Line(RuleBasedStateMachine):
         self.waiting = {}
 
     def _run(self, granted):
-        for one in granted:
-            self.running[one] = self.waiting.pop(one)
+        for device in granted:
+            self.running[device] = self.waiting.pop(device)
 
     @rule(number=st.integers(0, 9), host=st.sampled_from("abcd"))
     def ask(self, number, host):
-        one = key(f"d{number}")
-        if one in self.running or one in self.waiting:
+        device = key(f"d{number}")
+        if device in self.running or device in self.waiting:
             return
-        self.waiting[one] = host
-        if self.line.take(one, host):
-            self._run([one])
+        self.waiting[device] = host
+        if self.line.take(device, host):
+            self._run([device])
 
     @rule(number=st.integers(0, 9))
     def give(self, number):
-        one = key(f"d{number}")
-        self.running.pop(one, None)
-        self.waiting.pop(one, None)
-        self._run(self.line.give(one))
+        device = key(f"d{number}")
+        self.running.pop(device, None)
+        self.waiting.pop(device, None)
+        self._run(self.line.give(device))
 
     @invariant()
     def the_limits_hold_and_no_place_is_left_empty(self):

@@ -39,9 +39,9 @@ class Session:
 
     name, listed, silent_since = "fab", True, None
 
-    def __init__(self, *found):
+    def __init__(self, *offered):
         self.devices, self.hosts, self.faults = (
-            found,
+            offered,
             (contract.Host(id="h", name="node-1"),),
             faults.Ledger(),
         )
@@ -70,9 +70,9 @@ class Pools:
         self.published, self.keeps_conditions = (), True
         self.changed, self.asked = (lambda old, new: None), 0
 
-    def show(self, *found):
+    def show(self, *listed):
         old = self.published[0] if self.published else None
-        shown = tuple(devices.published(DRIVER, "fab", one, ()) for one in found)
+        shown = tuple(devices.published(DRIVER, "fab", device, ()) for device in listed)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
         metadata = meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: "fab"})
@@ -87,7 +87,7 @@ class Pools:
 class World:
     """An allocator, what it sees, and what it wrote; it is the client and the recorder itself."""
 
-    def __init__(self, *found, settle=0.1, enabled=True, evaluator=None, node_gone_seconds=0):
+    def __init__(self, *offered, settle=0.1, enabled=True, evaluator=None, node_gone_seconds=0):
         reserved = fabrics.Reservation(models=("H100",))
         spec = fabrics.FabricSpec(
             adapter="a",
@@ -97,7 +97,7 @@ class World:
             ),
         )
         fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-        self.session, self.pools = Session(*found), Pools()
+        self.session, self.pools = Session(*offered), Pools()
         self.session.spec = spec
         self.ahead = datetime.timedelta()
         self.claims, self.writes, self.events, self.refuse, self.config = Store(), [], [], 0, []
@@ -153,7 +153,7 @@ class World:
             self.read_classes.append(name)
             selectors = [{"cel": {"expression": self.selector}}]
             return msgspec.convert({"metadata": {"name": "gpu"}, "spec": {"selectors": selectors}}, into)
-        own = [{"cel": {"expression": one}} for one in self.own_selectors.get(name, ())]
+        own = [{"cel": {"expression": expression}} for expression in self.own_selectors.get(name, ())]
         request = {"name": "r", "exactly": {"deviceClassName": "gpu.drawbar.dev", "selectors": own}}
         metadata = msgspec.to_builtins(self.claims.get(name).metadata)
         wanted = {"requests": [request], "config": self.config}
@@ -165,22 +165,22 @@ class World:
         if self.refuse:
             self.refuse -= 1
             raise errors.Conflict("the object has been modified")
-        known = self.claims.get(name)
+        current = self.claims.get(name)
         status = msgspec.convert(msgspec.json.decode(msgspec.json.encode(body["status"])), claims.ClaimStatus)
-        stored = msgspec.structs.replace(known, status=status)
+        stored = msgspec.structs.replace(current, status=status)
         self.change(stored)
         return stored
 
     def fail(self, name):
         """The controller could not attach what the claim was given."""
-        known = self.claims.get(name)
-        (result,) = known.results(DRIVER)
+        claim = self.claims.get(name)
+        (result,) = claim.results(DRIVER)
         failed = meta.Condition(type=f"{DRIVER}/attach-failed", status="True", message="dark")
         said = claims.AllocatedDevice(
             driver=DRIVER, pool=result.pool, device=result.device, conditions=(failed,)
         )
-        status = msgspec.structs.replace(known.status, devices=(said,))
-        self.change(msgspec.structs.replace(known, status=status))
+        status = msgspec.structs.replace(claim.status, devices=(said,))
+        self.change(msgspec.structs.replace(claim, status=status))
 
     def normal(self, claim, *, reason, message):
         self.events.append((claim.name, reason))
@@ -193,9 +193,9 @@ class World:
 
     def given(self):
         return {
-            one.metadata.name: [result.device for result in one.results(DRIVER)]
-            for one in self.claims
-            if one.status.allocation is not None
+            claim.metadata.name: [result.device for result in claim.results(DRIVER)]
+            for claim in self.claims
+            if claim.status.allocation is not None
         }
 
 
@@ -218,7 +218,7 @@ async def test_of_two_claims_that_want_one_device_one_gets_it(until):
         async def events():
             return set(world.events)
 
-        await until(events, lambda found: len(found) == 2)
+        await until(events, lambda reported: len(reported) == 2)
         assert {reason for _, reason in world.events} == {"ImmediatelyAllocated", "NoReservedDevice"}
         assert list(world.given().values()) == [["g-0"]]
 
@@ -234,11 +234,11 @@ async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_w
         async def state():
             return world.given(), world.events
 
-        await until(state, lambda found: found[1] == [("c", "NoReservedDevice")])
+        await until(state, lambda observed: observed[1] == [("c", "NoReservedDevice")])
         withdrawn = loop.time()
         world.pools.show()
         world.allocator.look_again()
-        await until(state, lambda found: found[0] == {"c": ["g-0"]})
+        await until(state, lambda observed: observed[0] == {"c": ["g-0"]})
         assert loop.time() - withdrawn >= settle
 
 
@@ -271,7 +271,7 @@ async def test_after_a_failure_it_waits_and_another_device_is_tried_first(until)
         loop = asyncio.get_running_loop()
         began = loop.time()
         world.fail("c")
-        await until(world.has, lambda found: found is None)
+        await until(world.has, lambda held: held is None)
         assert await until(world.has, bool) == ["g-1"]
         assert loop.time() - began >= allocator.RETRY_FIRST_SECONDS
         assert ("c", "ImmediateAllocationFailed") in world.events
@@ -306,11 +306,11 @@ async def test_those_who_wait_read_their_classes_once_however_often_they_look(un
         async def state():
             return len(world.events), world.pools.asked
 
-        await until(state, lambda found: found[0] == 3)
+        await until(state, lambda counts: counts[0] == 3)
         first = world.pools.asked
         world.allocator.look_again()
         # The first one looked twice, since the selector was evaluated in between.
-        await until(state, lambda found: found[1] >= first + 3 * first // 4)
+        await until(state, lambda counts: counts[1] >= first + 3 * first // 4)
         assert world.read_classes == ["gpu.drawbar.dev"]
 
 
@@ -344,12 +344,12 @@ async def test_a_claim_with_parameters_that_nobody_can_obey_is_told_once_and_nev
         await until(events, bool)
         world.config = []
         world.ask("good")
-        await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
+        await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
         world.session.devices = (*world.session.devices, gpu("g-1"))
         # In this order: it is looked at again before the last.
         world.ask("c")
         world.ask("last")
-        await until(events, lambda found: ("last", "ImmediatelyAllocated") in found)
+        await until(events, lambda reported: ("last", "ImmediatelyAllocated") in reported)
     assert [reason for name, reason in world.events if name == "c"] == ["InvalidParameters"]
     assert "c" not in [name for name, _ in world.writes]
 
@@ -362,11 +362,11 @@ async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(un
         async def state():
             return world.events, world.given()
 
-        await until(state, lambda found: found[0] == [("c", "BindingConditionsDropped")])
+        await until(state, lambda observed: observed[0] == [("c", "BindingConditionsDropped")])
         assert world.writes == []
         world.pools.keeps_conditions = True
         world.allocator.look_again()
-        await until(state, lambda found: found[1] == {"c": ["g-0"]})
+        await until(state, lambda observed: observed[1] == {"c": ["g-0"]})
 
 
 async def test_a_claim_is_left_to_the_scheduler_where_it_is_off(until):
@@ -376,7 +376,7 @@ async def test_a_claim_is_left_to_the_scheduler_where_it_is_off(until):
         async def events():
             return world.events
 
-        await until(events, lambda found: found == [("c", "ImmediateAllocationOff")])
+        await until(events, lambda reported: reported == [("c", "ImmediateAllocationOff")])
         assert world.writes == []
 
 
@@ -389,12 +389,12 @@ async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
             allocation = world.claims.get("c").status.allocation
             return allocation.node if allocation is not None else None
 
-        await until(node, lambda found: found == "node-1")
+        await until(node, lambda name: name == "node-1")
         del world.nodes["node-1"]
         world.nodes["node-2"] = core.Node(metadata=meta.ObjectMeta(name="node-2"))
         world.session.nodes = hosts.NodeMap(host_of={"node-2": "h"})
         world.allocator.look_again()
-        await until(node, lambda found: found == "node-2")
+        await until(node, lambda name: name == "node-2")
         assert [reason for _, reason in world.events] == [
             "ImmediatelyAllocated",
             "NodeGone",
@@ -410,7 +410,7 @@ async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
         async def given():
             return world.given()
 
-        await until(given, lambda found: found == {"c": ["g-0"]})
+        await until(given, lambda allocated: allocated == {"c": ["g-0"]})
         del world.nodes["node-1"]
         claim = world.claims.get("c")
         allocation, memory = claim.status.allocation, world.allocator._memories["default", "c"]
@@ -470,10 +470,10 @@ async def test_a_selector_that_takes_minutes_is_told_and_keeps_nobody_waiting(un
         async def events():
             return list(world.events)
 
-        found = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
-        assert evaluation.TOO_EXPENSIVE in found[0]
+        messages = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
+        assert evaluation.TOO_EXPENSIVE in messages[0]
         world.ask("good")
-        await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
+        await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
     assert "hostile" not in [name for name, _ in world.writes]
 
 
@@ -488,10 +488,11 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
         async def events():
             return list(world.events)
 
-        found = await until(events, lambda found: len(found) == 4)
-        assert sorted(reason for _, reason in found) == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
+        reported = await until(events, lambda reported: len(reported) == 4)
+        reasons = sorted(reason for _, reason in reported)
+        assert reasons == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
         world.ask("good")
-        await until(events, lambda found: ("good", "ImmediatelyAllocated") in found)
+        await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
 
 
 async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until):
@@ -499,6 +500,6 @@ async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until)
     async with running(world):
         world.own_selectors = {"c": ["true" + " " * allocator.SELECTORS_CHARS_MAX]}
         world.ask("c")
-        found = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
-    assert "its selectors have more than" in found[0]
+        messages = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
+    assert "its selectors have more than" in messages[0]
     assert world.allocator._memories["default", "c"].asked.spec == demands.ClaimSpec()

@@ -27,13 +27,13 @@ def of_class(name):
     return cel(f'device.driver == "{DRIVER}" && device.attributes["{DRIVER}"].class == "{name}"')
 
 
-def classes(*found, config=()):
+def classes(*class_names, config=()):
     return {
         f"{name}.drawbar.dev": demands.DeviceClass(
             metadata=meta.ObjectMeta(name=name),
             spec=demands.ClassSpec(selectors=(of_class(name),), config=config),
         )
-        for name in found
+        for name in class_names
     }
 
 
@@ -42,16 +42,16 @@ def key(name, fabric="fab"):
 
 
 def device(name, kind="gpu", model="H100", *, fabric="fab", free=True):
-    told = contract.Device(
+    listed = contract.Device(
         id=name, enclosure="enc", device_class=contract.DeviceClass(kind), model=model, serial=f"SN-{name}"
     )
-    shown = devices.published(DRIVER, fabric, told, ())
+    shown = devices.published(DRIVER, fabric, listed, ())
     return matching.Device(key=key(name, fabric), pool=f"{fabric}/enc", shown=shown, free=free)
 
 
-def inventory(*found, hosts=("node-1", "node-2"), ports=None, rules=(), models=None):
+def inventory(*offered, hosts=("node-1", "node-2"), ports=None, rules=(), models=None):
     reached = {node: f"host-{node}" for node in hosts}
-    known = {
+    by_name = {
         name: matching.Fabric(
             name=name,
             hosts=reached,
@@ -59,9 +59,9 @@ def inventory(*found, hosts=("node-1", "node-2"), ports=None, rules=(), models=N
             rules=rules,
             models=models or {},
         )
-        for name in {one.key.fabric for one in found}
+        for name in {device.key.fabric for device in offered}
     }
-    return matching.Inventory(fabrics=known, devices={one.key: one for one in found})
+    return matching.Inventory(fabrics=by_name, devices={device.key: device for device in offered})
 
 
 def request(name="gpu", *, kind="gpu", count=1, selector="", **more):
@@ -80,19 +80,19 @@ def claim(*requests, config=(), constraints=(), annotations=None):
     return demands.Claim(metadata=metadata, spec=demands.ClaimSpec(devices=wanted))
 
 
-def judge(one, expression):
+def judge(device, expression):
     try:
-        return expressions.matches(expression, DRIVER, one.shown)
+        return expressions.matches(expression, DRIVER, device.shown)
     except expressions.SelectorError:
         return False
 
 
-def planned(asked, found, *, nodes=("node-1", "node-2"), avoided=(), known=None):
+def planned(asked, offered, *, nodes=("node-1", "node-2"), avoided=(), classes_by_name=None):
     observed = plan.Observed(
         driver=DRIVER,
         claim=asked,
-        classes=known if known is not None else classes("gpu", "nvme"),
-        inventory=found,
+        classes=classes_by_name if classes_by_name is not None else classes("gpu", "nvme"),
+        inventory=offered,
         nodes=nodes,
         avoided=frozenset(avoided),
     )
@@ -101,7 +101,7 @@ def planned(asked, found, *, nodes=("node-1", "node-2"), avoided=(), known=None)
 
 def given(action):
     assert isinstance(action, plan.Allocate), action
-    return action.node, [(one.request, one.device) for one in action.allocation.devices.results]
+    return action.node, [(result.request, result.device) for result in action.allocation.devices.results]
 
 
 def test_the_allocation_is_what_the_scheduler_would_have_written():
@@ -143,36 +143,36 @@ def test_a_claim_whose_parameters_nobody_can_obey_is_not_allocated(of_class, own
         return (claims.AllocatedConfiguration(opaque=opaque),)
 
     asked = claim(request(), config=said(**own))
-    known = classes("gpu", config=said(**of_class))
-    found = planned(asked, inventory(device("g-0")), known=known)
-    assert isinstance(found, plan.Wait)
-    assert found.reason == "InvalidParameters"
-    assert problem in found.message
+    classes_by_name = classes("gpu", config=said(**of_class))
+    action = planned(asked, inventory(device("g-0")), classes_by_name=classes_by_name)
+    assert isinstance(action, plan.Wait)
+    assert action.reason == "InvalidParameters"
+    assert problem in action.message
 
 
 def test_the_selectors_of_class_and_request_decide():
-    found = inventory(device("g-0", model="T4"), device("d-0", "nvme"), device("g-1", model="H100"))
+    offered = inventory(device("g-0", model="T4"), device("d-0", "nvme"), device("g-1", model="H100"))
     asked = claim(request(selector=f'device.attributes["{DRIVER}"].model == "H100"'))
-    assert given(planned(asked, found)) == ("node-1", [("gpu", "g-1")])
+    assert given(planned(asked, offered)) == ("node-1", [("gpu", "g-1")])
 
 
 def test_only_free_devices_are_given():
-    found = inventory(device("g-0", free=False), device("g-1"))
-    assert given(planned(claim(request()), found))[1] == [("gpu", "g-1")]
-    assert isinstance(planned(claim(request(count=2)), found), plan.Wait)
+    offered = inventory(device("g-0", free=False), device("g-1"))
+    assert given(planned(claim(request()), offered))[1] == [("gpu", "g-1")]
+    assert isinstance(planned(claim(request(count=2)), offered), plan.Wait)
 
 
 def test_all_requests_are_met_on_one_node_or_none_is():
-    found = inventory(device("g-0"), device("d-0", "nvme"), ports={"node-1": 1, "node-2": 2})
+    offered = inventory(device("g-0"), device("d-0", "nvme"), ports={"node-1": 1, "node-2": 2})
     asked = claim(request(), request("disk", kind="nvme"))
-    assert given(planned(asked, found)) == ("node-2", [("gpu", "g-0"), ("disk", "d-0")])
-    assert isinstance(planned(asked, found, nodes=("node-1",)), plan.Wait)
+    assert given(planned(asked, offered)) == ("node-2", [("gpu", "g-0"), ("disk", "d-0")])
+    assert isinstance(planned(asked, offered, nodes=("node-1",)), plan.Wait)
 
 
 def test_a_picky_request_is_not_robbed_by_one_that_takes_anything():
-    found = inventory(device("g-0", model="H100"), device("g-1", model="T4"))
+    offered = inventory(device("g-0", model="H100"), device("g-1", model="T4"))
     asked = claim(request("any"), request("picky", selector=f'device.attributes["{DRIVER}"].model == "H100"'))
-    assert given(planned(asked, found))[1] == [("any", "g-1"), ("picky", "g-0")]
+    assert given(planned(asked, offered))[1] == [("any", "g-1"), ("picky", "g-0")]
 
 
 def test_alternatives_are_tried_in_their_order():
@@ -188,22 +188,22 @@ def test_alternatives_are_tried_in_their_order():
 
 def test_the_rules_of_the_fabric_hold():
     rules = (fabrics.ModelRule(model="H100", max_per_node=1),)
-    found = inventory(device("g-0"), rules=rules, models={"node-1": {"H100": 1}})
-    assert given(planned(claim(request()), found))[0] == "node-2"
+    offered = inventory(device("g-0"), rules=rules, models={"node-1": {"H100": 1}})
+    assert given(planned(claim(request()), offered))[0] == "node-2"
 
 
 def test_what_failed_before_is_given_only_if_there_is_nothing_else():
-    found = inventory(device("g-0"), device("g-1"))
-    assert given(planned(claim(request()), found, avoided=[key("g-0")]))[1] == [("gpu", "g-1")]
-    assert given(planned(claim(request()), found, avoided=[key("g-0"), key("g-1")]))[1] == [("gpu", "g-0")]
+    offered = inventory(device("g-0"), device("g-1"))
+    assert given(planned(claim(request()), offered, avoided=[key("g-0")]))[1] == [("gpu", "g-1")]
+    assert given(planned(claim(request()), offered, avoided=[key("g-0"), key("g-1")]))[1] == [("gpu", "g-0")]
 
 
 def test_parameters_come_along_for_the_requests_that_they_are_for():
     entry = claims.AllocatedConfiguration(opaque=OPAQUE)
     named = claims.AllocatedConfiguration(requests=("disk",), opaque=OPAQUE)
     asked = claim(request(), config=(entry, named))
-    action = planned(asked, inventory(device("g-0")), known=classes("gpu", config=(entry,)))
-    assert [(one.source, one.requests) for one in action.allocation.devices.config] == [
+    action = planned(asked, inventory(device("g-0")), classes_by_name=classes("gpu", config=(entry,)))
+    assert [(entry.source, entry.requests) for entry in action.allocation.devices.config] == [
         ("FromClass", ("gpu",)),
         ("FromClaim", ()),
     ]
@@ -238,14 +238,17 @@ def test_a_node_that_cannot_be_served_is_named():
 
 def allocated(*said, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1"):
     results = tuple(
-        claims.AllocationResult(request="gpu", driver=one, pool="fab/enc", device="g-0") for one in drivers
+        claims.AllocationResult(request="gpu", driver=driver, pool="fab/enc", device="g-0")
+        for driver in drivers
     )
-    conditions = tuple(meta.Condition(type=f"{DRIVER}/{one}", status="True", message="dark") for one in said)
+    conditions = tuple(
+        meta.Condition(type=f"{DRIVER}/{condition}", status="True", message="dark") for condition in said
+    )
     status = claims.ClaimStatus(
         allocation=claims.Allocation(
             devices=claims.DeviceAllocation(results=results), node_selector=claims.one_node(node)
         ),
-        reserved_for=tuple(claims.Consumer(resource="pods", name=one, uid=one) for one in reserved),
+        reserved_for=tuple(claims.Consumer(resource="pods", name=pod, uid=pod) for pod in reserved),
         devices=(claims.AllocatedDevice(driver=DRIVER, pool="fab/enc", device="g-0", conditions=conditions),),
     )
     return claims.ResourceClaim(metadata=meta.ObjectMeta(name="c", finalizers=finalizers), status=status)
@@ -269,7 +272,7 @@ def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
 
 
 @pytest.mark.parametrize(
-    ("found", "gone"),
+    ("allocated_claim", "gone"),
     [
         (allocated("attached", "visible"), False),
         (allocated("attach-failed", reserved=("pod",)), False),
@@ -280,5 +283,5 @@ def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
     ],
     ids=["well", "in-use", "in-use-on-a-gone-node", "the-schedulers", "shared-with-others", "of-others"],
 )
-def test_any_other_allocation_is_left_alone(found, gone):
-    assert plan.review(found, DRIVER, node_gone=gone) is None
+def test_any_other_allocation_is_left_alone(allocated_claim, gone):
+    assert plan.review(allocated_claim, DRIVER, node_gone=gone) is None

@@ -16,7 +16,7 @@ NOW = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 HOUR = datetime.timedelta(hours=1)
 
 
-def told(name, model="M1"):
+def listed(name, model="M1"):
     return contract.Device(
         id=name, enclosure="enc", device_class=contract.DeviceClass.NVME, model=model, serial=name
     )
@@ -24,8 +24,8 @@ def told(name, model="M1"):
 
 def observed(*reserved, published=(), ours=()):
     return pools.observed(
-        told("d-0"),
-        told("d-1"),
+        listed("d-0"),
+        listed("d-1"),
         fabric="fab",
         ours=ours,
         reserved=frozenset(reserved),
@@ -78,14 +78,16 @@ def attachment(name, pool, claim="c"):
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-    facts = plan.Told(fabric=fabric, devices=(told("d-0"), told("d-1")), silent_seconds=0.0, probations={})
+    facts = plan.Told(
+        fabric=fabric, devices=(listed("d-0"), listed("d-1")), silent_seconds=0.0, probations={}
+    )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
-        found = plan.observe("drawbar.dev", facts, iter(attached), (), kept)
+        observation = plan.observe("drawbar.dev", facts, iter(attached), (), kept)
         return {
             device.name: action.slice.spec.pool.name
-            for action in plan.plan(found, NOW)
+            for action in plan.plan(observation, NOW)
             for device in action.slice.spec.devices
         }
 
@@ -95,17 +97,17 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
 
 
 def test_where_a_device_was_given_there_is_room_for_one_less():
-    found = tuple(told(f"d-{number:02}") for number in range(slice_plan.DEVICES_MAX + 1))
-    usual = devices.homes("fab", found, ())
+    listing = tuple(listed(f"d-{number:02}") for number in range(slice_plan.DEVICES_MAX + 1))
+    usual = devices.homes("fab", listing, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
-    places = devices.homes("fab", found, (), devices.Rules(given={"d-64": "fab/enc"}))
+    places = devices.homes("fab", listing, (), devices.Rules(given={"d-64": "fab/enc"}))
     assert [name for name, pool in places.items() if pool == "fab/enc/1"] == ["d-63"]
 
 
 def test_a_reservation_is_by_id_or_by_model():
     wanted = fabrics.Reservation(devices=("d-0", "GPU/1"), models=("M2",))
-    found = [told("d-0"), told("d-1"), told("GPU/1"), told("d-3", "M2")]
-    names = plan.reserved(wanted, found)
+    listing = [listed("d-0"), listed("d-1"), listed("GPU/1"), listed("d-3", "M2")]
+    names = plan.reserved(wanted, listing)
     assert len(names) == 3
     assert {"d-0", "d-3"} < names
     assert "d-1" not in names

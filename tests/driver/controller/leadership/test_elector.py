@@ -19,7 +19,7 @@ def lease(holder, duration=15):
 
 
 @pytest.mark.parametrize(
-    ("known", "now", "action"),
+    ("lease", "now", "action"),
     [
         (None, 0.0, plan.Create()),
         (lease("me"), 0.0, plan.Take()),
@@ -32,8 +32,8 @@ def lease(holder, duration=15):
     ],
     ids=["none", "ours", "given back", "never held", "held", "nearly over", "abandoned", "says no duration"],
 )
-def test_a_lease_of_another_is_taken_only_when_it_has_run_out_by_our_own_clock(known, now, action):
-    seen = plan.Observed(lease=known, identity="me", seen_at=100.0, duration_seconds=8)
+def test_a_lease_of_another_is_taken_only_when_it_has_run_out_by_our_own_clock(lease, now, action):
+    seen = plan.Observed(lease=lease, identity="me", seen_at=100.0, duration_seconds=8)
     assert plan.plan(seen, now) == action
 
 
@@ -66,10 +66,10 @@ class Candidates:
             self.changed.set()
 
     def start(self, tasks, name, api=None):
-        one = elector.Elector(
+        candidate = elector.Elector(
             api or self.api, namespace="default", name="controller", identity=name, terms=QUICK
         )
-        return tasks.create_task(one.run(lambda: self.lead(name)))
+        return tasks.create_task(candidate.run(lambda: self.lead(name)))
 
     async def until(self, holds):
         async with asyncio.timeout(20):
@@ -156,11 +156,13 @@ async def test_a_leader_that_cannot_renew_stops_before_its_lease_runs_out(tmp_pa
 
 async def test_work_that_fails_ends_the_elector_and_gives_the_lease_back(tmp_path):
     async with candidates(tmp_path) as field:
-        one = elector.Elector(field.api, namespace="default", name="controller", identity="x", terms=QUICK)
+        candidate = elector.Elector(
+            field.api, namespace="default", name="controller", identity="x", terms=QUICK
+        )
 
         async def fail():
             raise RuntimeError("broken")
 
         with pytest.raises(ExceptionGroup):
-            await one.run(fail)
+            await candidate.run(fail)
         assert (await field.holder()).spec.holder_identity == ""

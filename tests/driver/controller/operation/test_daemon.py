@@ -145,21 +145,21 @@ async def test_fields_that_the_api_server_drops_are_told(controller_world, until
 
 
 async def test_a_follower_is_ready_and_says_that_it_is_one(controller_world, until, tmp_path):
-    one, two = Page(tmp_path / "one.sock"), Page(tmp_path / "two.sock")
+    first, second = Page(tmp_path / "one.sock"), Page(tmp_path / "two.sock")
     async with controller_world() as cluster:
-        cluster.start(http=one.http, identity="one")
-        await until(one.said, lambda said: said == (True, {"ready": True, "missing": {}, "role": "leader"}))
-        cluster.start(http=two.http, identity="two")
-        _, said = await until(two.said, lambda said: said and said[0])
+        cluster.start(http=first.http, identity="one")
+        await until(first.said, lambda said: said == (True, {"ready": True, "missing": {}, "role": "leader"}))
+        cluster.start(http=second.http, identity="two")
+        _, said = await until(second.said, lambda said: said and said[0])
         assert said["role"] == "follower"
         await cluster.make_fabric()
         await cluster.published()
-        text = await until(two.metrics, bool)
+        text = await until(second.metrics, bool)
         assert "drawbar_controller_leading 0.0" in text
         assert "drawbar_controller_attachments{" not in text
         assert 'fabric="fab"' not in text
         await cluster.stop()
-        await until(two.said, lambda said: said and said[1]["role"] == "leader")
+        await until(second.said, lambda said: said and said[1]["role"] == "leader")
 
 
 async def test_what_is_not_known_yet_is_named(controller_world, until, tmp_path):
@@ -193,7 +193,7 @@ async def test_a_round_that_hangs_is_found_out(controller_world, until):
             now[0] += 2 * readiness.ROUND_LIMIT_SECONDS
             return measured.watchdog.overdue()
 
-        await until(overdue, lambda found: any("fab.gpu-0" in one for one in found))
+        await until(overdue, lambda names: any("fab.gpu-0" in name for name in names))
 
 
 class Pod:

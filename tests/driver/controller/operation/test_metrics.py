@@ -30,19 +30,21 @@ class Counted:
         self.metrics = metrics.Metrics(DRIVER)
         self.latency = latency.Latency(self.metrics, waiting.Clock(step=1.0))
 
-    def told(self, name, **labels):
+    def value(self, name, **labels):
         wanted = "".join(
             f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
         ).rstrip(",")
         line = f"{metrics.PREFIX}{name}{{{wanted}}} "
-        found = [one for one in self.metrics.rendered().decode().splitlines() if one.startswith(line)]
-        return float(found[0].removeprefix(line)) if found else None
+        samples = [
+            sample for sample in self.metrics.rendered().decode().splitlines() if sample.startswith(line)
+        ]
+        return float(samples[0].removeprefix(line)) if samples else None
 
     def steps(self):
         """By step how often it was counted, without those that never were."""
         every = (*metrics.STEPS_THERE, *metrics.STEPS_BACK)
-        found = {step: self.told("step_duration_seconds_count", step=step) for step in every}
-        return {step: number for step, number in found.items() if number}
+        counts = {step: self.value("step_duration_seconds_count", step=step) for step in every}
+        return {step: number for step, number in counts.items() if number}
 
 
 @pytest.fixture
@@ -51,8 +53,8 @@ def counted():
 
 
 def attachment(*conditions, deleting=False, **spec):
-    known = {"name": KEY.attachment, "uid": "u", "device": "gpu-0"} | spec
-    return scenes.attachment(*conditions, deleting=deleting and meta.timestamp(NOW), **known)
+    fields = {"name": KEY.attachment, "uid": "u", "device": "gpu-0"} | spec
+    return scenes.attachment(*conditions, deleting=deleting and meta.timestamp(NOW), **fields)
 
 
 NEW = attachment()
@@ -66,33 +68,33 @@ GIVEN = claims.ResourceClaim(
 )
 
 
-def go_there(known):
-    known.claim_changed([KEY], UNUSED, GIVEN)
-    known.changed(KEY, None, NEW)
-    known.asked(KEY, ATTACH)
-    known.settled(KEY, ATTACH, None)
-    known.claim_reported(KEY)
-    known.changed(KEY, NEW, TOLD)
-    known.changed(KEY, TOLD, READY)
+def go_there(latencies):
+    latencies.claim_changed([KEY], UNUSED, GIVEN)
+    latencies.changed(KEY, None, NEW)
+    latencies.asked(KEY, ATTACH)
+    latencies.settled(KEY, ATTACH, None)
+    latencies.claim_reported(KEY)
+    latencies.changed(KEY, NEW, TOLD)
+    latencies.changed(KEY, TOLD, READY)
 
 
-def come_back(known):
-    known.claim_changed([KEY], GIVEN, UNUSED)
-    known.changed(KEY, READY, LEAVING)
-    known.changed(KEY, LEAVING, RELEASED)
-    known.asked(KEY, DETACH)
-    known.settled(KEY, DETACH, None)
-    known.changed(KEY, RELEASED, None)
+def come_back(latencies):
+    latencies.claim_changed([KEY], GIVEN, UNUSED)
+    latencies.changed(KEY, READY, LEAVING)
+    latencies.changed(KEY, LEAVING, RELEASED)
+    latencies.asked(KEY, DETACH)
+    latencies.settled(KEY, DETACH, None)
+    latencies.changed(KEY, RELEASED, None)
 
 
 def test_every_step_of_an_attach_and_a_detach_is_timed_once(counted):
     go_there(counted.latency)
     come_back(counted.latency)
     assert counted.steps() == dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0)
-    assert counted.told("step_duration_seconds_sum", step="connect") == 1.0
-    assert counted.told("attach_duration_seconds_sum", way="Attached") == 4.0
-    assert counted.told("attaches_total", result="Attached") == 1
-    assert counted.told("detaches_total", result="Released") == 1
+    assert counted.value("step_duration_seconds_sum", step="connect") == 1.0
+    assert counted.value("attach_duration_seconds_sum", way="Attached") == 4.0
+    assert counted.value("attaches_total", result="Attached") == 1
+    assert counted.value("detaches_total", result="Released") == 1
 
 
 def test_nothing_is_remembered_of_what_is_over(counted):
@@ -102,16 +104,16 @@ def test_nothing_is_remembered_of_what_is_over(counted):
 
 
 def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
-    known = counted.latency
-    go_there(known)
-    known.claim_changed([KEY], GIVEN, UNUSED)
-    known.changed(KEY, READY, LEAVING)
-    known.claim_changed([KEY], UNUSED, GIVEN)
-    known.changed(KEY, LEAVING, RELEASED)
-    known.asked(KEY, DETACH)
-    known.settled(KEY, DETACH, None)
-    known.changed(KEY, RELEASED, None)
-    known.changed(KEY, None, NEW)
+    latencies = counted.latency
+    go_there(latencies)
+    latencies.claim_changed([KEY], GIVEN, UNUSED)
+    latencies.changed(KEY, READY, LEAVING)
+    latencies.claim_changed([KEY], UNUSED, GIVEN)
+    latencies.changed(KEY, LEAVING, RELEASED)
+    latencies.asked(KEY, DETACH)
+    latencies.settled(KEY, DETACH, None)
+    latencies.changed(KEY, RELEASED, None)
+    latencies.changed(KEY, None, NEW)
     assert counted.steps() == {
         **dict.fromkeys((*metrics.STEPS_THERE, *metrics.STEPS_BACK), 1.0),
         "create": 2.0,
@@ -119,100 +121,100 @@ def test_the_next_claim_may_come_while_the_device_is_on_its_way_back(counted):
 
 
 def test_a_device_that_is_handed_on_counts_as_reused_and_no_step_of_an_attach(counted):
-    known = counted.latency
-    known.claim_changed([KEY], UNUSED, GIVEN)
-    known.changed(KEY, READY, READY)
-    known.claim_reported(KEY)
-    assert counted.told("attaches_total", result="Reused") == 1
-    assert counted.told("attach_duration_seconds_count", way="Reused") == 1
+    latencies = counted.latency
+    latencies.claim_changed([KEY], UNUSED, GIVEN)
+    latencies.changed(KEY, READY, READY)
+    latencies.claim_reported(KEY)
+    assert counted.value("attaches_total", result="Reused") == 1
+    assert counted.value("attach_duration_seconds_count", way="Reused") == 1
     assert counted.steps() == {}
 
 
 def test_the_attach_for_a_classic_claim_is_timed_as_any_other_and_ends_with_the_allocation(counted):
-    known = counted.latency
-    known.begun(KEY)
-    known.changed(KEY, None, NEW)
-    known.asked(KEY, ATTACH)
-    known.settled(KEY, ATTACH, None)
-    known.changed(KEY, NEW, TOLD)
-    known.changed(KEY, TOLD, READY)
-    known.allocated(KEY)
+    latencies = counted.latency
+    latencies.begun(KEY)
+    latencies.changed(KEY, None, NEW)
+    latencies.asked(KEY, ATTACH)
+    latencies.settled(KEY, ATTACH, None)
+    latencies.changed(KEY, NEW, TOLD)
+    latencies.changed(KEY, TOLD, READY)
+    latencies.allocated(KEY)
     assert counted.steps() == dict.fromkeys(metrics.STEPS_THERE, 1.0)
-    assert counted.told("attach_duration_seconds_count", way="Attached") == 1
-    assert counted.told("attaches_total", result="Attached") == 1
-    come_back(known)
-    assert (known._there.measured, known._back.measured) == ({}, {})
+    assert counted.value("attach_duration_seconds_count", way="Attached") == 1
+    assert counted.value("attaches_total", result="Attached") == 1
+    come_back(latencies)
+    assert (latencies._there.measured, latencies._back.measured) == ({}, {})
 
 
 def test_a_classic_claim_that_is_allocated_without_its_attach_being_seen_is_counted(counted):
     counted.latency.allocated(KEY)
-    assert counted.told("attaches_total", result="Attached") == 1
+    assert counted.value("attaches_total", result="Attached") == 1
     assert counted.steps() == {}
 
 
 def test_an_attempt_for_a_classic_claim_that_is_given_up_is_no_attach(counted):
-    known = counted.latency
-    known.begun(KEY)
-    known.changed(KEY, None, NEW)
-    known.changed(KEY, NEW, attachment(deleting=True))
-    assert known._there.measured == {}
-    assert counted.told("attaches_total", result="Attached") == 0
+    latencies = counted.latency
+    latencies.begun(KEY)
+    latencies.changed(KEY, None, NEW)
+    latencies.changed(KEY, NEW, attachment(deleting=True))
+    assert latencies._there.measured == {}
+    assert counted.value("attaches_total", result="Attached") == 0
 
 
 def test_a_call_that_is_repeated_is_timed_from_the_first(counted):
-    known = counted.latency
-    known.claim_changed([KEY], UNUSED, GIVEN)
-    known.changed(KEY, None, NEW)
-    known.asked(KEY, ATTACH)
-    known.settled(KEY, ATTACH, "NoFreePort")
-    known.asked(KEY, ATTACH)
-    known.settled(KEY, ATTACH, None)
-    assert counted.told("failed_operations_total", operation="attach", reason="NoFreePort") == 1
-    assert counted.told("step_duration_seconds_sum", step="connect") == 2.0
+    latencies = counted.latency
+    latencies.claim_changed([KEY], UNUSED, GIVEN)
+    latencies.changed(KEY, None, NEW)
+    latencies.asked(KEY, ATTACH)
+    latencies.settled(KEY, ATTACH, "NoFreePort")
+    latencies.asked(KEY, ATTACH)
+    latencies.settled(KEY, ATTACH, None)
+    assert counted.value("failed_operations_total", operation="attach", reason="NoFreePort") == 1
+    assert counted.value("step_duration_seconds_sum", step="connect") == 2.0
 
 
 def test_what_began_before_this_process_is_counted_and_not_timed(counted):
-    known = counted.latency
-    known.asked(KEY, ATTACH)
-    known.claim_reported(KEY)
-    known.changed(KEY, LEAVING, RELEASED)
-    known.changed(KEY, RELEASED, None)
+    latencies = counted.latency
+    latencies.asked(KEY, ATTACH)
+    latencies.claim_reported(KEY)
+    latencies.changed(KEY, LEAVING, RELEASED)
+    latencies.changed(KEY, RELEASED, None)
     assert counted.steps() == {}
-    assert counted.told("attaches_total", result="Attached") == 1
-    assert counted.told("detaches_total", result="Released") == 1
+    assert counted.value("attaches_total", result="Attached") == 1
+    assert counted.value("detaches_total", result="Released") == 1
 
 
 def test_a_new_term_begins_with_nothing_under_way(counted):
-    known = counted.latency
-    known.claim_changed([KEY], UNUSED, GIVEN)
-    known.changed(KEY, READY, LEAVING)
-    known.clear()
-    known.changed(KEY, None, NEW)
-    known.changed(KEY, LEAVING, RELEASED)
+    latencies = counted.latency
+    latencies.claim_changed([KEY], UNUSED, GIVEN)
+    latencies.changed(KEY, READY, LEAVING)
+    latencies.clear()
+    latencies.changed(KEY, None, NEW)
+    latencies.changed(KEY, LEAVING, RELEASED)
     assert counted.steps() == {}
 
 
 def test_one_who_waited_before_is_waited_for_and_not_timed(counted):
-    known = counted.latency
-    known.resume([KEY])
-    assert known.waiting(0.0) == (KEY,)
-    assert known.waiting(1000.0) == ()
-    known.changed(KEY, None, NEW)
-    known.asked(KEY, ATTACH)
-    known.settled(KEY, ATTACH, None)
-    assert known.waiting(0.0) == ()
-    known.claim_reported(KEY)
+    latencies = counted.latency
+    latencies.resume([KEY])
+    assert latencies.waiting(0.0) == (KEY,)
+    assert latencies.waiting(1000.0) == ()
+    latencies.changed(KEY, None, NEW)
+    latencies.asked(KEY, ATTACH)
+    latencies.settled(KEY, ATTACH, None)
+    assert latencies.waiting(0.0) == ()
+    latencies.claim_reported(KEY)
     assert counted.steps() == {"ask": 1.0, "connect": 1.0, "tell": 1.0}
-    assert counted.told("attach_duration_seconds_count", way="Attached") == 0
+    assert counted.value("attach_duration_seconds_count", way="Attached") == 0
 
 
 def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted):
     for reason in ("FabricError", "DeviceNotFound", "made\nup"):
         counted.latency.claim_changed([KEY], UNUSED, GIVEN)
         counted.latency.failed(KEY, reason)
-    told = {result: counted.told("attaches_total", result=result) for result in outcomes.FAILURES}
-    assert {result for result, number in told.items() if number} == {"FabricError", "DeviceNotFound"}
-    assert counted.told("attaches_total", result="Other") == 1
+    counts = {result: counted.value("attaches_total", result=result) for result in outcomes.FAILURES}
+    assert {result for result, number in counts.items() if number} == {"FabricError", "DeviceNotFound"}
+    assert counted.value("attaches_total", result="Other") == 1
     assert counted.latency._there.measured == {}
 
 
@@ -238,7 +240,7 @@ FORCED = attachments.DeviceAttachment(
 )
 def test_a_detach_is_counted_by_what_allowed_it(counted, last, result):
     counted.latency.changed(KEY, last, None)
-    assert counted.told("detaches_total", result=result) == 1
+    assert counted.value("detaches_total", result=result) == 1
 
 
 def operation(**changes):
@@ -246,16 +248,16 @@ def operation(**changes):
 
 
 def test_each_call_is_told_once_however_often_the_fabric_says_so():
-    told = []
-    known = calls.Calls(lambda *said: told.append(said))
+    reported = []
+    tracked = calls.Calls(lambda *said: reported.append(said))
     failed = operation(done=True, error=contract.OperationError.from_error(errors.Unavailable("x")))
-    known.settle("u", ATTACH, operation(done=False), 0.0)
-    known.settle("u", ATTACH, failed, 1.0)
-    known.settle("u", ATTACH, failed, 2.0)
-    known.next_attempt("u", ATTACH)
-    known.settle("u", ATTACH, operation(done=True), 3.0)
-    known.settle("u", ATTACH, operation(done=True), 4.0)
-    assert told == [("u", ATTACH, "FabricError"), ("u", ATTACH, None)]
+    tracked.settle("u", ATTACH, operation(done=False), 0.0)
+    tracked.settle("u", ATTACH, failed, 1.0)
+    tracked.settle("u", ATTACH, failed, 2.0)
+    tracked.next_attempt("u", ATTACH)
+    tracked.settle("u", ATTACH, operation(done=True), 3.0)
+    tracked.settle("u", ATTACH, operation(done=True), 4.0)
+    assert reported == [("u", ATTACH, "FabricError"), ("u", ATTACH, None)]
 
 
 class Adapter:
@@ -286,9 +288,9 @@ async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error
     adapter = await timed.connect(contract.AdapterConfig(name="fab", endpoint="e"))
     with contextlib.suppress(errors.FabricError, RuntimeError):
         await adapter.capabilities()
-    assert counted.told("fabric_calls_total", fabric="fab", call="capabilities", code=code) == 1
+    assert counted.value("fabric_calls_total", fabric="fab", call="capabilities", code=code) == 1
     labels = {"fabric": "fab", "call": "capabilities"}
-    assert counted.told("fabric_call_duration_seconds_sum", **labels) == 1.0
+    assert counted.value("fabric_call_duration_seconds_sum", **labels) == 1.0
     counted.metrics.forget_fabric("fab")
     assert "fab" not in counted.metrics.rendered().decode().replace("fabric", "")
 
@@ -301,7 +303,7 @@ def test_the_instrument_passes_every_call_of_the_contract_on():
 
 def published(*devices):
     pool = slices.Pool(name="fab/p", generation=1, resource_slice_count=1)
-    found = tuple(
+    entries = tuple(
         slices.Device(
             name=name,
             taints=tuple(
@@ -311,7 +313,7 @@ def published(*devices):
         for name, *taints in devices
     )
     return slices.ResourceSlice(
-        metadata=meta.ObjectMeta(name="s"), spec=slices.SliceSpec(driver="d", pool=pool, devices=found)
+        metadata=meta.ObjectMeta(name="s"), spec=slices.SliceSpec(driver="d", pool=pool, devices=entries)
     )
 
 
@@ -330,25 +332,25 @@ def test_every_device_is_in_exactly_one_state():
         ],
     )
     listed = {"free", "warned", "ours", "by-hand", "theirs", "failed", "hidden"}
-    found = gauges.devices(offered, listed, {"ours", "by-hand", "gone"})
-    assert found == {"free": 2, "attached": 3, "tainted": 1, "foreign": 1, "withdrawn": 1}
+    counts = gauges.devices(offered, listed, {"ours", "by-hand", "gone"})
+    assert counts == {"free": 2, "attached": 3, "tainted": 1, "foreign": 1, "withdrawn": 1}
 
 
 def test_the_oldest_on_their_way_are_those_that_are_not_there_yet():
     early, late = (meta.timestamp(NOW - datetime.timedelta(seconds=seconds)) for seconds in (60, 5))
-    found = [
+    listed = [
         attachment(allocation_timestamp=late),
         attachment("Attached", allocation_timestamp=early),
         attachment(deleting=True),
     ]
-    assert gauges.oldest(found, NOW) == {"attach": 5.0, "detach": 0.0}
-    assert gauges.oldest(found, NOW + datetime.timedelta(seconds=7))["detach"] == 7.0
+    assert gauges.oldest(listed, NOW) == {"attach": 5.0, "detach": 0.0}
+    assert gauges.oldest(listed, NOW + datetime.timedelta(seconds=7))["detach"] == 7.0
     assert gauges.oldest([], NOW) == {"attach": 0.0, "detach": 0.0}
 
 
 def test_phases_are_a_closed_list():
-    told = gauges.phases([NEW, READY, LEAVING, RELEASED])
-    assert {phase: number for phase, number in told.items() if number} == {
+    counts = gauges.phases([NEW, READY, LEAVING, RELEASED])
+    assert {phase: number for phase, number in counts.items() if number} == {
         "Pending": 2,
         "Releasing": 1,
         "Released": 1,

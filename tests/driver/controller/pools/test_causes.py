@@ -53,10 +53,10 @@ def made(source, words=WORDS):
 
 def only(*reported, fabric="f", old=()):
     probation = causes.Probation(length=HOUR)
-    (found,) = causes.taints(
+    (taint,) = causes.taints(
         DRIVER, reported, old, NOW, fabric=fabric, probation=probation, evictions_per_second=25
     )
-    return found
+    return taint
 
 
 def test_every_cause_is_one_of_these():
@@ -66,21 +66,21 @@ def test_every_cause_is_one_of_these():
 @pytest.mark.parametrize("words", [WORDS, {}], ids=["known", "unknown"])
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_taint_says_in_one_sentence_what_is_wrong_and_what_lifts_it(source, words):
-    found = only(made(source, words))
-    assert found.description.count(". ") == 0
-    assert found.description.endswith(".")
-    assert "; lifted " in found.description or "; it is withdrawn when " in found.description
-    assert found.data["source"] in ("fabric", "node", "controller", "operator")
-    assert all(found.data.values())
+    taint = only(made(source, words))
+    assert taint.description.count(". ") == 0
+    assert taint.description.endswith(".")
+    assert "; lifted " in taint.description or "; it is withdrawn when " in taint.description
+    assert taint.data["source"] in ("fabric", "node", "controller", "operator")
+    assert all(taint.data.values())
 
 
 @pytest.mark.parametrize("source", SOURCES)
 def test_what_others_say_is_cut_to_whole_characters(source):
     long = "ä" * 9000
-    found = only(made(source, dict.fromkeys(("node", "host", "message"), long)), fabric=long)
-    assert len(found.description.encode()) <= 1024
-    assert all(len(str(value).encode()) <= 256 for value in found.data.values())
-    assert "�" not in found.description
+    taint = only(made(source, dict.fromkeys(("node", "host", "message"), long)), fabric=long)
+    assert len(taint.description.encode()) <= 1024
+    assert all(len(str(value).encode()) <= 256 for value in taint.data.values())
+    assert "�" not in taint.description
 
 
 def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
@@ -111,10 +111,10 @@ def test_a_finding_tells_which_node_found_what():
 def test_an_api_server_that_does_not_know_the_effect_none_is_sent_no_such_taint(form):
     informs, acts = only(made("fabric-health=warning")), only(made("maintenance"))
     shown = slices.Device(name="a", taints=(acts, informs))
-    for known, expected in ((True, {acts.key, informs.key}), (False, {acts.key})):
-        content = encoding.encode(form, [shown], (), informs=known)
+    for supported, expected in ((True, {acts.key, informs.key}), (False, {acts.key})):
+        content = encoding.encode(form, [shown], (), informs=supported)
         sent = [*content.devices[0].taints, *(entry.taint for entry in content.taints or ())]
-        assert {one.key for one in sent} == expected
+        assert {taint.key for taint in sent} == expected
 
 
 def test_a_failure_that_is_over_keeps_what_was_said_of_it():
@@ -164,19 +164,19 @@ def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     """The explanation of each taint by the device's name, as the plan of the pools has it."""
     fabric = observed().told.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
-    told = plan.Told(fabric=fabric, devices=listed, failures=failures or {})
-    facts = plan.observe(DRIVER, told, attachments_, published, kept, overdue=overdue)
+    fabric_facts = plan.Told(fabric=fabric, devices=listed, failures=failures or {})
+    facts = plan.observe(DRIVER, fabric_facts, attachments_, published, kept, overdue=overdue)
     actions = [
         action
         for action in plan.plan(facts, NOW)
         if isinstance(action, slice_plan.Create | slice_plan.Replace)
     ]
-    found = {
+    taints_by_device = {
         device.name: {taint.key.removeprefix(f"{DRIVER}/"): taint for taint in device.taints}
         for action in actions
         for device in action.slice.spec.devices
     }
-    return found, tuple(action.slice for action in actions)
+    return taints_by_device, tuple(action.slice for action in actions)
 
 
 def listed(name, host=""):
@@ -190,21 +190,21 @@ def test_what_an_attachment_does_not_say_comes_from_the_listing_and_from_what_fa
     failed = scenes.attachment(fabric="f", device="b", node_name="node-1", claim=claim, error=error)
     late = scenes.attachment(fabric="f", device="c", node_name="node-1", claim=claim)
     devices = (listed("a", "h9"), listed("b"), listed("c"), listed("d"))
-    found, _ = explained([by_hand, failed, late], *devices, overdue={"c", "d"}, failures={"b": 3})
-    assert found["a"]["in-use"].data == {"source": "operator", "node": "node-1", "host": "h9"}
-    assert found["b"]["attach-failed"].data["failures"] == 3
-    assert found["b"]["attach-failed"].data["message"] == "port down"
-    assert found["c"]["in-use"].description.startswith("Its release from node node-1 takes long;")
-    assert found["d"]["in-use"].value == "releasing", "though its attachment is gone"
+    explanations, _ = explained([by_hand, failed, late], *devices, overdue={"c", "d"}, failures={"b": 3})
+    assert explanations["a"]["in-use"].data == {"source": "operator", "node": "node-1", "host": "h9"}
+    assert explanations["b"]["attach-failed"].data["failures"] == 3
+    assert explanations["b"]["attach-failed"].data["message"] == "port down"
+    assert explanations["c"]["in-use"].description.startswith("Its release from node node-1 takes long;")
+    assert explanations["d"]["in-use"].value == "releasing", "though its attachment is gone"
 
 
 def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
     claim = attachments.ClaimReference(namespace="default", name="c1", uid="u")
     owned = scenes.attachment(fabric="f", device="a", node_name="node-1", claim=claim)
     _, published = explained([owned], listed("a"), listed("b"))
-    found, _ = explained([owned], listed("b"), published=published)
-    assert found["a"]["device-lost"].description.startswith("Its fabric manager no longer lists it")
-    assert found["a"]["device-lost"].data == {"source": "fabric", "node": "node-1"}
+    explanations, _ = explained([owned], listed("b"), published=published)
+    assert explanations["a"]["device-lost"].description.startswith("Its fabric manager no longer lists it")
+    assert explanations["a"]["device-lost"].data == {"source": "fabric", "node": "node-1"}
     facts = {"reported": {"a": (causes.Lost(node="node-1", message="link is down"),)}, "ours": {"a"}}
     (action,) = plan.plan(observed(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW)
     taints = next(device.taints for device in action.slice.spec.devices if device.name == "a")
@@ -233,12 +233,14 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE)
         await cluster.node_says("fab.gpu-0", attachments.VISIBLE, status="False", reason="DeviceLost")
         # Else one write may tell of this and of the next.
-        await until(lambda: by_key(cluster, "gpu-0"), lambda found: "device-lost" in found)
+        await until(lambda: by_key(cluster, "gpu-0"), lambda taints: "device-lost" in taints)
         await cluster.allocate("disk-0", name="c2", pod="c2")
         await cluster.failed("disk-0", "c2")
         body = {"spec": {"maintenance": ["GPU/1"]}}
         await cluster.patch(kinds.FABRIC, "fab", body)
-        (other,) = {one["name"] for spec in await cluster.slices() for one in spec.get("devices", ())} - {
+        (other,) = {
+            device["name"] for spec in await cluster.slices() for device in spec.get("devices", ())
+        } - {
             "gpu-0",
             "disk-0",
         }
@@ -246,7 +248,7 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
         lost, failed = await by_key(cluster, "gpu-0"), await by_key(cluster, "disk-0")
         every = [*lost.values(), *failed.values(), *kept.values()]
         if profile != "kep-5055":
-            assert all(set(one) <= {"key", "value", "effect", "timeAdded"} for one in every)
+            assert all(set(taint) <= {"key", "value", "effect", "timeAdded"} for taint in every)
         else:
             assert lost["device-lost"]["evictionsPerSecond"] == 25
             assert lost["device-lost"]["description"].startswith("Node node-1 lost it while a claim has it;")
@@ -259,6 +261,6 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
             assert "port 3 is down" in words["message"]
             assert words["failures"] == 1
             assert kept["maintenance"]["data"] == {"source": "operator", "fabric": "fab"}
-            assert [one["key"] for one in every if "evictionsPerSecond" in one] == ["device-lost"]
+            assert [taint["key"] for taint in every if "evictionsPerSecond" in taint] == ["device-lost"]
         # One for each of the three: nothing is said twice or added later.
         assert cluster.server.writes.count(user=USER, resource="resourceslices") == 3

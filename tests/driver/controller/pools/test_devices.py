@@ -32,13 +32,13 @@ OTHERS = {
 }
 
 
-def attributes_of(**known):
-    known = contract.Device(id="d", device_class=contract.DeviceClass.GPU, **known)
-    return devices.published("drawbar.dev", "f", known, ()).attributes
+def attributes_of(**fields):
+    listed = contract.Device(id="d", device_class=contract.DeviceClass.GPU, **fields)
+    return devices.published("drawbar.dev", "f", listed, ()).attributes
 
 
 @pytest.mark.parametrize(
-    ("told", "version"),
+    ("capability", "version"),
     [
         ("9.0", "9.0.0"),
         ("10", "10.0.0"),
@@ -51,15 +51,15 @@ def attributes_of(**known):
         ("9" * 10, None),
     ],
 )
-def test_a_compute_capability_becomes_a_whole_version_or_is_left_out(told, version):
-    found = attributes_of(compute_capability=told).get("computeCapability")
-    assert found == (None if version is None else slices.Attribute(version=version))
+def test_a_compute_capability_becomes_a_whole_version_or_is_left_out(capability, version):
+    attribute = attributes_of(compute_capability=capability).get("computeCapability")
+    assert attribute == (None if version is None else slices.Attribute(version=version))
 
 
 def test_a_link_is_published_as_a_node_publishes_its_own_and_left_out_where_it_is_not_known():
-    found = attributes_of(max_link_speed_mts=32_000, max_link_width=16)
-    assert found["maxLinkSpeedMTs"] == slices.Attribute(int_=32_000)
-    assert found["maxLinkWidth"] == slices.Attribute(int_=16)
+    attributes = attributes_of(max_link_speed_mts=32_000, max_link_width=16)
+    assert attributes["maxLinkSpeedMTs"] == slices.Attribute(int_=32_000)
+    assert attributes["maxLinkWidth"] == slices.Attribute(int_=16)
     assert not {"maxLinkSpeedMTs", "maxLinkWidth"} & attributes_of().keys()
 
 
@@ -72,7 +72,9 @@ def described():
     every = {"usual": USUAL} | {name: USUAL | changes for name, (changes, _) in OTHERS.items()}
     return {
         "hosts": [{"id": "host-1", "name": "node-1", "ports": len(every)}],
-        "enclosures": [{"id": "enc-1", "devices": [{"id": name, **one} for name, one in every.items()]}],
+        "enclosures": [
+            {"id": "enc-1", "devices": [{"id": name, **fields} for name, fields in every.items()]}
+        ],
     }
 
 
@@ -90,9 +92,9 @@ async def given(api):
     """By claim the names of the devices that it was given."""
     listing = await api.list_all(kinds.CLAIM, into=dict, namespace="default")
     return {
-        one["metadata"]["name"]: [result["device"] for result in allocation["devices"]["results"]]
-        for one in listing.items
-        if (allocation := (one.get("status") or {}).get("allocation"))
+        claim["metadata"]["name"]: [result["device"] for result in allocation["devices"]["results"]]
+        for claim in listing.items
+        if (allocation := (claim.get("status") or {}).get("allocation"))
     }
 
 

@@ -59,7 +59,7 @@ async def resyncs(loop, path):
                 "spec": {"adapter": "grpc", "endpoint": "unix:/nobody"},
             }
             await api.create(kinds.FABRIC, body, into=dict)
-        known = {
+        mirrors = {
             name: mirror.Mirror(api, kind, into=into, changed=nothing)
             for name, kind, into in (
                 ("fabrics", kinds.FABRIC, fabrics.Fabric),
@@ -70,7 +70,7 @@ async def resyncs(loop, path):
             )
         }
         sources = publisher.Sources(
-            fabrics=known["fabrics"],
+            fabrics=mirrors["fabrics"],
             sessions=sessions.Sessions(registry.adapter_class),
             placed=attachment_index.Index(),
             allocated=claims_index.Index("drawbar.dev", loop.now),
@@ -78,12 +78,12 @@ async def resyncs(loop, path):
         pools = publisher.Publisher(
             api,
             driver="drawbar.dev",
-            published=known["slices"],
+            published=mirrors["slices"],
             sources=sources,
             clock=loop.now,
         )
         cluster = types.SimpleNamespace(
-            **known,
+            **mirrors,
             driver="drawbar.dev",
             clock=loop.now,
             placed=sources.placed,
@@ -93,11 +93,11 @@ async def resyncs(loop, path):
             refusals=refusals.Refusals(lambda fabric: None),
         )
         done = fabric_reconciler.FabricReconciler(cluster, rounds)
-        tasks = [loop.create_task(one.run()) for one in known.values()]
+        tasks = [loop.create_task(mirror.run()) for mirror in mirrors.values()]
         tasks.append(loop.create_task(done.work()))
-        for one in known.values():
-            await one.synced.wait()
-        for fabric in known["fabrics"]:
+        for watched in mirrors.values():
+            await watched.synced.wait()
+        for fabric in mirrors["fabrics"]:
             done.add(routing.Job.PUBLISH, fabric.metadata.name)
         await asyncio.sleep(HOURS * 3600)
         for task in tasks:
@@ -110,17 +110,17 @@ async def resyncs(loop, path):
 def test_the_pools_of_each_fabric_are_looked_at_every_five_minutes_and_not_all_together(tmp_path):
     loop = virtualtime.VirtualTimeLoop()
     try:
-        found = loop.run_until_complete(resyncs(loop, tmp_path))
+        starts = loop.run_until_complete(resyncs(loop, tmp_path))
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
-    assert len(found) == FABRICS
+    assert len(starts) == FABRICS
     shortest, longest = RESYNC_SECONDS
-    for begun in found.values():
+    for begun in starts.values():
         pauses = [later - earlier for earlier, later in itertools.pairwise(begun)]
         assert len(pauses) >= HOURS * 3600 / longest - 1
-        assert all(shortest <= one <= longest + SLACK_SECONDS for one in pauses)
+        assert all(shortest <= pause <= longest + SLACK_SECONDS for pause in pauses)
         assert max(pauses) - min(pauses) > (longest - shortest) / 4
     # They began together, and an hour later they do not: no two of them within the same second.
-    after_an_hour = sorted(next(one for one in begun if one > 3600) for begun in found.values())
+    after_an_hour = sorted(next(moment for moment in begun if moment > 3600) for begun in starts.values())
     assert after_an_hour[-1] - after_an_hour[0] > (longest - shortest) / 4

@@ -21,15 +21,15 @@ def finding(name, *, value="", effect="NoSchedule"):
     return causes.Finding(name=name, value=value, effect=effect, message="seen")
 
 
-def marks(known, name="a"):
+def marks(slices_, name="a"):
     """The device's taints as key, value and effect."""
-    found = encoding.decode(known)[name]
-    return [(taint.key.removeprefix(f"{DRIVER}/"), taint.value, taint.effect) for taint in found]
+    taints = encoding.decode(slices_)[name]
+    return [(taint.key.removeprefix(f"{DRIVER}/"), taint.value, taint.effect) for taint in taints]
 
 
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, TAINT_SLICE])
 @pytest.mark.parametrize(
-    ("found", "changes", "expected"),
+    ("listed", "changes", "expected"),
     [
         (device("a"), {"failing": {"a": "LinkDown"}}, ("attach-failed", "LinkDown", "NoSchedule")),
         (device("a"), {"lost": {"a"}, "ours": {"a"}}, ("device-lost", "", "NoExecute")),
@@ -56,21 +56,21 @@ def marks(known, name="a"):
         (device("a"), {"maintenance": {"*"}}, ("maintenance", "", "NoSchedule")),
     ],
 )
-def test_each_source_marks_the_device_and_lifts_its_mark(form, found, changes, expected):
+def test_each_source_marks_the_device_and_lifts_its_mark(form, listed, changes, expected):
     changes = {key: frozenset(value) if key == "maintenance" else value for key, value in changes.items()}
     clean = published(device("a"), device("b"), form=form)
     assert marks(clean) == []
-    marked = after(clean, found, device("b"), form=form, **changes)
+    marked = after(clean, listed, device("b"), form=form, **changes)
     assert marks(marked) == [expected]
     much_later = NOW + 30 * HOUR
     assert marks(after(marked, device("a"), device("b"), form=form, now=much_later)) == []
 
 
 def test_each_finding_of_a_node_is_a_taint_in_place_of_the_one_that_only_says_unhealthy():
-    found = (finding("nvme-dead", value="dead"), finding("link-slow", effect="None"))
-    marked = after(published(device("a")), device("a"), unhealthy=frozenset({"a"}), findings={"a": found})
+    findings = (finding("nvme-dead", value="dead"), finding("link-slow", effect="None"))
+    marked = after(published(device("a")), device("a"), unhealthy=frozenset({"a"}), findings={"a": findings})
     assert marks(marked) == [("nvme-dead", "dead", "NoSchedule"), ("link-slow", "", "None")]
-    one_left = after(marked, device("a"), findings={"a": found[1:]}, now=NOW + HOUR)
+    one_left = after(marked, device("a"), findings={"a": findings[1:]}, now=NOW + HOUR)
     assert marks(one_left) == [("link-slow", "", "None")]
     (left,) = encoding.decode(one_left)["a"]
     assert left.time_added == "2026-01-02T00:00:00Z", "it has been there all the time"
@@ -81,11 +81,11 @@ def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_
     posing = tuple(finding(name) for name in (*keys, "fabric-unreachable"))
     assert marks(after(published(device("a")), device("a"), findings={"a": posing})) == []
     lost = {"a": (finding("device-lost", effect="NoExecute"),)}
-    found = after(published(device("a")), device("a"), findings=lost)
-    assert marks(found) == [("device-lost", "", "NoExecute")]
+    marked = after(published(device("a")), device("a"), findings=lost)
+    assert marks(marked) == [("device-lost", "", "NoExecute")]
     ours = frozenset({"a"})
-    found = after(published(device("a")), device("a"), findings=lost, lost=ours, ours=ours)
-    assert marks(found) == [("device-lost", "", "NoExecute")]
+    marked = after(published(device("a")), device("a"), findings=lost, lost=ours, ours=ours)
+    assert marks(marked) == [("device-lost", "", "NoExecute")]
 
 
 def test_a_device_that_is_in_use_for_several_reasons_says_one_that_an_operator_can_end_first():
@@ -102,10 +102,10 @@ def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_unt
         for name, health in (("a", contract.Health.CRITICAL), ("b", contract.Health.WARNING))
     )
     (left,) = after(published(device("a"), device("b"), form=form), ill, warned, form=form)
-    assert [(one.name, one.taints) for one in left.spec.devices] == [("b", ())]
+    assert [(device.name, device.taints) for device in left.spec.devices] == [("b", ())]
     assert plan.plan(observed(ill, warned, published=(left,), form=form), NOW) == ()
     (back,) = after((left,), device("a"), device("b"), form=form)
-    assert [one.name for one in back.spec.devices] == ["a", "b"]
+    assert [device.name for device in back.spec.devices] == ["a", "b"]
 
 
 def test_all_sources_together_come_worst_first_and_keep_their_time():
@@ -133,9 +133,9 @@ def test_the_devices_of_a_fabric_that_goes_are_withdrawn_with_their_claims_on_th
 
 def test_a_fabric_that_is_silent_since_the_start_has_its_published_free_devices_marked():
     before = published(device("a"), device("b"))
-    known = after(before, devices=None, unreachable=True, ours=frozenset({"b"}))
-    assert marks(known) == [("fabric-unreachable", "", "NoSchedule")]
-    assert marks(known, "b") == []
+    marked = after(before, devices=None, unreachable=True, ours=frozenset({"b"}))
+    assert marks(marked) == [("fabric-unreachable", "", "NoSchedule")]
+    assert marks(marked, "b") == []
     assert plan.plan(observed(devices=None, published=before), NOW) == ()
 
 
@@ -149,7 +149,7 @@ def test_a_device_fails_for_as_long_as_its_own_probation_says():
 @pytest.mark.parametrize("form", [encoding.Encoding.PER_DEVICE, TAINT_SLICE])
 def test_a_probation_ends_by_when_the_taint_was_first_seen_and_not_by_another_machines_clock(form):
     failed = published(device("a"), failing={"a": "LinkDown"}, form=form)
-    assert {name for one in failed for name in causes.failures(DRIVER, one)} == {"a"}
+    assert {name for slice_ in failed for name in causes.failures(DRIVER, slice_)} == {"a"}
     seen = {"failed_since": {"a": NOW + 10 * HOUR}, "form": form}
     (again,) = plan.plan(observed(device("a"), published=failed, **seen), NOW + 10 * HOUR)
     assert again == plan.LookAgain(at=NOW + 11 * HOUR)
@@ -158,8 +158,8 @@ def test_a_probation_ends_by_when_the_taint_was_first_seen_and_not_by_another_ma
 
 def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
     clean = published(device("a"), form=TAINT_SLICE)
-    assert [one.spec.pool.resource_slice_count for one in clean] == [2, 2]
-    assert {one.metadata.name for one in clean} == {
+    assert [slice_.spec.pool.resource_slice_count for slice_ in clean] == [2, 2]
+    assert {slice_.metadata.name for slice_ in clean} == {
         names.resource_slice(DRIVER, "f/e"),
         f"{names.resource_slice(DRIVER, 'f/e')}-taints",
     }
@@ -186,7 +186,7 @@ def test_an_api_server_that_changes_its_form_gets_the_other_one():
     per_device = published(device("a"), **failing)
     apart = after(per_device, device("a"), form=TAINT_SLICE, **failing)
     assert marks(apart) == marks(per_device)
-    assert all(not one.taints for known in apart for one in known.spec.devices)
+    assert all(not device.taints for slice_ in apart for device in slice_.spec.devices)
     back = after(apart, device("a"), **failing)
     assert marks(back) == marks(per_device)
     assert len(back) == 1
@@ -204,18 +204,18 @@ def test_where_a_device_has_more_taints_than_fit_the_worst_stand_and_it_is_said(
 
 
 def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_without_its_taint():
-    found = [
+    listed = [
         device(f"d{number:02}", health=contract.Health.WARNING, connection=HANGING if number % 2 else None)
         for number in range(60)
     ]
     failing = {f"d{number:02}": "LinkDown" for number in range(4)}
-    actions = plan.plan(observed(*found, failing=failing, form=TAINT_SLICE), NOW)
-    (told,) = [action for action in actions if isinstance(action, plan.LeftOut)]
-    *_, known = carried_out((), actions)
-    assert sum(len(one.spec.taints) for one in known) == encoding.TAINTS_PER_SLICE
-    marked = encoding.decode(known)
+    actions = plan.plan(observed(*listed, failing=failing, form=TAINT_SLICE), NOW)
+    (omission,) = [action for action in actions if isinstance(action, plan.LeftOut)]
+    *_, stored = carried_out((), actions)
+    assert sum(len(slice_.spec.taints) for slice_ in stored) == encoding.TAINTS_PER_SLICE
+    marked = encoding.decode(stored)
     assert failing.keys() <= marked.keys()
-    assert told.devices
+    assert omission.devices
     for name in marked:
         bad = name in failing or int(name[1:]) % 2
         assert encoding.keeps_away(marked[name]) == bool(bad)
@@ -232,8 +232,8 @@ def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_wi
 )
 @settings(deadline=None, max_examples=60)
 def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, second, foreign, failing, ours):
-    known = published(*(device(f"d{number}") for number in sorted(first)), form=before_form)
-    found = [
+    stored = published(*(device(f"d{number}") for number in sorted(first)), form=before_form)
+    listed = [
         device(f"d{number}", connection=HANGING if number in foreign else None) for number in sorted(second)
     ]
     facts = {
@@ -241,19 +241,19 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
         "ours": frozenset(f"d{number}" for number in ours),
         "form": form,
     }
-    known = after(known, *found, **facts)
-    for name, marked in encoding.decode(known).items():
+    stored = after(stored, *listed, **facts)
+    for name, marked in encoding.decode(stored).items():
         number = int(name[1:])
         missing = number not in second
         bad = number in failing or missing or (number in foreign and number not in ours)
         assert encoding.keeps_away(marked) == bad
     if form is encoding.Encoding.WITHDRAWN:
-        assert not any(encoding.decode(known).values())
-    for one in known:
-        assert len(one.spec.devices) <= slice_plan.DEVICES_MAX
-        assert len(one.spec.taints) <= encoding.TAINTS_PER_SLICE
-        pool = [other for other in known if other.spec.pool.name == one.spec.pool.name]
-        assert one.spec.pool.resource_slice_count == len(pool)
+        assert not any(encoding.decode(stored).values())
+    for slice_ in stored:
+        assert len(slice_.spec.devices) <= slice_plan.DEVICES_MAX
+        assert len(slice_.spec.taints) <= encoding.TAINTS_PER_SLICE
+        pool = [other for other in stored if other.spec.pool.name == slice_.spec.pool.name]
+        assert slice_.spec.pool.resource_slice_count == len(pool)
         assert len({other.spec.pool.generation for other in pool}) == 1
-    rest = plan.plan(observed(*found, published=known, **facts), NOW)
+    rest = plan.plan(observed(*listed, published=stored, **facts), NOW)
     assert not [action for action in rest if not isinstance(action, plan.LeftOut)]

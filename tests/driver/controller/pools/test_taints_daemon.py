@@ -21,11 +21,11 @@ async def test_maintenance_marks_the_device_and_ends_with_its_entry(served_world
     async with served_world() as cluster:
         await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenance": ["gpu-0"]}})
         await until(
-            lambda: cluster.marks("gpu-0"), lambda found: found == [("maintenance", "", "NoSchedule")]
+            lambda: cluster.marks("gpu-0"), lambda taints: taints == [("maintenance", "", "NoSchedule")]
         )
         assert await cluster.marks("disk-0") == []
         await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenance": None}})
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
 async def test_free_devices_of_a_silent_fabric_are_marked_and_attached_ones_are_not(
@@ -35,10 +35,10 @@ async def test_free_devices_of_a_silent_fabric_are_marked_and_attached_ones_are_
         await in_use(cluster, until, "disk-0")
         await cluster.patch(kinds.FABRIC, "fab", {"spec": {"endpoint": f"unix:{tmp_path / 'nobody.sock'}"}})
         expected = [("fabric-unreachable", "", "NoSchedule")]
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == expected)
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == expected)
         assert await cluster.marks("disk-0") == []
         await cluster.patch(kinds.FABRIC, "fab", {"spec": {"endpoint": f"unix:{tmp_path / 'f.sock'}"}})
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
 async def test_a_device_that_an_operator_attaches_by_hand_is_marked_before_the_fabric_moves_it(
@@ -48,7 +48,7 @@ async def test_a_device_that_an_operator_attaches_by_hand_is_marked_before_the_f
         body = scenes.document("fab.gpu-0", "node-1", pool="fab/enc-1", hostID="host-node-1")
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
         await until(
-            lambda: cluster.marks("gpu-0"), lambda found: found == [("in-use", "manual", "NoSchedule")]
+            lambda: cluster.marks("gpu-0"), lambda taints: taints == [("in-use", "manual", "NoSchedule")]
         )
         assert (await cluster.attachments())["fab.gpu-0"].get("status", {}).get("phase") != "Attached"
 
@@ -60,7 +60,7 @@ async def test_a_device_that_its_node_lost_is_marked_no_execute_until_its_claim_
         assert ("device-lost", "", "NoExecute") in await until(lambda: cluster.marks("gpu-0"), bool)
         await cluster.deallocate()
         await cluster.released("fab.gpu-0")
-        await until(lambda: cluster.marks("gpu-0"), lambda found: found == [])
+        await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
 async def test_two_devices_that_fail_on_one_node_cost_the_node_its_label_and_not_the_devices(
@@ -74,13 +74,13 @@ async def test_two_devices_that_fail_on_one_node_cost_the_node_its_label_and_not
             await cluster.failed(device, f"c-{device}")
         await until(lambda: cluster.labels("node-1"), lambda value: LABEL not in value)
         assert LABEL in await cluster.labels("node-2")
-        told = await cluster.condition("Degraded", status="True")
-        assert "host-node-1" in told["message"]
+        condition = await cluster.condition("Degraded", status="True")
+        assert "host-node-1" in condition["message"]
         for device in ("gpu-0", "disk-0"):
             await cluster.deallocate(f"c-{device}")
         await cluster.released("fab.gpu-0", "fab.disk-0")
         for device in ("gpu-0", "disk-0"):
-            await until(lambda name=device: cluster.marks(name), lambda found: found == [])
+            await until(lambda name=device: cluster.marks(name), lambda taints: taints == [])
 
 
 @pytest.mark.parametrize("profile", ["1.36", "1.37", "kep-5055"])
@@ -95,8 +95,8 @@ async def test_a_failed_attach_is_marked_in_the_form_that_the_api_server_takes(
         await until(cluster.slices, lambda value: len(value) == slices_of_pool)
         await cluster.allocate("gpu-0")
         await cluster.failed("gpu-0")
-        found = await cluster.slices()
+        specs = await cluster.slices()
         assert await cluster.marks("gpu-0") == [("attach-failed", "FabricError", "NoSchedule")]
-        assert {spec["pool"]["resourceSliceCount"] for spec in found} == {slices_of_pool}
-        assert {spec["pool"]["generation"] for spec in found} == {before[0]["pool"]["generation"]}
-        assert any(spec.get("taints") for spec in found) == (profile == "kep-5055")
+        assert {spec["pool"]["resourceSliceCount"] for spec in specs} == {slices_of_pool}
+        assert {spec["pool"]["generation"] for spec in specs} == {before[0]["pool"]["generation"]}
+        assert any(spec.get("taints") for spec in specs) == (profile == "kep-5055")

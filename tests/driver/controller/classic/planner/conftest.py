@@ -43,7 +43,7 @@ class Players:
         """A pod; claims named in `template` are made for it."""
         key = classic.Name(namespace="ns", name=name)
         uid = f"p{next(self.numbers)}"
-        entries = {one: one for one in claim_names}
+        entries = {name: name for name in claim_names}
         for entry, asked in dict(template).items():
             entries[entry] = f"{name}-{entry}"
             self.claim(entries[entry], *asked, owner=uid)
@@ -62,7 +62,7 @@ class Players:
         key = classic.Name(namespace="ns", name=name)
         pod = self.pods.pop(key)
         self.bound.pop(pod.uid, None)
-        for context in [one for one in self.contexts.values() if pod.uid in one.pod_uids]:
+        for context in [context for context in self.contexts.values() if pod.uid in context.pod_uids]:
             del self.contexts[context.uid]
         for claim in list(self.claims.values()):
             if pod.uid in claim.owner_uids:
@@ -78,7 +78,7 @@ class Players:
         """Consumers that are gone are taken off; what nobody uses is asked back, unless it was allocated at once."""
         alive = {pod.uid for pod in self.pods.values()}
         for claim in list(self.claims.values()):
-            left = tuple(one for one in claim.reserved_for if one.uid in alive)
+            left = tuple(consumer for consumer in claim.reserved_for if consumer.uid in alive)
             if left != claim.reserved_for:
                 asked = claim.deallocation_requested or (
                     not left and claim.allocation is not None and not claim.immediate
@@ -94,15 +94,15 @@ class Players:
                 self._schedule(pod, pick)
 
     def _schedule(self, pod, pick):
-        found = {entry: self._claim_of(pod, name) for entry, name in pod.claims.items()}
-        if any(claim is None or claim.deleting for claim in found.values()):
+        by_entry = {entry: self._claim_of(pod, name) for entry, name in pod.claims.items()}
+        if any(claim is None or claim.deleting for claim in by_entry.values()):
             return
         context = self.context_of(pod)
-        pending = {entry for entry, claim in found.items() if claim.allocation is None}
-        if any(claim.immediate for entry, claim in found.items() if entry in pending):
+        pending = {entry for entry, claim in by_entry.items() if claim.allocation is None}
+        if any(claim.immediate for entry, claim in by_entry.items() if entry in pending):
             return
-        allocated = [claim for claim in found.values() if claim.allocation is not None]
-        if any(claim.deallocation_requested for claim in found.values()):
+        allocated = [claim for claim in by_entry.values() if claim.allocation is not None]
+        if any(claim.deallocation_requested for claim in by_entry.values()):
             return
         if any(not self._usable(claim, pod) for claim in allocated):
             return
@@ -116,7 +116,7 @@ class Players:
             if mine:
                 self.deallocations += 1
                 self._change(
-                    pick(mine, key=lambda one: one.uid), deallocation_requested=True, reserved_for=()
+                    pick(mine, key=lambda claim: claim.uid), deallocation_requested=True, reserved_for=()
                 )
         elif not pending:
             self._bind(pod, allocated, pick(here))
@@ -142,37 +142,37 @@ class Players:
             self._put_context(context, potential_nodes=offered, selected_node=selected)
 
     def _usable(self, claim, pod):
-        mine = any(one.uid == pod.uid for one in claim.reserved_for)
+        mine = any(consumer.uid == pod.uid for consumer in claim.reserved_for)
         return mine or not claim.reserved_for or self.shareable[claim.uid]
 
     def _unused(self, claim, pod):
-        return all(one.uid == pod.uid for one in claim.reserved_for)
+        return all(consumer.uid == pod.uid for consumer in claim.reserved_for)
 
     def _bind(self, pod, allocated, node):
         for claim in allocated:
-            if all(one.uid != pod.uid for one in claim.reserved_for):
+            if all(consumer.uid != pod.uid for consumer in claim.reserved_for):
                 consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
                 self._change(claim, reserved_for=(*claim.reserved_for, consumer))
         self.bound[pod.uid] = node
-        for context in [one for one in self.contexts.values() if pod.uid in one.pod_uids]:
+        for context in [context for context in self.contexts.values() if pod.uid in context.pod_uids]:
             del self.contexts[context.uid]
 
     def select(self, pod, node, potential=()):
         """The scheduler, or kube-controller-manager, wants a node for the pod."""
-        known = self.context_of(pod) or classic.Context(
+        context = self.context_of(pod) or classic.Context(
             version=classic.Version.V1ALPHA2,
             name=pod.name,
             uid=f"x{next(self.numbers)}",
             resource_version="0",
             pod_uids=(pod.uid,),
         )
-        self._put_context(known, selected_node=node, potential_nodes=tuple(potential))
+        self._put_context(context, selected_node=node, potential_nodes=tuple(potential))
 
     def _claim_of(self, pod, name):
         return self.claims.get(classic.Name(namespace="ns", name=name))
 
     def context_of(self, pod):
-        return next((one for one in self.contexts.values() if pod.uid in one.pod_uids), None)
+        return next((context for context in self.contexts.values() if pod.uid in context.pod_uids), None)
 
 
 @pytest.fixture

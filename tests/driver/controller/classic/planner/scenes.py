@@ -39,5 +39,5 @@ def running(world, **changes):
 
 def only(cluster):
     """The one claim that there is."""
-    (found,) = cluster.claims.values()
-    return found
+    (claim,) = cluster.claims.values()
+    return claim

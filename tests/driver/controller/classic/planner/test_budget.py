@@ -34,9 +34,9 @@ class Rounds(service.Rounds):
 
     def __init__(self, cluster):
         self.cluster, self.evaluator = cluster, Slow()
-        known = types.SimpleNamespace(forget_wanted=lambda: None)
+        watch = types.SimpleNamespace(forget_wanted=lambda: None)
         judge = selectors.Judge("drawbar.dev", self.evaluator)
-        super().__init__(types.SimpleNamespace(), known, judge)
+        super().__init__(types.SimpleNamespace(), watch, judge)
 
     def observed(self):
         return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)
@@ -48,9 +48,9 @@ class Rounds(service.Rounds):
             asked = len(self.evaluator.asked)
             self.changed.clear()
             decision = await self._decide(self.cluster.now)
-            complaints += [one for one in decision.actions if isinstance(one, actions.Complain)]
+            complaints += [action for action in decision.actions if isinstance(action, actions.Complain)]
             if len(self.evaluator.asked) == asked:
-                return decision, [(one.claim.name.name, one.reason) for one in complaints]
+                return decision, [(complaint.claim.name.name, complaint.reason) for complaint in complaints]
 
     def count(self, namespace):
         return sum(expression.startswith(namespace) for expression in self.evaluator.asked)
@@ -75,7 +75,8 @@ async def test_a_namespace_gets_no_more_processor_time_than_its_budget_and_no_ot
     # The fourth goes beyond the 2 s.
     assert rounds.count(HOSTILE) == 4
     assert rounds.count(GOOD) == 1
-    assert [one.claim.name.name for one in decision.actions if isinstance(one, actions.Attach)] == ["g"]
+    attaches = [action for action in decision.actions if isinstance(action, actions.Attach)]
+    assert [action.claim.name.name for action in attaches] == ["g"]
     expensive = [name for name, reason in complaints if reason == selectors.EXPENSIVE]
     assert len(expensive) == len(set(expensive)) == 4
     assert "g" not in expensive
@@ -99,7 +100,9 @@ async def test_it_looks_again_when_time_has_come_back_and_tells_nobody_twice(rou
 async def test_a_selector_that_somebody_else_has_too_is_evaluated_for_them(rounds):
     await rounds.decide()
     left_out = next(
-        one for one in (f"{HOSTILE} {number}" for number in range(8)) if one not in rounds.evaluator.asked
+        selector
+        for selector in (f"{HOSTILE} {number}" for number in range(8))
+        if selector not in rounds.evaluator.asked
     )
     asked = matching.Request(name="r", selectors=(left_out,))
     rounds.cluster.claim("same", asked, immediate=True, namespace=GOOD)

@@ -42,7 +42,7 @@ def test_the_allocation_and_the_pod_that_it_is_for_are_one_write(world):
     cluster.attach_all()
     (step,) = cluster.decide()
     assert (step.handle.node, step.pod.uid) == ("n1", pod.uid)
-    assert [one.request for one in step.handle.devices] == [CLAIM]
+    assert [device.request for device in step.handle.devices] == [CLAIM]
 
 
 def test_of_several_pods_that_wait_for_a_claim_it_is_for_the_one_that_goes_where_it_is(world):
@@ -119,8 +119,8 @@ def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_is_being_given_ba
     cluster.settle()
     (first,) = (claim for claim in cluster.claims.values() if claim.name.name == "a")
     cluster._change(first, deallocation_requested=True)
-    for name, one in list(cluster.attachments.items()):
-        if one.spec.claim.name == "b":
+    for name, attachment in list(cluster.attachments.items()):
+        if attachment.spec.claim.name == "b":
             cluster.work(name, "gone")
     assert not scenes.of(cluster.settle(), actions.Attach)
 
@@ -128,7 +128,7 @@ def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_is_being_given_ba
 def test_where_one_claim_of_a_pod_is_being_attached_the_others_go_too(world):
     cluster, pod = scenes.waiting(world, claims=("a", "b"), devices=3, selected="n1")
     cluster.settle()
-    (name,) = (name for name, one in cluster.attachments.items() if one.spec.claim.name == "b")
+    (name,) = (name for name, attachment in cluster.attachments.items() if attachment.spec.claim.name == "b")
     cluster.work(name, "attached", fails=True)
     cluster.settle()
     cluster.work(name, "gone")
@@ -156,7 +156,7 @@ def test_the_last_port_of_a_node_goes_to_one_pod(world):
     cluster.select(cluster.pod("q", "d"), "n1", ("n1", "n2"))
     steps = cluster.decide()
     assert len(scenes.of(steps, actions.Attach)) == 1
-    assert {dict(one.entries).get("d") for one in scenes.of(steps, actions.Answer)} == {None, ("n1",)}
+    assert {dict(answer.entries).get("d") for answer in scenes.of(steps, actions.Answer)} == {None, ("n1",)}
 
 
 def test_earlier_unsuitable_nodes_are_judged_again(world):
@@ -195,8 +195,8 @@ def test_a_pod_that_lets_its_turn_pass_goes_behind_the_others(world):
     pods = {pod.name.name: cluster.context_of(pod) for pod in cluster.pods.values()}
     assert (pods["a"].entries, pods["b"].entries) == ({"a": ()}, {"b": ("n1",)})
     cluster.now += history.TURN
-    told = {step.context.name.name: dict(step.entries) for step in cluster.decide()}
-    assert told == {"a": {"a": ("n1",)}, "b": {"b": ()}}
+    answers = {step.context.name.name: dict(step.entries) for step in cluster.decide()}
+    assert answers == {"a": {"a": ("n1",)}, "b": {"b": ()}}
 
 
 def test_the_plan_asks_to_be_made_again_even_if_nothing_happens(world):

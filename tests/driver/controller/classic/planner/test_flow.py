@@ -44,13 +44,13 @@ def scheduler_and_driver_negotiate(cluster, pod):
     assert scenes.kinds(cluster.settle()) == [actions.Allocate], (
         "claim ready for use and reserved for the pod"
     )
-    assert [one.uid for one in scenes.only(cluster).reserved_for] == [pod.uid]
+    assert [consumer.uid for consumer in scenes.only(cluster).reserved_for] == [pod.uid]
 
 
 def scheduler_binds(cluster, pod):
     """If the resource is allocated and reserved."""
     cluster.schedule()
-    assert [one.uid for one in scenes.only(cluster).reserved_for] == [pod.uid]
+    assert [consumer.uid for consumer in scenes.only(cluster).reserved_for] == [pod.uid]
     assert cluster.bound[pod.uid] == scenes.only(cluster).allocation.node
     assert cluster.context_of(pod) is None, "the scheduler deletes the PodSchedulingContext"
     assert cluster.settle() == []

@@ -137,8 +137,8 @@ class Storm:
         for pod in [pod for pod in world.pods.values() if world.bound.get(pod.uid) == name]:
             world.delete_pod(pod.name.name)
 
-    def pick(self, found, key=None):
-        return self.random.choice(sorted(found, key=key))
+    def pick(self, candidates, key=None):
+        return self.random.choice(sorted(candidates, key=key))
 
     def calm(self):
         """No more trouble: pods run and end until none is left; gives those that wait in vain."""
@@ -172,7 +172,7 @@ class Storm:
             request
             for name in pod.claims.values()
             for request in world.wanted[
-                next(one.uid for one in world.claims.values() if one.name.name == name)
+                next(claim.uid for claim in world.claims.values() if claim.name.name == name)
             ].requests
             if not request.optional
         ]
@@ -182,7 +182,7 @@ class Storm:
             return False
         for model in ("m", "k"):
             named = sum(request.count for request in asked if request.model == model)
-            if named > sum(1 for one in world.devices.values() if one == model):
+            if named > sum(1 for offered in world.devices.values() if offered == model):
                 return False
         return True
 
