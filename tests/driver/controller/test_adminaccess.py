@@ -47,7 +47,7 @@ HERE = {"attached": "Attached", "visible": "DeviceReady"}
     ],
     ids=["attached nowhere", "in use here", "in use elsewhere", "on its way out", "not ready yet"],
 )
-def test_the_claim_is_told_whether_its_device_is_where_it_is(attached, expected):
+def test_the_claim_shows_whether_its_device_is_where_it_is(attached, expected):
     asked = claim("a")
     keyed = {names.DeviceKey(fabric="f", device=device): record for device, record in attached.items()}
     body = adminaccess.applied(asked, DRIVER, keyed, NOW)

@@ -1,4 +1,4 @@
-"""The index of attachments says what a walk through all of them would say."""
+"""The index of attachments gives what a walk through all of them gives."""
 
 import datetime
 

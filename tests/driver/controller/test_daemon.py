@@ -38,7 +38,7 @@ async def test_a_fabric_is_published_as_one_pool_per_enclosure(controller_world,
         assert connected["reason"] == "Connected"
 
 
-async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_nobody_and_is_shown_on_the_fabric(
+async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_no_node_and_is_shown_on_the_fabric(
     served_world,
 ):
     async with served_world(spec={"nodeAnnotation": "rack/host"}) as cluster:
@@ -135,7 +135,7 @@ async def test_a_claim_deleted_in_mid_attach_leaves_nothing_attached(served_worl
         assert inventory.device("gpu-0").connection is None
 
 
-async def test_a_slice_that_somebody_deletes_comes_back_and_pools_go_with_their_fabric(served_world, until):
+async def test_a_slice_that_is_deleted_comes_back_and_pools_go_with_their_fabric(served_world, until):
     async with served_world() as cluster:
         (slice_,) = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
         await cluster.api.delete(kinds.SLICE, slice_["metadata"]["name"])
@@ -188,7 +188,7 @@ async def test_one_that_takes_over_knows_of_claims_that_its_watch_did_not_tell_o
         await cluster.make_fabric()
         await cluster.published()
         await cluster.stop()
-        await hand_over(cluster.api, holderIdentity="somebody-else", leaseDurationSeconds=3600)
+        await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
         cluster.start(identity="two")
         await until(waiting, lambda times: times == 2)
         watches = faults.Selection(verb="watch", resource="resourceclaims", user=CONTROLLER)
@@ -209,7 +209,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         await cluster.published()
         await cluster.allocate("disk-0")
         await until(cluster.said, bool)
-        await hand_over(cluster.api, holderIdentity="somebody-else", leaseDurationSeconds=3600)
+        await hand_over(cluster.api, holderIdentity="another-process", leaseDurationSeconds=3600)
         # It finds out when it renews, and that attempt is the last thing that it writes.
         refused = [409]
         await until(

@@ -28,7 +28,7 @@ PATIENCE, BINDING_TIMEOUT = 570.0, 600.0
 
 @dataclass
 class Clock:
-    """Somebody's time of day."""
+    """The time of day of a process."""
 
     loop: virtualtime.VirtualTimeLoop
     skew_seconds: float = 0.0
@@ -174,12 +174,12 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
 
 
 @pytest.mark.parametrize("skews", [SKEWS[0], SKEWS[1]])
-def test_the_attach_of_a_failed_claim_that_nobody_deallocates_is_rolled_back(tmp_path, skews):
+def test_the_attach_of_a_failed_claim_that_is_not_deallocated_is_rolled_back(tmp_path, skews):
     async def scene(cluster):
         async with cluster.scheduling():
             await outage.make_pods(cluster.api, 1)
             await cluster.until(kinds.ATTACHMENT, bool, 30)
-        # The scheduler is gone, so nobody reads the failure.
+        # The scheduler is gone, so no process reads the failure.
         await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
         (attachment,) = await cluster.list(kinds.ATTACHMENT)
         assert "deletionTimestamp" not in attachment["metadata"]

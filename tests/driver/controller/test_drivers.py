@@ -32,7 +32,7 @@ def test_the_default_driver_has_the_plain_names_and_every_other_has_its_own_in_t
     assert (drivers.label_value(FIRST), drivers.label_value(SECOND)) == ("true", SECOND)
 
 
-def test_a_mark_tells_the_driver_and_fits_the_wire():
+def test_a_mark_names_the_driver_and_fits_the_wire():
     cluster, fabric = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0", "f" * 63
     made = {marks.mark(cluster, fabric, driver) for driver in (FIRST, SECOND, "d" * 63)}
     assert len(made) == 3
@@ -219,7 +219,7 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
             lambda attachment: attachment.get("status", {}).get("phase") == "Attached",
         )
         await until(two.node_labels, lambda value: value == {"fabric.drawbar.dev/fab": "true"})
-        # The first one is away, its claim goes, and the second begins anew: nobody may do the first one's work.
+        # The first one is away, its claim goes, and the second begins anew: it may not do the work of the first.
         await cluster.stop()
         await cluster.deallocate("c1")
         await cluster.stop()
@@ -262,7 +262,7 @@ async def test_what_one_driver_goes_through_leaves_the_other_alone(two_drivers, 
         assert two.hangs(FIRST) is None
 
 
-async def test_a_fabric_whose_driver_nobody_serves_stays_as_it_is_until_somebody_does(two_drivers, until):
+async def test_a_fabric_whose_driver_no_controller_serves_stays_as_it_is_until_one_does(two_drivers, until):
     async with two_drivers() as two:
         cluster = two.cluster
         await two.allocate(SECOND, "c2")

@@ -58,7 +58,7 @@ async def test_claim_and_pod_tell_why_a_device_is_waited_for_and_each_cause_once
         assert [reason for _, reason, _ in reported] == ["DeviceWaiting", "DeviceAttached"]
 
 
-async def test_one_who_waited_before_the_controller_led_is_told_too(controller_world, until):
+async def test_one_who_waited_before_the_controller_led_gets_events_too(controller_world, until):
     async with controller_world() as cluster:
         await cluster.controller()
         await cluster.make_fabric()
@@ -77,7 +77,7 @@ async def test_one_who_waited_before_the_controller_led_is_told_too(controller_w
         assert {reason for _, reason, _ in events} == {"DeviceWaiting"}
 
 
-async def test_a_pod_that_waits_for_its_node_is_told_once(controller_world, until):
+async def test_a_pod_that_waits_for_its_node_gets_one_event(controller_world, until):
     async with controller_world() as cluster:
         controller = await cluster.controller()
         await cluster.make_fabric()
@@ -98,7 +98,7 @@ async def test_a_pod_that_waits_for_its_node_is_told_once(controller_world, unti
             assert "node-1 to report it ready" in note
 
 
-async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions_is_told_once(
+async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions_gets_one_event(
     controller_world, until
 ):
     async with controller_world() as cluster:
@@ -122,7 +122,7 @@ async def test_a_claim_that_was_given_a_fabric_device_without_binding_conditions
         assert await cluster.events("ResourceClaim", "c2") == []
 
 
-async def test_an_allocation_without_a_timestamp_is_told_why_it_cannot_be_used(served_world, until):
+async def test_an_allocation_without_a_timestamp_gets_the_reason_why_it_cannot_be_used(served_world, until):
     async with served_world() as cluster:
         await cluster.allocate(DEVICE, pod="pod-1", at=None)
         said = await until(cluster.said, bool)

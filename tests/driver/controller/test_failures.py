@@ -1,4 +1,4 @@
-"""The controller against the API server double and the simulated fabric: what fails, and who is told."""
+"""The controller against the API server double and the simulated fabric: what fails, and which object reports it."""
 
 import pytest
 
@@ -83,7 +83,7 @@ async def test_a_claim_on_a_node_that_the_fabric_does_not_reach_says_what_to_do(
         assert await cluster.marks("gpu-0") == [], "the device is not to blame"
 
 
-async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(controller_world, until):
+async def test_a_device_that_was_attached_from_outside_is_marked_and_never_touched(controller_world, until):
     async with controller_world() as cluster:
         await cluster.fabric.attach(
             contract.AttachRequest(request_id="other", device_id="gpu-0", host_id="host-node-2")
@@ -107,7 +107,7 @@ async def test_a_device_that_somebody_else_attached_is_marked_and_never_touched(
 async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_claim(controller_world, until):
     async with controller_world() as cluster:
         cluster.start(binding_timeout_seconds=2.0)
-        await cluster.make_fabric(endpoint=f"unix:{cluster.path / 'nobody'}")
+        await cluster.make_fabric(endpoint=f"unix:{cluster.path / 'absent'}")
         await cluster.condition("Connected", status="False")
         await cluster.allocate("gpu-0")
         said = await until(cluster.said, bool)
@@ -122,7 +122,7 @@ async def test_a_deadline_that_passed_while_the_fabric_was_silent_fails_the_clai
     ],
     ids=["an unknown adapter", "an endpoint that is no socket"],
 )
-async def test_a_malformed_fabric_is_told_on_the_object_and_stops_no_other(
+async def test_a_malformed_fabric_is_reported_on_the_object_and_stops_no_other(
     controller_world, spec, reason, word
 ):
     async with controller_world() as cluster:
@@ -152,7 +152,7 @@ async def test_a_fabric_whose_name_is_too_long_for_a_label_is_refused_with_the_r
         await cluster.make_fabric("f" * 63)
 
 
-async def test_a_missing_permission_is_told_on_the_fabric_and_mended_without_a_restart(
+async def test_a_missing_permission_is_reported_on_the_fabric_and_mended_without_a_restart(
     controller_world, until
 ):
     async with controller_world() as cluster:

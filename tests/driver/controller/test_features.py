@@ -63,7 +63,7 @@ class World(clusters.Cluster):
         await self.patch(kinds.FABRIC, "fab", {"spec": {"timeoutSeconds": 31}})
 
     async def wait_for(self, status, slices):
-        """Waits until the Fabric says whether fields are dropped, and until so many slices are published."""
+        """Wait until the Fabric has this status of `FeaturesDropped`, and so many slices are published."""
 
         async def read():
             fabric = await self.api.read(kinds.FABRIC, "fab", into=dict)

@@ -1,4 +1,4 @@
-"""What anybody may write who may create claims, and that it harms nobody else."""
+"""What any user may write who may create claims, and that it harms no other user."""
 
 import msgspec
 import pytest
@@ -58,7 +58,7 @@ async def test_a_claim_as_large_as_can_be_stored_is_read_and_ends_nothing(served
         assert not any(task.done() for task in cluster.controllers)
 
 
-async def test_a_claim_beyond_that_is_told_once_and_harms_no_other(served_world, until, monkeypatch):
+async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_world, until, monkeypatch):
     async with served_world() as cluster:
         await cluster.allocate(DEVICE)
         await cluster.attached(DEVICE, "c1")

@@ -86,7 +86,7 @@ async def test_slices_of_others_are_left_alone_whoever_made_them(controller_worl
         assert await versions() == before
 
 
-async def test_a_slice_that_somebody_changed_is_put_right_in_place(controller_world, until):
+async def test_a_slice_that_was_changed_is_put_right_in_place(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
@@ -132,7 +132,7 @@ async def test_what_stands_of_other_drivers_on_a_claim_is_left_to_them(served_wo
 
 
 @pytest.mark.parametrize("node", ["node-1", "node-2"])
-async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_the_second_is_told(
+async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_the_second_fails(
     served_world, until, node
 ):
     async with served_world() as cluster:
@@ -148,7 +148,7 @@ async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_th
         assert cluster.calls("detach") == []
 
 
-async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_claim_hears_why(
+async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_claim_gets_the_reason(
     served_world, until
 ):
     async with served_world(spec={"policy": {"attachTimeoutSeconds": 5}}) as cluster:

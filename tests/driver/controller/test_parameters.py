@@ -1,4 +1,4 @@
-"""Parameters at the controller: nothing is attached for a claim whose parameters nobody can obey."""
+"""Parameters at the controller: nothing is attached for a claim whose parameters cannot be obeyed."""
 
 import dataclasses
 import datetime
@@ -77,14 +77,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=list(REFUSED))
-def test_the_claim_is_told_before_anything_else_is_done(changes):
+def test_the_claim_gets_the_failure_before_anything_else_is_done(changes):
     bad = dataclasses.replace(wish(), unfit=UNFIT)
     assert plan.plan(scenes.observed(wish=bad, **changes), NOW) == (
         actions.SayFailed(wish=bad, failure=UNFIT),
     )
 
 
-def test_once_it_is_told_the_device_goes_its_way():
+def test_once_it_has_the_failure_the_device_goes_its_way():
     reported = dataclasses.replace(wish(), unfit=UNFIT, failed_said=True)
     assert plan.plan(scenes.observed(wish=reported), NOW) == ()
     held = scenes.observed(wish=reported, attachment=attachment(uid="other"), host_id="h1")
@@ -97,7 +97,7 @@ def test_what_is_attached_for_the_claim_already_is_left_alone():
     assert steps == (actions.Ask(side=outcomes.Side.ATTACH),)
 
 
-def test_a_claim_with_admin_access_is_told_too():
+def test_a_claim_with_admin_access_gets_the_failure_too():
     bad = claim(("FromClaim", {"attachTimeoutSeconds": 5}), admin=True)
     key, attached = names.DeviceKey(fabric="f", device="d"), attachment(uid="other")
     body = adminaccess.applied(bad, "drawbar.dev", {key: attached}, "2026-01-02T00:00:00Z")

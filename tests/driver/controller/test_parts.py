@@ -55,7 +55,7 @@ def test_two_hosts_that_would_be_one_node_are_both_refused():
     assert "h1, h2 would all be node n2" in mapped.problems[0]
 
 
-def test_a_mapping_to_a_node_that_does_not_exist_is_told():
+def test_a_mapping_to_a_node_that_does_not_exist_is_reported():
     mapped = hosts.node_map(spec(("h1", "n2")), [host("h1", "n1")], machines("n1"))
     assert "n2, which does not exist" in mapped.problems[0]
     claimed = hosts.node_map(
@@ -134,7 +134,7 @@ COPIES = {
 
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("moment", ["had it before", "was created first", "has its name"])
-def test_a_node_that_copies_the_identity_of_another_never_unmaps_it_and_is_told_of(copy, moment):
+def test_a_node_that_copies_the_identity_of_another_never_unmaps_it_and_is_reported(copy, moment):
     held = {"h1": "first"} if moment == "had it before" else None
     listed = host("h1", "first" if moment == "has its name" else "x", system_uuid="u", serial="SN")
     times = (
@@ -165,7 +165,7 @@ def test_an_administrators_word_ends_the_dispute_and_cloned_machines_are_no_prob
         assert (mapped.host_of, mapped.problems) == ({"a": "h1", "b": "h2"}, ())
 
 
-def test_cloned_machines_are_told_apart_by_what_is_more_explicit():
+def test_cloned_machines_are_distinguished_by_what_is_more_explicit():
     clones = [machine("a", uuid="u", labels={"l": "h1"}), machine("b", uuid="u", labels={"l": "h2"})]
     listed = [host("h1", "x", system_uuid="u"), host("h2", "y", system_uuid="u")]
     mapped = hosts.node_map(spec(node_label="l"), listed, clones)
@@ -199,7 +199,7 @@ def test_what_two_nodes_say_of_one_host_is_refused_by_whichever_way(twins):
     assert "host h1 would be nodes a, b" in mapped.problems[0]
 
 
-def test_a_node_has_room_while_a_port_is_free_or_no_ports_are_told():
+def test_a_node_has_room_while_a_port_is_free_or_no_ports_are_listed():
     listed = [host("h1", "n1", USED, FREE), host("h2", "n2", USED), host("h3", "n3")]
     assert hosts.node_map(spec(), listed, machines("n1", "n2", "n3")).with_room == {"n1", "n3"}
 
@@ -223,7 +223,7 @@ def node(name, **fields):
         "gains",
         "keeps",
         "loses",
-        "the fabric never told",
+        "the fabric was never listed",
         "left over",
         "another's",
         "another's, not reached",
@@ -234,7 +234,7 @@ def test_node_labels(node_labels, reached, changes):
     assert planned == (() if changes is None else (labels.Change(node="n", labels=changes),))
 
 
-def test_a_host_whose_label_is_another_drivers_is_told_of():
+def test_a_host_whose_label_is_another_drivers_is_reported():
     nodes = [
         node("n", labels={"fabric.drawbar.dev/f": "other"}),
         node("m", labels={"fabric.drawbar.dev/f": "true"}),
@@ -435,7 +435,7 @@ def test_the_status_keeps_the_time_of_what_did_not_change():
     assert status.status(stored, view, dropped_fields=(), attached=1, now=later) == first
 
 
-def test_all_problems_of_the_settings_are_told_at_once():
+def test_all_problems_of_the_settings_are_reported_at_once():
     with pytest.raises(driver_errors.UsageError) as raised:
         settings.validate(settings.Settings(driver="", binding_timeout_seconds=0))
     assert "--driver-name" in str(raised.value)

@@ -49,7 +49,7 @@ def test_the_least_number_of_a_model_stays():
 
 
 @given(st.text(max_size=80), st.text(max_size=80))
-def test_a_pool_tells_the_label_of_the_nodes_that_are_closed_to_its_model(enclosure, model):
+def test_a_pool_carries_the_label_of_the_nodes_that_are_closed_to_its_model(enclosure, model):
     pool = names.pool("f", enclosure, model)
     expected = names.closed_label("f", model) if model else None
     assert names.closed_label_of(pool) == expected

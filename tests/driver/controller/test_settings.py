@@ -111,7 +111,7 @@ def test_all_that_is_wrong_is_said_at_once_and_nothing_runs(capsys):
     assert "--api-writes-burst 0" in said
 
 
-def test_nobody_to_ask_is_one_sentence(tmp_path, capsys):
+def test_no_daemon_to_ask_is_one_sentence(tmp_path, capsys):
     assert main.main(["controller", f"--http-address=unix:{tmp_path}/none.sock", "--check"]) == 1
     assert "no daemon answers at unix:" in capsys.readouterr().err
     assert main.main(["controller", "--http-address=off", "--check"]) == 2

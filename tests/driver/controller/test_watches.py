@@ -47,7 +47,7 @@ class Untold(client.Client):
         return await self.api.request(method, path, query, **options)
 
 
-async def test_it_goes_on_while_nothing_changed_or_nobody_answers(connected):
+async def test_it_goes_on_while_nothing_changed_or_no_server_answers(connected):
     async with apiserver.serving(profile="1.31-classic") as server, connected(server) as api:
         untold = Untold(api, enough=12)
         with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""Who waits for a device is told why, at most once for each cause."""
+"""Claims and pods that wait for a device get an Event with the cause, at most once for each cause."""
 
 import datetime
 import types
@@ -21,7 +21,7 @@ def claim(number):
 
 
 class Context(types.SimpleNamespace):
-    """Claims that wait for devices of a fabric whose manager is down; nobody sends the Events."""
+    """Claims that wait for devices of a fabric whose manager is down; the Events stay in the queue."""
 
     def __init__(self):
         index = claim_index.Index(DRIVER, lambda: NOW)
@@ -58,7 +58,7 @@ def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_fiv
     assert context.cluster.recorder.dropped == dropped
 
 
-def test_another_cause_and_another_allocation_are_told_and_a_cause_that_comes_back_is_not():
+def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_comes_back_is_not():
     context = Context()
     looking = delays.Delays(context=context)
     queued = context.cluster.recorder._queue.qsize

@@ -57,17 +57,17 @@ def observed(**changes):
 RESTORE = actions.Restore(node="n1", host_id="h1")
 TABLE = {
     "no claim has it": ({}, [RESTORE]),
-    "the claim that was told that it is there keeps it": (
+    "the claim that is reported as attached keeps it": (
         {"wish": wish(attached_said=True)},
         [actions.Create(wish=wish(attached_said=True))],
     ),
-    "a claim that was told nothing must not get it as somebody left it": ({"wish": wish()}, [RESTORE]),
+    "a claim without a report must not get it as its last user left it": ({"wish": wish()}, [RESTORE]),
     "a claim on another node": ({"wish": wish(node="n2", host_id="h2", attached_said=True)}, [RESTORE]),
     "a claim that has failed": ({"wish": wish(attached_said=True, failed_said=True)}, [RESTORE]),
     "its host is no node": ({"node": None}, [actions.LookAgain(seconds=plan.UNMAPPED_SECONDS)]),
-    "somebody else's": ({"owner": marks.Owner.OTHERS}, []),
-    "nobody can tell whose": ({"owner": marks.Owner.UNTOLD}, []),
-    "recorded, with somebody else's mark: it is not ours to detach": (
+    "of another cluster": ({"owner": marks.Owner.OTHERS}, []),
+    "of a cluster that cannot be determined": ({"owner": marks.Owner.UNTOLD}, []),
+    "recorded, with the mark of another cluster: it is not ours to detach": (
         {
             "owner": marks.Owner.OTHERS,
             "attachment": attachment("Released", deleting=True),
@@ -75,7 +75,7 @@ TABLE = {
         },
         [actions.RemoveFinalizer()],
     ),
-    "recorded, with somebody else's mark, and perhaps on its way to us": (
+    "recorded, with the mark of another cluster, and perhaps on its way to us": (
         {"owner": marks.Owner.OTHERS, "attachment": attachment("Released", deleting=True)},
         [actions.Ask(side=outcomes.Side.ATTACH)],
     ),
@@ -87,7 +87,7 @@ def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
     assert list(plan.plan(observed(**changes), NOW)) == steps
 
 
-def test_somebody_elses_connection_on_the_very_node_is_refused_and_never_said_to_be_attached():
+def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never_said_to_be_attached():
     (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, wish=wish()), NOW)
     assert isinstance(refusal, actions.SayFailed)
     assert refusal.failure.reason == outcomes.IN_USE
@@ -117,7 +117,7 @@ def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_wh
     assert words in failure.failure.message
 
 
-def test_a_refusal_of_the_credentials_is_what_a_claim_hears_at_its_deadline():
+def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
     failure = attachments.Failure(reason=outcomes.CREDENTIALS, message="read only", retryable=True)
     late = observed(
         owner=marks.Owner.NOBODY,
@@ -140,7 +140,7 @@ async def in_use(cluster, until):
     await cluster.published()
     await cluster.allocate("gpu-0")
     stored = await until(cluster.attachments, lambda value: "status" in value.get("fab.gpu-0", {}))
-    # What happens to its record later depends on whether the claim was told of it.
+    # What happens to its record later depends on whether the status of the claim has it as attached.
     await cluster.attached("gpu-0")
     return stored["fab.gpu-0"]["metadata"]["uid"]
 
@@ -155,7 +155,7 @@ async def taints(cluster):
 
 
 async def returns(cluster):
-    """What is told of devices that were taken back: about which object, and what becomes of them."""
+    """Return the Events of devices that were taken back: UID of the object, type, and what becomes of them."""
     return [
         (event["regarding"]["uid"], event["type"], event["note"].partition("; ")[2])
         for event in (await cluster.api.list_all(kinds.EVENT, into=dict)).items
@@ -258,7 +258,7 @@ async def test_another_clusters_device_is_shown_and_never_touched(controller_wor
         assert connection(cluster) == before
 
 
-async def test_a_fabric_that_keeps_no_marks_shows_what_nobody_knows_of_and_leaves_it(controller_world, until):
+async def test_a_fabric_that_keeps_no_marks_shows_what_has_no_record_and_leaves_it(controller_world, until):
     async with controller_world(keepsMarks=False) as cluster:
         await in_use(cluster, until)
         await cluster.stop()

@@ -63,7 +63,7 @@ SILENT_NODE = {
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT)} | SILENT_FOR_TOO_LONG,
         [actions.Taint(failure=SILENT)],
     ),
-    "then the claim is told": (
+    "then the claim gets the failure": (
         {"host_id": "h1", "attachment": attachment(ATTACHED, error=SILENT), "tainted": True}
         | SILENT_FOR_TOO_LONG,
         [actions.SayFailed],
@@ -122,7 +122,7 @@ BEGIN = {
 
 ATTACHING = {
     "another claim wants it": ({"wish": OTHER}, [actions.Delete]),
-    "nobody wants it": ({"wish": None}, [actions.Delete]),
+    "no claim wants it": ({"wish": None}, [actions.Delete]),
     "its node is mapped to another host meanwhile": ({"wish": wish(host_id="h2")}, [actions.Delete]),
     "its node is mapped to another host, and the fabric has just connected it to the first": (
         {
@@ -157,7 +157,7 @@ ATTACHING = {
         [actions.Adopt],
     ),
     "after a restart the fabric is asked first": ({}, [actions.Ask(side=ATTACH)]),
-    "the fabric knows nothing": ({"attach": call("unknown")}, [actions.CallFabric(side=ATTACH)]),
+    "the fabric has no operation": ({"attach": call("unknown")}, [actions.CallFabric(side=ATTACH)]),
     "under way": ({"attach": call("running", retry_after_seconds=5.0)}, [actions.LookAgain(seconds=5.0)]),
     "under way near the deadline": (
         {
@@ -190,7 +190,7 @@ ATTACHING = {
         {"attach": call("succeeded", due=False, retry_after_seconds=0.5)},
         [actions.LookAgain(seconds=0.5)],
     ),
-    "recorded, and the claim does not say so": (
+    "recorded, and not in the status of the claim": (
         {"attachment": attachment(ATTACHED), "host_id": "h1"},
         [actions.SayAttached, actions.LookAgain],
     ),
@@ -227,7 +227,7 @@ FAILED = {
         [],
     ),
     "what the node could not initialise": ({"attachment": attachment(ATTACHED, INVISIBLE)}, [actions.Taint]),
-    "the node hears of the taint by the record": (
+    "the node learns of the taint from the record": (
         {"attachment": attachment(ATTACHED, INVISIBLE), "tainted": True},
         [actions.RecordFailure, actions.SayFailed],
     ),
@@ -243,7 +243,10 @@ FAILED = {
         {"attachment": attachment(error=NOT_TAKEN)},
         [actions.SayFailed],
     ),
-    "by hand: nobody to tell": ({"attachment": attachment(claim=None, error=FAILURE), "wish": None}, []),
+    "by hand: no claim to report it to": (
+        {"attachment": attachment(claim=None, error=FAILURE), "wish": None},
+        [],
+    ),
 }
 
 RELEASING = {
@@ -268,7 +271,7 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h1"},
         [actions.Ask(side=DETACH)],
     ),
-    "the fabric knows nothing": (
+    "the fabric has no operation": (
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
         [actions.CallFabric(side=DETACH)],
     ),
@@ -277,7 +280,7 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded")},
         [actions.ReadFabric, actions.LookAgain],
     ),
-    "done, and a minute later the device is connected again, by somebody without a mark": (
+    "done, and a minute later the device is connected again, without a mark": (
         {"attachment": FREE, "host_id": "h1", "detach": call("succeeded", age_seconds=61.0)},
         [actions.Retry(side=DETACH)],
     ),
@@ -302,7 +305,7 @@ RELEASING = {
         [actions.Cancel(side=DETACH), actions.LookAgain],
     ),
     "free": ({"attachment": FREE, "detach": call("succeeded")}, [actions.RemoveFinalizer]),
-    "somebody else has it now": (
+    "another host has it now": (
         {"attachment": FREE, "host_id": "h9", "detach": call("succeeded")},
         [actions.RemoveFinalizer],
     ),

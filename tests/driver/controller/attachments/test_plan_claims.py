@@ -34,7 +34,7 @@ WAITING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("unknown")},
         [actions.CallFabric(side=DETACH)],
     ),
-    "not for ever, and it hears why": (
+    "not for ever, and it gets the reason": (
         LATE | {"attachment": attachment(STUCK, deleting=True), "host_id": "h1"},
         [
             actions.SayFailed(
@@ -50,7 +50,7 @@ WAITING = {
         {"attachment": GOING, "host_id": "h1", "wish": wish(seen_at=LONG_AGO, failed_said=True)},
         [],
     ),
-    "whoever has the device is told nothing": (
+    "the claim that has the device gets no failure": (
         {"attachment": GOING, "host_id": "h1", "wish": wish(seen_at=LONG_AGO, attached_said=True)},
         [],
     ),
@@ -92,7 +92,7 @@ CHANGING_HANDS = {
         HERE | {"wish": wish(allocation_timestamp="later", failed_said=True)},
         [actions.Delete],
     ),
-    "a device that is not attached yet is nobody's to take over": (
+    "a device that is not attached yet is not taken over": (
         {"attachment": attachment(node=READY), "wish": OTHER},
         [actions.Delete],
     ),
@@ -108,7 +108,7 @@ CHANGING_HANDS = {
         {"attachment": attachment(ATTACHED), "host_id": "h1", "wish": OTHER},
         [actions.Delete],
     ),
-    "nothing is kept where the Fabric says so": (HERE | {"wish": None}, [actions.Delete]),
+    "nothing is kept where the policy of the Fabric forbids it": (HERE | {"wish": None}, [actions.Delete]),
     "without a claim it is kept": (HERE | KEEP | {"wish": None}, [actions.KeepIdle]),
     "on a node that is gone nothing is kept": (
         HERE | KEEP | {"wish": None, "node_gone_at": NOW},
@@ -135,11 +135,11 @@ CHANGING_HANDS = {
 
 BY_HAND = attachment(ATTACHED, claim=None)
 HELD = {
-    "a claim that was given it is told, and never that it is attached": (
+    "a claim that was given it gets a failure, and is never reported as attached": (
         {"attachment": BY_HAND, "host_id": "h1"},
         [actions.SayFailed],
     ),
-    "told, it is left alone": (
+    "with the failure it is left alone": (
         {"attachment": BY_HAND, "host_id": "h1", "wish": wish(failed_said=True)},
         [],
     ),

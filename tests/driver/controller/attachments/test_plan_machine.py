@@ -157,7 +157,7 @@ class Machine(RuleBasedStateMachine):
                 self.wish.attached_said and self.fabric.host == self.wish.host_id
             )
             waited = self.now - (self.wish.failed_at or self.now)
-            assert waited < BINDING_TIMEOUT, "nobody takes the failed allocation back"
+            assert waited < BINDING_TIMEOUT, "the failed allocation is never taken back"
             assert self.wish.visible_said or self.wish.failed_said or self.now < self.wish.seen_at + READY
 
     @invariant()

@@ -254,7 +254,7 @@ class State:
     def _allocate(self, step):
         for given in step.handle.devices:
             held = self.attachments[given.attachment]
-            assert held.spec.claim.uid == step.claim.uid, "somebody else's device"
+            assert held.spec.claim.uid == step.claim.uid, "a device of another claim"
             assert held.spec.node_name == step.handle.node
             assert held.holds(attachments.ATTACHED), "not there yet"
             assert held.holds(attachments.VISIBLE), "not ready yet"

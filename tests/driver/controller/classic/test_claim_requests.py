@@ -124,7 +124,7 @@ def test_the_nodes_that_a_class_suits_are_kept():
         ({"selector": "device."}, "cannot be read"),
     ],
 )
-def test_parameters_that_nobody_can_obey_are_a_problem_that_names_them(data, problem):
+def test_parameters_that_cannot_be_obeyed_are_a_problem_that_names_them(data, problem):
     claim = old_claim(resourceClassName="gpu", parametersRef=MAP)
     assert problem in wanted(claim, sources(OURS, p=data)).problem
 
@@ -269,7 +269,7 @@ def test_requests_carry_the_selectors_of_their_class_and_parameters_of_their_own
         ),
     ],
 )
-def test_what_cannot_be_served_is_a_problem_that_says_so(devices, problem):
+def test_what_cannot_be_served_is_a_problem_that_names_it(devices, problem):
     assert problem in wanted(new_claim(**devices), sources(CLASS)).problem
 
 

@@ -1,4 +1,4 @@
-"""Which claims have which devices, as the API server tells of them."""
+"""Which claims have which devices, as watches of the API server report them."""
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ FIRST, SECOND = (names.DeviceKey(fabric="f", device=f"gpu-{number}") for number 
 
 @pytest.fixture(params=classic.Version)
 def watching(request):
-    """The watch of claims of one version, and what it tells: `told(version, driver, *devices)`, or that it is gone."""
+    """What puts a claim into the watch of one version, or takes it out, and what gives the claims of a device."""
     version = request.param
     module = classic_v1alpha2 if version is classic.Version.V1ALPHA2 else classic_v1alpha3
     watched = claim_watch.ClaimWatch(
@@ -31,7 +31,7 @@ def watching(request):
             return module.allocated(handle, driver, shareable=False)
         return module.allocated(handle, driver)
 
-    def tell(name, resource_version, driver, *devices, gone=False):
+    def report(name, resource_version, driver, *devices, gone=False):
         handle = handles.Handle(
             node="n1",
             devices=tuple(
@@ -49,20 +49,20 @@ def watching(request):
         else:
             watch.learn(claim)
 
-    return tell, lambda key: [claim.name.name for claim in watched.holders(key)]
+    return report, lambda key: [claim.name.name for claim in watched.holders(key)]
 
 
-def test_the_claims_that_have_a_device_are_known_by_it(watching):
-    tell, holders = watching
+def test_the_claims_that_have_a_device_are_listed_by_it(watching):
+    report, holders = watching
     assert holders(FIRST) == []
-    tell("c", 1, DRIVER, FIRST, SECOND)
-    tell("theirs", 2, OTHER, FIRST)
+    report("c", 1, DRIVER, FIRST, SECOND)
+    report("theirs", 2, OTHER, FIRST)
     assert (holders(FIRST), holders(SECOND)) == (["c"], ["c"])
-    tell("c", 3, DRIVER, SECOND)
+    report("c", 3, DRIVER, SECOND)
     assert (holders(FIRST), holders(SECOND)) == ([], ["c"])
-    tell("d", 4, DRIVER, SECOND)
+    report("d", 4, DRIVER, SECOND)
     assert holders(SECOND) == ["c", "d"]
-    tell("c", 5, DRIVER)
+    report("c", 5, DRIVER)
     assert holders(SECOND) == ["d"]
-    tell("d", 6, DRIVER, SECOND, gone=True)
+    report("d", 6, DRIVER, SECOND, gone=True)
     assert holders(SECOND) == []

@@ -237,7 +237,7 @@ async def test_an_immediate_claim_is_allocated_without_a_pod_by_the_parameters_o
         assert classic.handle(status).node == attachment["spec"]["nodeName"]
 
 
-async def test_a_selector_of_a_configmap_that_takes_minutes_is_told_and_holds_up_no_other_claim(
+async def test_a_selector_of_a_configmap_that_takes_minutes_is_reported_and_holds_up_no_other_claim(
     running, until
 ):
     endless = f"[{', '.join(['1'] * 3000)}].all(x, 'aaaa'.matches('\\\\pL{{1,200}}'))"
@@ -311,7 +311,7 @@ async def test_a_lost_record_is_written_anew_for_its_claim_and_goes_with_it(runn
         assert await until(classic.claims_left, lambda left: left == []) == []
 
 
-async def test_a_claim_that_nobody_can_serve_hears_why(running, until):
+async def test_a_claim_that_cannot_be_served_gets_the_reason(running, until):
     async with running("1.31-classic") as classic:
         request = {"name": "gpu", "deviceClassName": "none", "allocationMode": "ExactCount", "count": 1}
         spec = {"controller": DRIVER, "devices": {"requests": [request]}}

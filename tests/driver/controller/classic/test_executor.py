@@ -93,7 +93,7 @@ async def hands(tmp_path):
         yield hands_
 
 
-async def test_what_was_decided_on_an_old_view_makes_nobody_wait(hands):
+async def test_what_was_decided_on_an_old_view_makes_no_pod_wait(hands):
     answer = await hands.answer()
     assert await hands.executor().carry_out([answer])
     # It has another version by now, then it is gone.
@@ -110,7 +110,7 @@ async def test_what_is_not_allowed_is_tried_again_after_a_pause(hands):
     assert not await hands.executor(stranger).carry_out([answer])
 
 
-async def test_an_attachment_that_could_not_be_made_leaves_nobody_waiting_for_its_device(hands):
+async def test_an_attachment_that_could_not_be_made_leaves_no_claim_waiting_for_its_device(hands):
     attach = await hands.attach()
     assert await hands.executor().carry_out([attach])
     assert hands.seen.waiting(0.0) == (KEY,)

@@ -1,4 +1,4 @@
-"""A vendor's adapter that raises what no adapter may: its own fabric suffers from it, and nobody else."""
+"""A vendor's adapter that raises what no adapter may: it harms its own fabric, and no other."""
 
 import asyncio
 import contextlib
@@ -83,7 +83,7 @@ async def test_a_defect_becomes_an_error_of_the_set_that_names_the_adapter_and_n
     "error",
     [
         errors.NotFound("no such operation"),
-        errors.Unavailable("nobody answers"),
+        errors.Unavailable("no answer"),
         asyncio.CancelledError(),
         errors.InvalidConfiguration(["wrong"]),
         SystemExit(signal.SIGTERM),

@@ -1,4 +1,4 @@
-"""Fabrics whose manager asks for credentials: one Secret each, followed by its name, and told to nobody."""
+"""Fabrics whose manager asks for credentials: one Secret each, followed by its name, and shown nowhere."""
 
 import base64
 import json
@@ -57,13 +57,13 @@ def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
         ({"ca.crt": PEM}, "the authority is no PEM certificate"),
     ],
 )
-def test_what_is_wrong_is_told_by_its_key_and_never_by_its_value(values, words):
+def test_what_is_wrong_is_reported_by_its_key_and_never_by_its_value(values, words):
     _, problems = parsed(**values)
     assert words in "; ".join(problems)
     assert "hunter2" not in str(problems)
 
 
-def test_bytes_that_are_no_text_are_told():
+def test_bytes_that_are_no_text_are_reported():
     data = {"token": base64.b64encode(b"\xff\xfe").decode(), "password": "no base64!"}
     secret = core.Secret(metadata=meta.ObjectMeta(name="s", namespace="ns"), data=data)
     _, problems = credentials.parse(secret)
@@ -103,7 +103,7 @@ async def test_credentials_that_may_not_attach_are_waited_for_and_cost_no_device
         assert not any("taints" in device for spec in await cluster.slices() for device in spec["devices"])
 
 
-async def test_a_secret_that_is_missing_wrong_or_forbidden_is_told_and_stops_no_other_fabric(
+async def test_a_secret_that_is_missing_wrong_or_forbidden_is_reported_and_stops_no_other_fabric(
     controller_world, until
 ):
     async with controller_world(token=TOKEN) as cluster:
@@ -179,7 +179,7 @@ async def test_a_secret_shows_nowhere_whatever_the_manager_and_the_adapter_say(
         ]
         metrics = await _metrics(tmp_path / "http.sock")
     lines = [logs._Json().format(record) for record in caplog.records if _is_ours(record)]
-    assert "not with [redacted]" in json.dumps(everything), "the claim was told why"
+    assert "not with [redacted]" in json.dumps(everything), "the claim has the reason"
     for text in (json.dumps(everything), "\n".join(lines), metrics):
         assert TOKEN not in text
         assert base64.b64encode(TOKEN.encode()).decode() not in text

@@ -102,7 +102,7 @@ class Broken:
 
 
 class Listener:
-    """Wants to know nothing, but when something was said."""
+    """Ignores what it gets, but records when the connection changed."""
 
     def __init__(self):
         self.said = asyncio.Event()

@@ -35,8 +35,8 @@ def test_what_the_node_of_a_device_reports(conditions, node_gone, witness):
 @pytest.mark.parametrize(
     ("witness", "sudden", "lost_at"),
     [
-        pytest.param(None, False, 0, id="nobody-has-it"),
-        pytest.param(None, True, 20, id="nobody-has-it-and-the-listing-is-doubtful"),
+        pytest.param(None, False, 0, id="not-attached"),
+        pytest.param(None, True, 20, id="not-attached-and-the-listing-is-doubtful"),
         pytest.param(LOST, True, 0, id="its-node-agrees"),
         pytest.param(SILENT, False, 20, id="its-node-reports-nothing"),
         pytest.param(SHOWS, False, None, id="its-node-shows-it"),
@@ -82,8 +82,8 @@ class Manager(sessions.Manager):
         self.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(2))
 
 
-class Told(Listener):
-    """What nodes report, and what was told of devices."""
+class Recording(Listener):
+    """What nodes report, and what was reported of devices."""
 
     def __init__(self, **witnesses):
         self.said, self.gone, self.troubles, self.offered = witnesses, [], 0, ()
@@ -104,7 +104,7 @@ class Told(Listener):
 
 @virtualtime.in_virtual_time
 async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_next():
-    manager, listener = Manager(), Told()
+    manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
         whole, manager.devices_now = manager.devices_now, ()
         manager.events.put_nowait(contract.Resync())
@@ -126,7 +126,7 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
 
 @virtualtime.in_virtual_time
 async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
-    manager, listener = Manager(), Told()
+    manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
         listener.said = {"d0": SHOWS, "d1": SILENT}
         manager.devices_now = manager.devices_now[2:]
@@ -144,8 +144,8 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
 
 
 @virtualtime.in_virtual_time
-async def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
-    manager, listener = Manager(), Told()
+async def test_an_event_takes_a_device_that_no_claim_has_at_once_and_no_other():
+    manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
         listener.said = {"d0": SILENT}
         manager.devices_now = manager.devices_now[2:]
@@ -159,7 +159,7 @@ async def test_an_event_takes_a_device_that_nobody_has_at_once_and_no_other():
 
 @virtualtime.in_virtual_time
 async def test_the_first_listing_takes_no_attached_device_away_either():
-    manager, listener = Manager(count=0), Told(d0=SHOWS, d1=SILENT)
+    manager, listener = Manager(count=0), Recording(d0=SHOWS, d1=SILENT)
     async with sessions.running(manager, listener) as opened:
         assert opened.missing == {"d0", "d1"}
         await asyncio.sleep(25)
@@ -170,7 +170,7 @@ async def test_the_first_listing_takes_no_attached_device_away_either():
 @pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
 @virtualtime.in_virtual_time
 async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
-    manager, listener = Manager(count=count), Told()
+    manager, listener = Manager(count=count), Recording()
     listener.offered = [f"d{number}" for number in range(8)]
     async with sessions.running(manager, listener) as opened:
         assert opened.missing == set(listener.offered[count:] if missing else ())
@@ -182,7 +182,7 @@ async def test_the_first_listing_is_compared_with_what_is_published(count, missi
 
 @virtualtime.in_virtual_time
 async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
-    manager, listener = Manager(count=0), Told()
+    manager, listener = Manager(count=0), Recording()
     listener.offered = ["d0", "d1"]
     async with sessions.running(manager, listener) as opened:
         manager.devices_now = Manager(count=2).devices_now
@@ -199,7 +199,7 @@ def ids(opened):
 @virtualtime.in_virtual_time
 async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agree(left):
     manager = Manager()
-    async with sessions.running(manager, Told()) as opened:
+    async with sessions.running(manager, Recording()) as opened:
         manager.hosts_now = manager.hosts_now[:left]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
@@ -214,7 +214,7 @@ async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agre
 @virtualtime.in_virtual_time
 async def test_a_host_that_comes_back_was_never_away(how):
     manager = Manager()
-    async with sessions.running(manager, Told()) as opened:
+    async with sessions.running(manager, Recording()) as opened:
         whole, manager.hosts_now = manager.hosts_now, ()
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(1)
@@ -233,7 +233,7 @@ async def test_a_host_that_comes_back_was_never_away(how):
 async def test_one_host_of_many_that_is_taken_out_goes_at_once():
     manager = Manager()
     manager.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(8))
-    async with sessions.running(manager, Told()) as opened:
+    async with sessions.running(manager, Recording()) as opened:
         manager.hosts_now = manager.hosts_now[:7]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(1)
@@ -243,7 +243,7 @@ async def test_one_host_of_many_that_is_taken_out_goes_at_once():
 @pytest.mark.parametrize("used", ["attached", "published"])
 @virtualtime.in_virtual_time
 async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_were_in_use(used):
-    manager, listener = Manager(), Told(**({"d0": SHOWS} if used == "attached" else {}))
+    manager, listener = Manager(), Recording(**({"d0": SHOWS} if used == "attached" else {}))
     listener.offered = ["d0"] if used == "published" else ()
     manager.hosts_now = ()
     async with sessions.running(manager, listener) as opened:
@@ -255,8 +255,8 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
 
 
 @virtualtime.in_virtual_time
-async def test_a_fabric_without_hosts_is_believed_at_once_if_nothing_was_in_use_and_after_three_listings_else():
-    manager, listener = Manager(), Told()
+async def test_a_fabric_without_hosts_is_accepted_at_once_if_nothing_was_in_use_and_after_three_listings_else():
+    manager, listener = Manager(), Recording()
     manager.hosts_now = ()
     async with sessions.running(manager, listener) as opened:
         assert opened.listed

@@ -41,7 +41,7 @@ async def test_who_asks_afterwards_gets_a_reading_of_his_own():
     assert fabric.begun == 2
 
 
-async def test_a_reading_that_fails_answers_nobody_else():
+async def test_a_reading_that_fails_answers_no_other():
     tries = []
 
     async def read():

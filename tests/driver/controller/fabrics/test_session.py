@@ -23,7 +23,7 @@ from drawbar.mocks.testing import virtualtime
 
 
 class Listener(sessions.Listener):
-    """Keeps what it is told of devices."""
+    """Keeps the changes of devices that it gets."""
 
     def __init__(self):
         self.devices = []
@@ -37,7 +37,7 @@ class Way:
 
     def __init__(self, fabric, loop, **can):
         self.fabric, self.loop, self.can = fabric, loop, can
-        self.down, self.refusal = False, errors.Unavailable("nobody answers")
+        self.down, self.refusal = False, errors.Unavailable("no answer")
         self.connected, self.listed = [], []
 
     def validate(self, config):
@@ -187,10 +187,10 @@ class Broken:
         return await self._fabric.capabilities()
 
     async def hosts(self):
-        raise errors.Unavailable("nobody answers")
+        raise errors.Unavailable("no answer")
 
     async def devices(self):
-        raise errors.Unavailable("nobody answers")
+        raise errors.Unavailable("no answer")
 
     def watch(self, version):
         return self._fabric.watch(version)

@@ -1,4 +1,4 @@
-"""What a session is told while it lists its fabric: the listing may be older, and must not undo it."""
+"""Events that a session gets while it lists its fabric: the listing may be older, and must not undo it."""
 
 import asyncio
 import contextlib
@@ -109,7 +109,7 @@ async def test_an_operations_answer_during_a_listing_stands_after_it():
 
 
 @virtualtime.in_virtual_time
-async def test_what_was_told_during_one_listing_does_not_stand_against_the_next():
+async def test_what_was_reported_during_one_listing_does_not_stand_against_the_next():
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):
@@ -121,7 +121,7 @@ async def test_what_was_told_during_one_listing_does_not_stand_against_the_next(
 
 
 @virtualtime.in_virtual_time
-async def test_what_was_told_before_a_listing_does_not_stand_against_it():
+async def test_what_was_reported_before_a_listing_does_not_stand_against_it():
     manager = Manager()
     async with connected(manager) as opened:
         opened.learn(NEW)
@@ -133,7 +133,7 @@ async def test_what_was_told_before_a_listing_does_not_stand_against_it():
 
 
 @virtualtime.in_virtual_time
-async def test_the_listing_after_a_resync_and_somebodys_reading_go_one_after_the_other():
+async def test_the_listing_after_a_resync_and_the_reading_of_a_caller_go_one_after_the_other():
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):

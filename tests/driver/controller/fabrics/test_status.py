@@ -4,7 +4,7 @@ from drawbar.driver.api import fabrics, meta
 from drawbar.driver.kube import kinds
 
 
-async def test_a_fabric_that_nobody_serves_shows_that_it_waits_until_a_controller_does(
+async def test_a_fabric_that_no_controller_serves_shows_that_it_waits_until_a_controller_does(
     controller_world, until
 ):
     async with controller_world() as cluster:

@@ -331,7 +331,7 @@ async def test_a_device_that_cannot_be_used_is_not_given(until, why):
         assert await until(world.has, bool) == ["g-1"]
 
 
-async def test_a_claim_with_parameters_that_nobody_can_obey_is_told_once_and_never_allocated(until):
+async def test_a_claim_with_parameters_that_cannot_be_obeyed_is_reported_once_and_never_allocated(until):
     world = World(gpu("g-0"))
     parameters = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", "colour": "red"}
     world.config = [{"opaque": {"driver": DRIVER, "parameters": parameters}}]
@@ -458,7 +458,7 @@ class Slow:
         return evaluation.Outcome(answers=outcome.answers)
 
 
-async def test_a_selector_that_takes_minutes_is_told_and_keeps_nobody_waiting(until):
+async def test_a_selector_that_takes_minutes_is_reported_and_keeps_no_other_waiting(until):
     endless = f"[{', '.join(['1'] * 3000)}].all(x, 'aaaa'.matches('\\\\pL{{1,200}}'))"
     async with (
         contextlib.aclosing(evaluation.Process()) as process,

@@ -137,7 +137,7 @@ def test_the_allocation_is_what_the_scheduler_would_have_written():
         ({}, {"environment": {"MODE": "mine"}}, "lets claims set"),
     ],
 )
-def test_a_claim_whose_parameters_nobody_can_obey_is_not_allocated(of_class, own, problem):
+def test_a_claim_whose_parameters_cannot_be_obeyed_is_not_allocated(of_class, own, problem):
     def said(**content):
         opaque = claims.OpaqueConfiguration(driver=DRIVER, parameters=SAID | content)
         return (claims.AllocatedConfiguration(opaque=opaque),)

@@ -1,4 +1,4 @@
-"""The controller as an administrator sees it: probes, numbers, and that it ends when it is told to."""
+"""The controller as an administrator sees it: probes, numbers, and that it ends on a signal."""
 
 import asyncio
 import contextlib
@@ -127,7 +127,7 @@ async def test_a_failure_is_counted_by_its_reason(controller_world, until, tmp_p
         await cluster.make_fabric()
         await cluster.published()
         await cluster.allocate("gpu-0")
-        # The one when the claim was told, the other when the fabric's answer was taken up.
+        # The one when the claim got the failure, the other when the fabric's answer was taken up.
         for line in (
             'attaches_total{result="FabricError"} 1.0',
             'failed_operations_total{operation="attach",reason="FabricError"} 1.0',
@@ -135,7 +135,7 @@ async def test_a_failure_is_counted_by_its_reason(controller_world, until, tmp_p
             await until(page.metrics, lambda text, line=line: line in text)
 
 
-async def test_fields_that_the_api_server_drops_are_told(controller_world, until, tmp_path):
+async def test_fields_that_the_api_server_drops_are_reported(controller_world, until, tmp_path):
     page = Page(tmp_path / "h.sock")
     async with controller_world(profile="1.34") as cluster:
         cluster.start(http=page.http)

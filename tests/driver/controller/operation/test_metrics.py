@@ -221,7 +221,7 @@ def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted)
 def test_the_closed_list_of_failures_is_the_documented_one():
     text = (DOCS / "conditions.md").read_text()
     section = text.partition("## Why an attach fails")[2].partition("## ")[0]
-    # Nobody tries to attach for a claim with admin access.
+    # No attach is tried for a claim with admin access.
     assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == outcomes.FAILURES | {
         "AdminAccessNeverAttaches"
     }
@@ -247,7 +247,7 @@ def operation(**changes):
     return contract.Operation(id="o", request_id="r", kind=contract.OperationKind.ATTACH, **changes)
 
 
-def test_each_call_is_told_once_however_often_the_fabric_says_so():
+def test_each_call_is_reported_once_however_often_the_fabric_reports_it():
     reported = []
     tracked = calls.Calls(lambda *said: reported.append(said))
     failed = operation(done=True, error=contract.OperationError.from_error(errors.Unavailable("x")))
@@ -261,7 +261,7 @@ def test_each_call_is_told_once_however_often_the_fabric_says_so():
 
 
 class Adapter:
-    """An adapter of which a call fails as it is told."""
+    """An adapter of which a call fails with the error that it was given."""
 
     def __init__(self, error=None):
         self.error = error

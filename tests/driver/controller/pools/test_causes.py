@@ -83,7 +83,7 @@ def test_what_others_say_is_cut_to_whole_characters(source):
     assert "�" not in taint.description
 
 
-def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
+def test_a_failed_attach_names_who_noticed_how_often_and_for_how_long():
     assert only(made("attach-failed")).data == {
         "source": "controller",
         "node": "node-1",
@@ -96,7 +96,7 @@ def test_a_failed_attach_tells_who_noticed_how_often_and_for_how_long():
     assert only(by_node).data["source"] == "node"
 
 
-def test_a_finding_tells_which_node_found_what():
+def test_a_finding_names_the_node_and_what_it_found():
     said = only(made("nvme-not-live=resetting"))
     assert said.description.startswith("Node node-1 found nvme-not-live: nvme0 is resetting; lifted when")
     assert said.data == {

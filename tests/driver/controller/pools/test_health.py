@@ -48,7 +48,7 @@ def published(*before, unhealthy=frozenset()):
     return [stored(action) for action in plan.plan(facts, NOW)]
 
 
-def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_nobody():
+def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_no_pod():
     (healthy,) = published()
     (device,) = healthy.spec.devices
     assert device.taints == ()

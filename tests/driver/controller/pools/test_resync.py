@@ -40,7 +40,7 @@ class Rounds(readiness.Watchdog):
 
 
 def nothing(*_):
-    """Nobody listens."""
+    """Ignore the change."""
 
 
 async def resyncs(loop, path):
@@ -56,7 +56,7 @@ async def resyncs(loop, path):
                 "apiVersion": "drawbar.dev/v1alpha1",
                 "kind": "Fabric",
                 "metadata": {"name": f"f{number}"},
-                "spec": {"adapter": "grpc", "endpoint": "unix:/nobody"},
+                "spec": {"adapter": "grpc", "endpoint": "unix:/absent"},
             }
             await api.create(kinds.FABRIC, body, into=dict)
         mirrors = {

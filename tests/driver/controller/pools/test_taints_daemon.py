@@ -33,7 +33,7 @@ async def test_free_devices_of_a_silent_fabric_are_marked_and_attached_ones_are_
 ):
     async with served_world(spec={"policy": {"unreachableGraceSeconds": 1}}) as cluster:
         await in_use(cluster, until, "disk-0")
-        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"endpoint": f"unix:{tmp_path / 'nobody.sock'}"}})
+        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"endpoint": f"unix:{tmp_path / 'absent.sock'}"}})
         expected = [("fabric-unreachable", "", "NoSchedule")]
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == expected)
         assert await cluster.marks("disk-0") == []

@@ -75,7 +75,7 @@ class Players:
     # What kube-controller-manager does.
 
     def clean_up(self):
-        """Consumers that are gone are taken off; what nobody uses is asked back, unless it was allocated at once."""
+        """Remove consumers that are gone, and ask claims without consumers back, unless they were allocated at once."""
         alive = {pod.uid for pod in self.pods.values()}
         for claim in list(self.claims.values()):
             left = tuple(consumer for consumer in claim.reserved_for if consumer.uid in alive)

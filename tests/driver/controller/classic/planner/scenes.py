@@ -11,7 +11,7 @@ def kinds(steps):
     return [type(step) for step in steps]
 
 
-def of(steps, kind):
+def of_kind(steps, kind):
     """Those of this type."""
     return [step for step in steps if isinstance(step, kind)]
 

@@ -83,7 +83,7 @@ async def test_a_namespace_gets_no_more_processor_time_than_its_budget_and_no_ot
 
 
 @virtualtime.in_virtual_time
-async def test_it_looks_again_when_time_has_come_back_and_tells_nobody_twice(rounds):
+async def test_it_looks_again_when_time_has_come_back_and_reports_to_no_claim_twice(rounds):
     decision, first = await rounds.decide()
     pause = (decision.look_again - rounds.cluster.now).total_seconds()
     assert 0 < pause < 60
@@ -97,7 +97,7 @@ async def test_it_looks_again_when_time_has_come_back_and_tells_nobody_twice(rou
 
 
 @virtualtime.in_virtual_time
-async def test_a_selector_that_somebody_else_has_too_is_evaluated_for_them(rounds):
+async def test_a_selector_that_another_namespace_has_too_is_evaluated_for_them(rounds):
     await rounds.decide()
     left_out = next(
         selector

@@ -51,7 +51,7 @@ def test_of_several_pods_that_wait_for_a_claim_it_is_for_the_one_that_goes_where
     cluster.select(cluster.pod("later", "c"), "n2", ("n1", "n2"))
     cluster.select(next(iter(cluster.pods.values())), "n1", ("n1", "n2"))
     cluster.attach_all()
-    (step,) = scenes.of(cluster.decide(), actions.Allocate)
+    (step,) = scenes.of_kind(cluster.decide(), actions.Allocate)
     assert step.pod.name == "later"
 
 
@@ -80,10 +80,10 @@ def test_a_context_with_nothing_but_a_selected_node_is_tried_until_it_succeeds(w
     assert cluster.decide() == ()
     cluster.connected.clear()
     cluster.delete_pod(other.name.name)
-    assert scenes.of(cluster.decide(), actions.Attach)
+    assert scenes.of_kind(cluster.decide(), actions.Attach)
 
 
-# What the scheduler is told.
+# The answers to the scheduler.
 
 
 def test_every_pending_claim_has_an_entry_even_without_an_unsuitable_node(world):
@@ -111,7 +111,7 @@ def test_all_claims_of_a_pod_are_judged_together(world):
 
 def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_cannot_be_had(world):
     cluster, _ = scenes.waiting(world, claims=("a", "b"), devices=1, selected="n1")
-    assert not scenes.of(cluster.decide(), actions.Attach)
+    assert not scenes.of_kind(cluster.decide(), actions.Attach)
 
 
 def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_is_being_given_back(world):
@@ -122,7 +122,7 @@ def test_nothing_is_begun_for_one_claim_of_a_pod_while_another_is_being_given_ba
     for name, attachment in list(cluster.attachments.items()):
         if attachment.spec.claim.name == "b":
             cluster.work(name, "gone")
-    assert not scenes.of(cluster.settle(), actions.Attach)
+    assert not scenes.of_kind(cluster.settle(), actions.Attach)
 
 
 def test_where_one_claim_of_a_pod_is_being_attached_the_others_go_too(world):
@@ -133,14 +133,14 @@ def test_where_one_claim_of_a_pod_is_being_attached_the_others_go_too(world):
     cluster.settle()
     cluster.work(name, "gone")
     cluster.select(pod, "n2", ("n1", "n2"))
-    assert not scenes.of(cluster.settle(), actions.Attach)
+    assert not scenes.of_kind(cluster.settle(), actions.Attach)
     assert cluster.context_of(pod).entries == {"a": (), "b": ("n2",)}
 
 
 def test_two_pods_that_wait_for_one_claim_begin_one_attempt(world):
     cluster, _ = scenes.waiting(world, selected="n1")
     cluster.select(cluster.pod("other", "c"), "n2", ("n1", "n2"))
-    assert len(scenes.of(cluster.decide(), actions.Attach)) == 1
+    assert len(scenes.of_kind(cluster.decide(), actions.Attach)) == 1
 
 
 def test_ports_count_for_all_claims_together(world):
@@ -155,8 +155,9 @@ def test_the_last_port_of_a_node_goes_to_one_pod(world):
     cluster.claim("d")
     cluster.select(cluster.pod("q", "d"), "n1", ("n1", "n2"))
     steps = cluster.decide()
-    assert len(scenes.of(steps, actions.Attach)) == 1
-    assert {dict(answer.entries).get("d") for answer in scenes.of(steps, actions.Answer)} == {None, ("n1",)}
+    assert len(scenes.of_kind(steps, actions.Attach)) == 1
+    answers = scenes.of_kind(steps, actions.Answer)
+    assert {dict(answer.entries).get("d") for answer in answers} == {None, ("n1",)}
 
 
 def test_earlier_unsuitable_nodes_are_judged_again(world):
@@ -167,11 +168,11 @@ def test_earlier_unsuitable_nodes_are_judged_again(world):
     cluster.select(pod, "", ("n3",))
     cluster.connected.clear()
     (answer,) = cluster.decide()
-    # A node that nobody knows has nothing.
+    # A node without any record has nothing.
     assert dict(answer.entries) == {"c": ("n3",)}
 
 
-def test_a_device_that_becomes_free_is_told_to_as_many_pods_as_can_have_it(world):
+def test_a_device_that_becomes_free_is_offered_to_as_many_pods_as_can_have_it(world):
     cluster = world(devices=1)
     for number in range(5):
         cluster.claim(f"c{number}")
@@ -181,7 +182,7 @@ def test_a_device_that_becomes_free_is_told_to_as_many_pods_as_can_have_it(world
     cluster.connected[device] = "n2"
     cluster.settle()
     cluster.connected.clear()
-    (answer,) = scenes.of(cluster.decide(), actions.Answer)
+    (answer,) = scenes.of_kind(cluster.decide(), actions.Answer)
     assert (answer.context.name.name, dict(answer.entries)) == ("p0", {"c0": ()})
 
 
@@ -273,7 +274,7 @@ def test_a_claim_whose_deallocation_is_asked_for_gives_its_device_back_first(wor
     assert (left.allocation, left.deallocation_requested, left.finalizers) == (None, False, ())
 
 
-def test_a_claim_that_is_being_deleted_stays_while_somebody_uses_it(world):
+def test_a_claim_that_is_being_deleted_stays_while_a_pod_uses_it(world):
     cluster, _, claim = scenes.running(world)
     cluster._change(claim, deleting=True)
     assert cluster.decide() == ()
@@ -285,7 +286,7 @@ def test_a_claim_that_is_being_deleted_gets_no_finalizer_any_more(world):
     assert cluster.decide() == ()
 
 
-def test_a_claim_that_is_being_deleted_and_used_by_nobody_gives_its_device_back_and_vanishes(world):
+def test_a_claim_that_is_being_deleted_and_used_by_no_pod_gives_its_device_back_and_vanishes(world):
     cluster, _, claim = scenes.running(world)
     cluster._change(claim, deleting=True, reserved_for=())
     assert scenes.names(cluster.settle()) == ["Detach"]
@@ -305,7 +306,7 @@ def test_a_wish_to_deallocate_what_was_never_allocated_is_granted(world):
     assert (scenes.only(cluster).deallocation_requested, scenes.only(cluster).finalizers) == (False, ())
 
 
-def test_an_attempt_that_nobody_waits_for_any_more_is_given_up(world):
+def test_an_attempt_that_no_pod_waits_for_any_more_is_given_up(world):
     cluster, _ = scenes.waiting(world, selected="n1")
     cluster.settle()
     cluster.delete_pod("p")
@@ -321,6 +322,6 @@ def test_a_node_that_the_scheduler_took_a_claim_back_from_is_not_tried_again_at_
     cluster._change(claim, deallocation_requested=True, reserved_for=())
     cluster.settle()
     cluster.attach_all()
-    assert not scenes.of(cluster.settle(), actions.Attach)
+    assert not scenes.of_kind(cluster.settle(), actions.Attach)
     cluster.now += history.PAUSE_MAX
-    assert scenes.of(cluster.settle(), actions.Attach)
+    assert scenes.of_kind(cluster.settle(), actions.Attach)

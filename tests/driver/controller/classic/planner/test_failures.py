@@ -1,4 +1,4 @@
-"""What fails, what is shared, what goes without, and what is allocated at once in classic allocation."""
+"""What fails, what is shared, what is optional, and what is allocated at once in classic allocation."""
 
 import dataclasses
 import datetime
@@ -24,7 +24,7 @@ def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_
     (step,) = cluster.settle()
     assert step.reason == "DeviceIncompatible"
     cluster.work(first, "gone")
-    (attach,) = scenes.of(cluster.settle(), actions.Attach)
+    (attach,) = scenes.of_kind(cluster.settle(), actions.Attach)
     assert (attach.node, attach.key.attachment == first) == ("n1", False)
 
 
@@ -51,7 +51,7 @@ def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world
     cluster.settle()
     assert cluster.context_of(pod).entries == {"c": ("n1",)}
     cluster.now += history.PAUSE_FIRST
-    assert scenes.of(cluster.settle(), actions.Attach)
+    assert scenes.of_kind(cluster.settle(), actions.Attach)
 
 
 def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
@@ -60,7 +60,7 @@ def test_a_node_that_says_nothing_is_given_up_after_a_while(world):
     (name,) = cluster.attachments
     cluster.work(name, "attached")
     cluster.now += DAY
-    (step,) = scenes.of(cluster.decide(), actions.Detach)
+    (step,) = scenes.of_kind(cluster.decide(), actions.Detach)
     assert step.reason == "DeviceNotReady"
 
 
@@ -68,7 +68,7 @@ def test_an_attempt_on_a_node_that_died_is_given_up(world):
     cluster, _ = scenes.waiting(world, selected="n1")
     cluster.settle()
     del cluster.nodes["n1"]
-    (step,) = scenes.of(cluster.decide(), actions.Detach)
+    (step,) = scenes.of_kind(cluster.decide(), actions.Detach)
     assert step.reason == "NodeGone"
 
 
@@ -77,7 +77,7 @@ def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world)
     cluster.node_grace = datetime.timedelta(seconds=60)
     cluster.settle()
     node = cluster.nodes.pop("n1")
-    assert scenes.of(cluster.settle(), actions.Detach) == []
+    assert scenes.of_kind(cluster.settle(), actions.Detach) == []
     # It looks when the grace is over, whatever changes before.
     decision = plan.plan(cluster.observed(), cluster.history, cluster.now)
     assert decision.look_again == cluster.now + cluster.node_grace
@@ -85,7 +85,7 @@ def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world)
     cluster.nodes["n1"] = node
     cluster.settle()
     cluster.attach_all()
-    (step,) = scenes.of(cluster.settle(), actions.Allocate)
+    (step,) = scenes.of_kind(cluster.settle(), actions.Allocate)
     assert step.handle.node == "n1"
 
 
@@ -96,7 +96,7 @@ def test_an_attempt_ends_where_the_node_stays_away_for_its_grace(world):
     del cluster.nodes["n1"]
     cluster.settle()
     cluster.now += cluster.node_grace
-    (step,) = scenes.of(cluster.settle(), actions.Detach)
+    (step,) = scenes.of_kind(cluster.settle(), actions.Detach)
     assert step.reason == "NodeGone"
 
 
@@ -111,7 +111,7 @@ def test_a_device_of_a_dead_node_is_given_to_the_next_pod(world):
     assert scenes.only(cluster).allocation is None
     cluster.claim("next")
     cluster.select(cluster.pod("q", "next"), "n2", ("n2",))
-    (attach,) = scenes.of(cluster.settle(), actions.Attach)
+    (attach,) = scenes.of_kind(cluster.settle(), actions.Attach)
     assert (attach.node, attach.key.device) == ("n2", claim.allocation.handle.devices[0].device)
 
 
@@ -123,7 +123,7 @@ def test_what_a_crash_left_in_pieces_is_completed(world):
     cluster.apply(protect)
     cluster.apply(first)
     cluster.history = history.History()
-    (second,) = scenes.of(cluster.settle(), actions.Attach)
+    (second,) = scenes.of_kind(cluster.settle(), actions.Attach)
     assert second.allocated_at == first.allocated_at
     assert len(cluster.attachments) == 2
 
@@ -136,7 +136,7 @@ def test_half_of_what_a_claim_asks_for_is_never_allocated(world):
     cluster.apply(protect)
     cluster.apply(first)
     cluster.attach_all()
-    assert not scenes.of(cluster.decide(), actions.Allocate)
+    assert not scenes.of_kind(cluster.decide(), actions.Allocate)
 
 
 def test_what_was_attached_twice_by_decisions_on_an_old_view_is_all_given_back(world):
@@ -159,7 +159,7 @@ def test_half_of_what_a_claim_asks_for_is_given_back_when_the_rest_is_gone(world
     cluster.apply(protect)
     cluster.apply(first)
     cluster.connected[second.key] = "n2"
-    (step,) = scenes.of(cluster.settle(), actions.Detach)
+    (step,) = scenes.of_kind(cluster.settle(), actions.Detach)
     assert step.reason == "NoDeviceLeft"
     assert cluster.complaints == ["node n1 has no device left for all that the claim asks for"]
 
@@ -171,10 +171,10 @@ def test_a_tainted_device_is_unsuitable_unless_the_request_tolerates_it(world):
     cluster, _ = scenes.waiting(world, selected="n1", devices=1)
     (device,) = cluster.devices
     cluster.tainted[device] = cluster.now + DAY
-    assert not scenes.of(cluster.decide(), actions.Attach)
+    assert not scenes.of_kind(cluster.decide(), actions.Attach)
     cluster.claim("tolerant", matching.Request(name="r", tolerations=(matching.Toleration(),)))
     cluster.select(cluster.pod("q", "tolerant"), "n1", ("n1",))
-    (attach,) = scenes.of(cluster.decide(), actions.Attach)
+    (attach,) = scenes.of_kind(cluster.decide(), actions.Attach)
     assert attach.claim.name.name == "tolerant"
 
 
@@ -203,7 +203,7 @@ def test_a_shareable_claim_is_allocated_as_one(world):
     assert step.shareable
 
 
-def test_an_optional_request_goes_without_only_when_no_node_has_a_device_left(world):
+def test_an_optional_request_gets_no_device_only_when_no_node_has_a_device_left(world):
     cluster = world(devices=1)
     cluster.ports["n1"] = 0
     cluster.claim("c", matching.Request(name="r", optional=True))
@@ -212,11 +212,11 @@ def test_an_optional_request_goes_without_only_when_no_node_has_a_device_left(wo
     (answer,) = cluster.settle()
     assert dict(answer.entries) == {"c": ("n1",)}
     cluster.connected[next(iter(cluster.devices))] = "n2"
-    (step,) = scenes.of(cluster.settle(), actions.Allocate)
+    (step,) = scenes.of_kind(cluster.settle(), actions.Allocate)
     assert (step.handle.node, step.handle.devices, step.handle.without) == ("n1", (), ("r",))
 
 
-def test_an_immediate_claim_is_attached_at_once_and_reserved_for_nobody(world):
+def test_an_immediate_claim_is_attached_at_once_and_reserved_for_no_pod(world):
     cluster = world()
     cluster.claim("c", immediate=True)
     assert scenes.names(cluster.settle()) == ["Protect", "Attach"]
@@ -225,7 +225,7 @@ def test_an_immediate_claim_is_attached_at_once_and_reserved_for_nobody(world):
     assert (step.pod, bool(step.handle.node)) == (None, True)
 
 
-def test_an_immediate_claim_stays_allocated_when_nobody_uses_it(world):
+def test_an_immediate_claim_stays_allocated_when_no_pod_uses_it(world):
     cluster = world()
     cluster.claim("c", immediate=True)
     cluster.settle()
@@ -238,7 +238,7 @@ def test_the_pods_of_an_immediate_claim_are_not_asked(world):
     cluster = world()
     cluster.claim("c", immediate=True)
     cluster.select(cluster.pod("p", "c"), "n2", ("n2",))
-    (attach,) = scenes.of(cluster.decide(), actions.Attach)
+    (attach,) = scenes.of_kind(cluster.decide(), actions.Attach)
     assert attach.node == "n1"
 
 
@@ -249,13 +249,13 @@ def test_an_optional_immediate_claim_that_gets_nothing_may_be_used_anywhere(worl
     assert step.handle == handles.Handle(allocated_at=step.handle.allocated_at, without=("r",))
 
 
-def test_an_attempt_ends_when_nobody_can_tell_any_more_what_the_claim_asks_for(world):
+def test_an_attempt_ends_when_what_the_claim_asks_for_cannot_be_read_any_more(world):
     cluster, _ = scenes.waiting(world, selected="n1")
     cluster.settle()
     cluster.attach_all()
     claim = scenes.only(cluster)
     cluster.wanted[claim.uid] = claim_requests.Wanted(problem="its class does not exist")
-    (step,) = scenes.of(cluster.settle(), actions.Detach)
+    (step,) = scenes.of_kind(cluster.settle(), actions.Detach)
     assert step.reason == "CannotServeClaim"
     (name,) = cluster.attachments
     cluster.work(name, "gone")
@@ -264,7 +264,7 @@ def test_an_attempt_ends_when_nobody_can_tell_any_more_what_the_claim_asks_for(w
     assert cluster.complaints == ["its class does not exist"]
 
 
-def test_a_claim_that_cannot_be_served_is_told_why_once(world):
+def test_a_claim_that_cannot_be_served_gets_the_reason_once(world):
     cluster = world()
     cluster.claim("c", problem="its class does not exist")
     pod = cluster.pod("p", "c")

@@ -50,7 +50,7 @@ def test_an_immediate_claim_that_an_allocation_has_no_room_for_is_refused_too(wa
     assert scenes.kinds(cluster.settle()) == [actions.Complain]
 
 
-def test_so_few_devices_that_nobody_measures_their_names_have_room(waiting):
+def test_so_few_devices_that_their_names_are_not_measured_have_room(waiting):
     cluster, _ = waiting(plan.SURELY_FIT)
     cluster.settle()
     cluster.attach_all()
