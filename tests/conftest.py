@@ -43,21 +43,21 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """More than there are processor cores, for half of what tests do is waiting; a single core keeps its patience."""
+    """Return more than there are processor cores, since tests wait half of their time; at most two for a single core."""
     cores = len(os.sched_getaffinity(0))
     return min(2 * cores, cores + 2)
 
 
 @pytest.fixture
 def tmp_path():
-    """A folder of the test's own with a short path: a UNIX socket's may have no more than 107 bytes (unix(7))."""
+    """Yield a folder of the test's own with a short path: a UNIX socket's may have at most 107 bytes (unix(7))."""
     with tempfile.TemporaryDirectory(prefix="drawbar-", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @pytest.fixture
 def own_address():
-    """A host and a port that no other process takes: an address of the loopback network (Linux) for this one alone."""
+    """Return a host and a port that no other process takes: a loopback address (Linux) for this process alone."""
     host = str(ipaddress.ip_address("127.128.0.0") + os.getpid())
     with socket.socket() as free:
         free.bind((host, 0))

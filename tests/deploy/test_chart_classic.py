@@ -83,7 +83,7 @@ def test_the_table_of_further_permissions_is_the_role(pytestconfig):
 
 @pytest.fixture(params=profiles.CLASSIC_VERSIONS)
 async def installed(chart_cluster, request):
-    """The policies of the manifests, and the controller's token; the version of claims."""
+    """Yield a cluster with the policies of the manifests, a client with the controller's token, the claims' version."""
     async with chart_cluster(request.param, by_helm=False) as cluster, contextlib.AsyncExitStack() as stack:
         version = profiles.CLASSIC_VERSIONS[request.param]
         await deployment.apply(cluster.api, policies=True, version=version)

@@ -22,7 +22,7 @@ def gpu(number):
 
 
 def granted(documents):
-    """By user every permission of the roles that are bound to it, each as often as it is granted."""
+    """Return by user every permission of the roles that are bound to it, each as often as it is granted."""
     roles = {
         (document["kind"], document["metadata"]["name"]): document
         for document in documents
@@ -56,7 +56,7 @@ async def local_devices(cluster):
 
 
 async def use_local_devices(cluster):
-    """A device of the node comes, another one, and both go."""
+    """Plug two devices of the node's own in, one after the other, and take both out."""
 
     async def local():
         return await local_devices(cluster)
@@ -72,7 +72,7 @@ async def use_local_devices(cluster):
 
 
 async def lose_the_record(cluster, name):
-    """The next daemon has to ask whose CDI files are there; one of them is of a claim that is gone."""
+    """Restart the daemon without its record, so that it asks for the claims of its CDI files; one claim is gone."""
     await cluster.stop(name)
     home = cluster.path / name / "k"
     shutil.rmtree(home / "plugins" / "drawbar.dev" / "claims")
@@ -91,7 +91,7 @@ async def lose_the_record(cluster, name):
 
 
 async def maintain(cluster):
-    """An administrator takes a free device out of use, which is a change of a published pool."""
+    """Take free devices out of use as an administrator does, which changes a published pool."""
     change = {"spec": {"maintenance": ["*"]}}
     await cluster.api.patch(
         kinds.FABRIC, "fab", change, content=client.Patch.MERGE, into=dict, manager="administrator"

@@ -14,7 +14,7 @@ TIME = "2026-01-02T03:04:05Z"
 
 @pytest.fixture(params=["1.36", pytest.param("1.34", marks=pytest.mark.whole)])
 async def installed(chart_cluster, request):
-    """From the manifests, which are what the chart renders, so that it takes no time."""
+    """Yield a cluster with the manifests, which the chart renders, so that no engine has to start."""
     async with chart_cluster(request.param, by_helm=False) as cluster:
         await cluster.install()
         for name in ("node-1", "node-2"):
@@ -114,7 +114,7 @@ async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alon
             await merge(api, kinds.ATTACHMENT, "mine", {"spec": {"claim": None}})
 
 
-async def test_what_the_node_knows_a_device_by_does_not_change_whoever_writes(installed):
+async def test_no_writer_may_change_what_the_node_recognises_a_device_by(installed):
     await installed.api.create(kinds.ATTACHMENT, attachment("mine", "node-1"), into=dict)
     for change in (
         {"identity": {"serial": "other"}},

@@ -13,7 +13,7 @@ AFTER = {"deviceClasses": {"classes": ["gpu", "nic"]}, "controller": {"config": 
 
 
 def left(cluster):
-    """What an installation made: all objects that carry its label."""
+    """Return the objects that an installation made: all that have its label."""
     return {
         (resource.kind, name)
         for resource in cluster.server.registry.catalogue.all()

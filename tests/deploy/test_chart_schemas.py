@@ -81,7 +81,7 @@ TOGETHER = ("driverName", "metrics", "networkPolicy")
 
 
 def combinations():
-    """Each value of each key beside the plainest and the fullest of all others, and all of those that meet."""
+    """Yield each value of each key with the plainest and the fullest of all other keys, then all of `TOGETHER`."""
     firsts = {key: values[0] for key, values in OPTIONAL.items()}
     lasts = {key: values[-1] for key, values in OPTIONAL.items()}
     yield firsts

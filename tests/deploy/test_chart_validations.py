@@ -60,7 +60,7 @@ def attachment(name, node, driver="drawbar.dev", **metadata):
 
 
 def said(name, status="True"):
-    """One condition of an attachment."""
+    """Return a condition of an attachment."""
     return {"type": name, "status": status, "reason": "Said", "lastTransitionTime": "2026-01-02T03:04:05Z"}
 
 
@@ -99,7 +99,7 @@ def allocated(node):
     ]
 
 
-# By policy: what is attempted (account's node, method, path, body), and what is said of it.
+# By policy: what is attempted (account's node, method, path, body), and a part of the refusal's message.
 ATTEMPTS = {
     "drawbar-node-slices": [
         ("", "POST", SLICES, resource_slice(allNodes=True), "must be bound to a node"),
@@ -275,7 +275,7 @@ ATTEMPTS = {
 
 @pytest.fixture
 async def wide(chart_cluster):
-    """The accounts may do everything but for the policies, of which these are the objects."""
+    """Yield a cluster whose policies alone restrict the accounts, with an object of each kind, and a session with it."""
     # An older one, which has no checks of its own on who speaks for a device.
     async with chart_cluster("1.34", by_helm=False) as cluster, contextlib.AsyncExitStack() as stack:
         await cluster.install()
@@ -327,7 +327,7 @@ def rest_of(body):
 
 
 async def attempt(session, policy, bound_to, method, path, body):
-    """What is said against it, also where a policy cannot judge it; empty if it is let through.
+    """Return the message of the refusal, also where a policy cannot judge it; empty if it is let through.
 
     An administrator acts as the account, with the extra fields of a token that is bound to a node or a pod. A deletion
     has no body: it would count instead of `dryRun`.
@@ -403,7 +403,7 @@ async def test_the_policies_let_the_daemons_do_their_work(wide):
             assert not await attempt(session, policy, *what), what
 
 
-async def test_the_type_checker_has_nothing_to_say_about_them(wide):
+async def test_the_type_checker_reports_no_problem_in_them(wide):
     cluster, _ = wide
     checked = {
         name: policy["status"]["typeChecking"]

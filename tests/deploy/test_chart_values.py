@@ -30,7 +30,7 @@ def schema_of(pytestconfig):
 
 
 def closed_objects(node, path=""):
-    """By path every object of the schema with fields of its own, and whether it is closed."""
+    """Yield the path of every object of the schema with fields of its own, and whether it is closed."""
     if "properties" in node:
         yield path, node.get("additionalProperties")
         for key, below in node["properties"].items():
@@ -45,7 +45,7 @@ def leaves(node, path=""):
             yield f"{path}.{key}".removeprefix(".")
 
 
-# Values, and what is said of them.
+# Values, and a part of the message that refuses them.
 WRONG = (
     ({"driverNam": "x"}, "additional properties 'driverNam' not allowed"),
     ({"controller": {"replcas": 3}}, "additional properties 'replcas' not allowed"),
@@ -118,7 +118,7 @@ async def test_the_manifests_are_what_the_chart_renders(engine, pytestconfig):
         assert (deploy / "manifests" / name).read_text() == text, f"run deploy/render: {name} is older"
 
 
-async def test_helms_own_linter_has_nothing_to_say_against_the_chart(engine, pytestconfig):
+async def test_helms_own_linter_reports_no_problem_of_the_chart(engine, pytestconfig):
     values = {"image": {"repository": "r/d"}}
     said = await engine.call(
         "helm_lint", paths=[str(pytestconfig.rootpath / "deploy" / "drawbar")], strict=True, values=values

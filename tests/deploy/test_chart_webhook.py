@@ -97,7 +97,7 @@ async def test_the_api_server_alone_connects_to_it_and_it_connects_to_nothing(re
     assert (policy["egress"], policy["policyTypes"]) == ([], ["Ingress", "Egress"])
 
 
-async def test_it_is_not_opened_to_everybody_unasked(render):
+async def test_it_is_not_opened_to_every_client_by_default(render):
     with pytest.raises(helm.HelmError, match=r"networkPolicy\.apiServerCIDRs"):
         await render(**webhook() | {"networkPolicy": {}})
     # Where no policy is wanted at all, nothing has to be said.
@@ -135,7 +135,7 @@ async def test_it_is_asked_about_what_has_parameters_of_its_driver_and_of_no_oth
 
 
 def holds(entry, config):
-    """Whether the API server asks about an object with this configuration."""
+    """Return whether the API server asks about an object with this configuration."""
     kind = entry["name"].partition(".")[0]
     spec = {"config": config} if kind == "classes" else {"devices": {"config": config}}
     body = {"spec": {"spec": spec} if kind == "templates" else spec}
@@ -222,7 +222,7 @@ def test_the_schema_has_the_settings_of_the_webhook_and_no_others(pytestconfig):
 
 @contextlib.asynccontextmanager
 async def installed(cluster, address):
-    """The webhook as the chart has it, but on this host's loopback interface; gives the file with its authority."""
+    """Run the webhook as the chart has it, but on the loopback interface; yield the file with its authority."""
     secret = (await cluster.named(kinds.SECRET, "drawbar"))[f"{NAME}-tls"]["data"]
     files = {name: cluster.path / name for name in secret}
     for name, file in files.items():

@@ -11,7 +11,7 @@ DEFINITIONS = sorted((Path(__file__).parents[2] / "deploy" / "drawbar" / "crds")
 
 
 def undescribed(path, schema):
-    """The paths of all fields below a schema that `kubectl explain` would show without a word."""
+    """Yield the paths of all fields below a schema that `kubectl explain` would show without a description."""
     if path and not schema.get("description", "").strip():
         yield path
     for name, inner in schema.get("properties", {}).items():

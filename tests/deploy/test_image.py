@@ -28,7 +28,7 @@ BILL = "usr/local/share/drawbar/sbom.cdx.json"
 
 
 def locked(name):
-    """By package its version and the hashes of its files."""
+    """Return by package its version and the hashes of its files."""
     text = (ROOT / name).read_text()
     assert "://" not in text
     return {
@@ -71,7 +71,7 @@ def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_withou
 
 @pytest.fixture(scope="session")
 def roots(tmp_path_factory):
-    """Two roots, made at once."""
+    """Return two roots, which are made at the same time."""
     folder = tmp_path_factory.mktemp("image")
     folders = [folder / "one", folder / "two"]
     with contextlib.ExitStack() as stack:
@@ -92,7 +92,7 @@ def roots(tmp_path_factory):
 
 
 def described(root):
-    """By path what a layer of an image would have of it."""
+    """Return by path what a layer of an image would have of it: mode, time and content."""
     files = {}
     for path in (root, *sorted(root.rglob("*"))):
         status = path.lstat()

@@ -33,7 +33,7 @@ def definition(folder, file):
 
 
 def reader():
-    """The rules by which the version before reads."""
+    """Return the module with the rules by which the version before reads."""
     spec = importlib.util.spec_from_file_location("drawbar_v0_reader", BEFORE / "reader.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -44,7 +44,7 @@ OLD = reader()
 
 
 def leaves(value, path=()):
-    """By path every plain value of a document."""
+    """Yield the path and the value of every plain value of a document."""
     if isinstance(value, dict):
         for key, below in value.items():
             yield from leaves(below, (*path, key))

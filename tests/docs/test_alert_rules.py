@@ -57,14 +57,14 @@ def charts():
 
 
 class Nothing:
-    """A daemon's part of which only the name of its numbers is wanted."""
+    """A part of a daemon of which only the names of its metrics are needed."""
 
     audits = missed = 0
 
 
 @pytest.fixture(scope="module")
 def exposed():
-    """By the name of every series its labels."""
+    """Return by the name of every series its labels."""
     node = instrumentation.Instrumentation(settings.Settings(node_name="n"))
     node.watch_attachments([])
     node.watch_devices(Nothing())
@@ -83,7 +83,7 @@ def exposed():
 
 
 def check_series(expression, exposed):
-    """Each series with the labels that it is asked for, and the labels by which is grouped."""
+    """Check that each series has the labels that the expression selects and groups by."""
     allowed = set(OF_THE_TARGET)
     for name, matchers in SELECTOR.findall(expression):
         assert name in exposed
@@ -132,7 +132,7 @@ def test_a_text_names_only_labels_that_the_alert_will_have(rule, exposed):
 
 
 def grouped_by(expression):
-    """The labels of each `by`, which are all that an aggregation keeps."""
+    """Return the labels of each `by`, which are all that an aggregation keeps."""
     return [set(re.split(r"[,\s]+", group)) for group in re.findall(r"\bby\s*\(([^)]*)\)", expression)]
 
 

@@ -65,7 +65,7 @@ def write_blocks(root, title):
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The repository with everything that the page adds."""
+    """Return a copy of the repository with everything that the page adds."""
     root = tmp_path_factory.mktemp("copy")
     for name in COPIED:
         if (ROOT / name).is_dir():

@@ -28,7 +28,7 @@ LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
 
 def commands(serving):
-    """Every command line of every page, once, without its comment; of blocks that serve, or of the others."""
+    """Return every command line of every page, once, without its comment; of blocks that serve, or of all other blocks."""
     pages = {}
     for page in PAGES:
         for mark, block in FENCE.findall(page.read_text()):
