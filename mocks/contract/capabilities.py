@@ -18,7 +18,7 @@ class Capabilities:
     """One server.
 
     Attributes:
-        version: as `gitVersion` says it.
+        version: the server's `gitVersion`.
         minor: the minor version.
         resources: what is served, as `group/version/plural`, also subresources.
         slice_fields: what of a device a dry run keeps.

@@ -77,7 +77,7 @@ class Lab:
         return assigned
 
     async def unschedulable(self, pod: str) -> str:
-        """Waits until the scheduler says that a pod fits nowhere, and gives its words."""
+        """Wait until the scheduler reports that a pod fits on no node, and return its message."""
         pending = await self.world.until("pods", pod, lambda stored: refusal(stored) is not None)
         return str(refusal(pending))
 

@@ -239,7 +239,7 @@ async def test_an_administrator_may_act_as_somebody_else(world):
 async def test_who_has_no_right_to_it_may_not_act_as_somebody_else(world):
     alice = world.acting_as("alice")
     if "Impersonate-User" in alice.extra:
-        pytest.skip("alice is somebody whom the administrator acts as already")
+        pytest.skip("the administrator already acts as the user alice")
     other = api.Client(connection=alice.connection, session=alice.session, extra={"Impersonate-User": "jane"})
     reply = await other.get("/version")
     assert reply.code == 403

@@ -209,7 +209,7 @@ async def test_two_managers_keep_their_conditions_in_one_device_entry(claimed):
     assert {condition["type"] for condition in entry["conditions"]} == {bodies.ATTACHED, bodies.VISIBLE}
 
 
-async def test_device_entries_are_told_apart_by_driver_pool_and_device(claimed):
+async def test_device_entries_are_distinguished_by_driver_pool_and_device(claimed):
     await claimed.by("controller", claimed.device("d1", bodies.condition(bodies.ATTACHED)))
     reply = await claimed.by("node", claimed.device("d2", bodies.condition(bodies.ATTACHED, "False")))
     assert {

@@ -120,7 +120,7 @@ async def test_a_failure_of_a_tainted_device_moves_the_claim_to_another(waiting)
     await waiting.bound(pod)
 
 
-async def test_a_failure_is_told_in_the_controllers_words(waiting):
+async def test_a_failure_is_reported_in_the_controllers_words(waiting):
     await waiting.pool(device("d1"))
     claim = await waiting.claim()
     pod = await waiting.pod(claim)

@@ -223,7 +223,7 @@ async def test_an_integer_or_a_string_is_either(custom):
     assert (await custom.make({"port": 80}))["spec"]["port"] == 80
     assert (await custom.make({"port": "http"}))["spec"]["port"] == "http"
     neither = await custom.post({"port": True})
-    # The second says that rules of the schema were not evaluated.
+    # The second reports that rules of the schema were not evaluated.
     assert (neither.code, list(neither.causes)) == (422, ["spec.port", "<nil>"])
     assert neither.causes["spec.port"] == "FieldValueTypeInvalid"
     assert "some validation rules were not checked" in neither.message

@@ -82,7 +82,7 @@ async def test_a_subresource_is_listed_beside_its_resource(world, path, name):
 @pytest.mark.parametrize(
     ("plural", "short"), [("pods", "po"), ("nodes", "no"), ("configmaps", "cm"), ("namespaces", "ns")]
 )
-async def test_short_names_are_told(world, plural, short):
+async def test_short_names_are_listed(world, plural, short):
     reply = await world.api.get("/api/v1")
     listed = {resource["name"]: resource for resource in reply.body["resources"]}[plural]
     assert short in listed["shortNames"]

@@ -1,4 +1,4 @@
-"""Device taints with effect NoExecute: who is evicted, when, and how it is told."""
+"""Device taints with effect NoExecute: which pods are evicted, when, and how it is reported."""
 
 import asyncio
 
@@ -122,7 +122,7 @@ async def test_who_tolerates_the_taint_for_a_time_stays_so_long(run):
     await doomed.publish(device("d2", taints=[TAINT]))
     await doomed.evicted()
     current = (await patient.lab.world.api.get(patient.lab.world.path("pods", patient.pod))).body
-    # Of the time that it has, less than a second can be lost, since that of a taint is told in whole ones.
+    # Of the time that it has, less than a second can be lost, since the time of a taint is given in whole seconds.
     if loop.time() - began < seconds / 2:
         assert not current["metadata"].get("deletionTimestamp")
     await patient.evicted()

@@ -403,7 +403,7 @@ async def test_a_lease_keeps_microseconds_and_wants_a_positive_duration(world):
 
 
 async def test_only_one_of_two_candidates_takes_a_lease(world):
-    made = await world.make("leases", spec={"holderIdentity": "nobody", "leaseDurationSeconds": 15})
+    made = await world.make("leases", spec={"holderIdentity": "former-holder", "leaseDurationSeconds": 15})
     path = world.path("leases", made["metadata"]["name"])
     codes = []
     for candidate in ("first", "second"):

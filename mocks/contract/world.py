@@ -202,7 +202,7 @@ class World:
         return await self.ready(made["metadata"]["name"])
 
     async def ready(self, name: str, status: str = "True") -> Json:
-        """Says that a node is ready, as a kubelet does."""
+        """Report a node as ready, as a kubelet does."""
         room = {"cpu": "4", "memory": "8Gi", "pods": "110"}
         condition = {
             "type": "Ready",

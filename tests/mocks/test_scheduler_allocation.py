@@ -77,7 +77,7 @@ def allocate(
     return allocation.allocate(
         demands,
         node=NODE,
-        supply=pools.of(slices, from_incomplete=from_incomplete),
+        supply=pools.from_slices(slices, from_incomplete=from_incomplete),
         classes=classes,
         used=usage.total([*(usage.Use(device=one) for one in taken), *shared]),
         new_share_id=lambda: f"share-{next(ids)}",

@@ -96,7 +96,7 @@ def allocate(slices, *requests, used=(), claims=1):
     return allocation.allocate(
         [search.Demand(name=f"default/c{number}", devices=content) for number in range(claims)],
         node=NODE,
-        supply=pools.of(slices),
+        supply=pools.from_slices(slices),
         classes={"any": msgspec.convert({"metadata": {"name": "any"}}, objects.DeviceClass)},
         used=usage.total(used),
         new_share_id=lambda: f"share-{next(ids)}",

@@ -22,7 +22,7 @@ NODES = tuple(matching.Node(name=name, labels={"zone": name[0]}) for name in ("a
 
 def supply(places, device=None):
     spec = {"driver": "d", "pool": {"name": "p"}, "devices": [{"name": "dev", **(device or {})}], **places}
-    return pools.of([msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, objects.Slice)])
+    return pools.from_slices([msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, objects.Slice)])
 
 
 def decide(found, taken=()):

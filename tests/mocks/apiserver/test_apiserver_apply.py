@@ -75,7 +75,7 @@ def test_an_update_takes_over_what_it_changes_and_drops_what_it_removes() -> Non
 
 def test_field_sets_survive_their_wire_form() -> None:
     value = {"metadata": {"finalizers": ["f"]}, "status": {"conditions": [{"type": "A", "status": "True"}]}}
-    paths = fieldsets.of(value, SCHEMA)
+    paths = fieldsets.from_value(value, SCHEMA)
     assert fieldsets.decode(fieldsets.encode(paths)) == paths
 
 

@@ -89,7 +89,7 @@ def test_the_index_of_users_follows_the_pods():
     index = users.Users()
     index.pod_changed(None, pod("c1", "c2"))
     index.pod_changed(pod("c1", "c2"), pod("c2"))
-    assert not index.of(("n", "c1"))
-    assert set(index.of(("n", "c2"))) == {("n", "p")}
+    assert not index.for_claim(("n", "c1"))
+    assert set(index.for_claim(("n", "c2"))) == {("n", "p")}
     index.pod_changed(pod("c2"), None)
-    assert not index.of(("n", "c2"))
+    assert not index.for_claim(("n", "c2"))

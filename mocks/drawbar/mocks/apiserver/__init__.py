@@ -21,7 +21,7 @@ __all__ = ["ApiServer", "Write", "WriteLog", "serving"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the server when it is asked for: who wants the list of profiles alone does not pay for it."""
+    """Import the server on first access: a caller that reads only the list of profiles does not load it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from drawbar.mocks.apiserver import server, writes

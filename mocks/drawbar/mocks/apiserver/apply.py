@@ -6,7 +6,7 @@ carried out (https://kubernetes.io/docs/reference/using-api/server-side-apply/):
 1. The fields of the configuration become this manager's own; values it shares with others are no conflict.
 2. A field of another manager whose value would change is a conflict, unless forced; then that manager
    loses the field.
-3. A field that this manager applied before and now leaves out is removed, if nobody else owns it or
+3. A field that this manager applied before and now leaves out is removed, if no other manager owns it or
    anything below it.
 """
 
@@ -80,7 +80,7 @@ def apply(
         fieldsets.KeylessItemError: an item of a keyed list has no key.
     """
     check_declared(config, schema)
-    wanted = fieldsets.of(config, schema)
+    wanted = fieldsets.from_value(config, schema)
     merged = merge(live, config, schema)
     changed, replaced = fieldsets.changes(live, merged, schema)
     remaining = tuple(owner for owner in owners if owner.manager != manager)

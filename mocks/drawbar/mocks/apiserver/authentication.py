@@ -23,7 +23,7 @@ def caller(request: web.Request, tokens: Mapping[str, User], authorizer: rbac.Au
     """The user for whom a request is carried out.
 
     Raises:
-        ApiError: 401, nobody knows the token; 403, the caller may not act as that user; 400, impersonation
+        ApiError: 401, the token is unknown; 403, the caller may not act as that user; 400, impersonation
             names no user.
     """
     return _impersonated(request, _authenticated(request, tokens), authorizer)

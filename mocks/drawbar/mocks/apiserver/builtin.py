@@ -217,8 +217,8 @@ _CLASSIC_CLASS = schemas.record(
 def _rule_versions(profile: profiles.Profile) -> tuple[str, ...]:
     """Where DeviceTaintRules are served: by default since 1.37, before only if the gate is switched on.
 
-    A real server also needs ``--runtime-config`` for the versions before ``v1``, which goes without saying
-    here.
+    A real server also needs ``--runtime-config`` for the versions before ``v1``; the double
+    does not.
     """
     if profile.minor >= 37:
         return ("v1",) if profile.on(profiles.TAINT_RULES) else ()

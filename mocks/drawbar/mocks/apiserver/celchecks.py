@@ -1,7 +1,7 @@
-"""What can be told of a CEL expression before it is evaluated: names that do not exist.
+"""Errors of a CEL expression that are found before it is evaluated: names that do not exist.
 
 A real server checks the types of a whole expression.  Here only what people get wrong is found: a variable
-that nobody declared, a field that the schema does not have, and an expression that is plainly one field of
+that is not declared, a field that the schema does not have, and an expression that is plainly one field of
 another type than the one wanted.  Everything else shows when the expression is evaluated.
 """
 

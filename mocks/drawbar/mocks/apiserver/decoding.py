@@ -44,7 +44,7 @@ class Report:
 
 
 def decode(item: Json, resource: ResourceType, version: str, types: TypeTable) -> tuple[Json, list[str]]:
-    """An object as a version declares it, and the paths of the fields that nobody knows.
+    """Return an object as a version declares it, and the paths of the fields that the version does not declare.
 
     Raises:
         MistypedError: a value has the wrong type.

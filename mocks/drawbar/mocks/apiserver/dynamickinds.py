@@ -81,7 +81,7 @@ class Claims(Strategy):
         node = claims.allocated_node(status)
         if node and call.user.node == node:
             verbs.insert(0, f"associated-node:{call.verb}")
-        # Entries that go because their device is deallocated are the server's doing: nobody answers for them.
+        # Entries that go because their device is deallocated are removed by the server: no user needs a right for them.
         for driver in claims.modified_drivers(status, claims.drop_deallocated(before, before, status)):
             wishes = [self._wish(call, verb, driver) for verb in verbs]
             if not any(self.authorizer.allows(call.user, wanted) for wanted in wishes):

@@ -1,6 +1,6 @@
 """The errors an API server answers with, each a Kubernetes ``Status`` object.
 
-One exception class carries them all, because a client tells them apart by ``code`` and ``reason`` alone;
+One exception class carries them all, because a client distinguishes them by ``code`` and ``reason`` alone;
 the functions below build each kind with the wording of the real server.  The HTTP layer turns an
 ``ApiError`` into a response body with ``ApiError.body``.
 """
@@ -92,7 +92,7 @@ def shown(value: Any) -> str:
 
 
 def longer_than(path: str, limit: int) -> Cause:
-    """A list or a string is longer than allowed, as releases up to 1.31 tell it."""
+    """A list or a string is longer than allowed, as releases up to 1.31 report it."""
     return Cause(field=path, reason="FieldValueTooLong", message=f"Too long: may not be longer than {limit}")
 
 
@@ -140,7 +140,7 @@ def bad_request(message: str) -> ApiError:
 
 
 def unauthorized() -> ApiError:
-    """401: a token was sent and nobody knows it."""
+    """401: a token was sent that the server does not know."""
     return ApiError(code=401, reason="Unauthorized", message="Unauthorized")
 
 

@@ -1,4 +1,4 @@
-"""Nobody gives a right that they lack: the checks on writes of roles and of their bindings.
+"""No user gives a right that the user lacks: the checks on writes of roles and of their bindings.
 
 A role may hold only rules that its author holds already, unless the author may ``escalate`` roles; a binding
 may name only a role whose rules its author holds, unless the author may ``bind`` it.

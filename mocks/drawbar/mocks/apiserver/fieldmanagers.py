@@ -90,7 +90,7 @@ def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> 
                 now=call.now,
             )
         else:  # what the strategy put back or dropped is not owned
-            present = fieldsets.with_parents(fieldsets.of(new, schema))
+            present = fieldsets.with_parents(fieldsets.from_value(new, schema))
             kept = (replace(owner, fields=owner.fields & present) for owner in owners)
             owners = tuple(owner for owner in kept if owner.fields)
     except fieldsets.KeylessItemError as error:
@@ -104,7 +104,7 @@ def owned(call: Call, old: Json, new: Json, owners: ownership.Owners | None) -> 
 
 
 def _writable(call: Call, old: Json, new: Json) -> Json:
-    """The new object as far as this endpoint can write it: a default of the status belongs to nobody."""
+    """The new object as far as this endpoint can write it: no manager owns a default of the status."""
     if call.subresource or "status" not in call.resource.subresources:
         return new
     kept = {"status": old["status"]} if "status" in old else {}

@@ -61,7 +61,7 @@ def value_element(value: Any) -> str:
     return "v:" + json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
-def of(value: Any, schema: Schema) -> FieldSet:
+def from_value(value: Any, schema: Schema) -> FieldSet:
     """All fields that a value sets: its leaves, and the keyed items themselves.
 
     Raises:

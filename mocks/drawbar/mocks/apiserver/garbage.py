@@ -36,7 +36,7 @@ class Hold(Enum):
     SOLID = "the owner exists"
     WAITING = "the owner exists and waits for its dependents to go"
     DANGLING = "the owner does not exist"
-    UNKNOWN = "nobody can tell"
+    UNKNOWN = "the server cannot determine whether the owner exists"
 
 
 class Graph:

@@ -66,7 +66,7 @@ class Gate:
             return _status(errors.ApiError(code=504, reason="Timeout", message=text))
         except _CutError:
             _abort(request)
-            return web.Response(status=500)  # nobody hears it
+            return web.Response(status=500)  # the connection is closed already
         except web.HTTPRequestEntityTooLarge:
             return _status(errors.too_large(requests.BODY_LIMIT))
         except web.RequestPayloadError as error:
@@ -92,7 +92,7 @@ class Gate:
         return await self._handler(request)
 
     def _caller(self, request: web.Request) -> rbac.User | None:
-        """Who asks; None for a token that nobody knows."""
+        """Return the caller; None for an unknown token."""
         header = request.headers.get("Authorization", "")
         if not header:
             return rbac.ANONYMOUS

@@ -117,7 +117,7 @@ async def listening(
         lingering_time=_LINGERING_SECONDS,
         logger=_logger,
     )
-    # Bound and never listening: while the server is down nobody else gets the number.
+    # Bound and never listening: while the server is down no other process gets the port.
     listener = Listener(runner, _bound(port), context)
     try:
         await runner.setup()

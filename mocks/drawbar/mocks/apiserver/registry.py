@@ -172,7 +172,7 @@ class Registry:
     ) -> Written:
         """Delete an object, or mark it while finalizers or a kubelet still hold it.
 
-        ``policy`` says what becomes of its dependents: ``Orphan``, ``Background``, ``Foreground``, or what its
+        ``policy`` is what becomes of its dependents: ``Orphan``, ``Background``, ``Foreground``, or what its
         finalizers say.
 
         Raises:
@@ -379,7 +379,7 @@ class Registry:
         return errors.conflict(call.resource.plural, call.resource.group, call.name, text)
 
     def _held(self, resource: ResourceType, item: Json) -> bool:
-        """Whether an object waits for its content to go, although no finalizer says so."""
+        """Whether an object waits for its content to go, although it has no finalizer for that."""
         if resource.where != ("", "namespaces"):
             return False
         name = item["metadata"]["name"]

@@ -3,7 +3,7 @@
 A rule that reads ``oldSelf`` is a transition rule: it is evaluated on updates only, where the old value can
 be found again (maps by key, keyed lists by their keys; items of other lists have no old value).  The
 functions are those of plain CEL; Kubernetes' own extension libraries (quantities, URLs, IP addresses) are
-not there, and a rule that calls them fails with a message that says so.
+not there, and a rule that calls them fails with a message that reports it.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ OPEN = Schema()
 
 
 def deduced(value: Any) -> Schema:
-    """The structure of a value nobody declared: maps are granular, everything else is atomic."""
+    """The structure of a value without a declaration: maps are granular, everything else is atomic."""
     return OPEN if isinstance(value, dict) else ATOMIC
 
 

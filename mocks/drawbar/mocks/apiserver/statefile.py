@@ -5,7 +5,7 @@ removal, appended before the request is answered.  When a server opens it, and w
 objects, it is replaced as a whole by what is alive, through a temporary file.
 
 Guarantees: after SIGKILL every acknowledged write is there, with its uid and resourceVersion; a line that was cut
-off belongs to a request that nobody was answered.  Not kept: the history of watches (older resourceVersions get
+off belongs to a request that was not answered.  Not kept: the history of watches (older resourceVersions get
 410), the faults, the record of writes.  Lines are not synced one by one, so a power failure of the machine may lose
 the last seconds.  The file holds tokens and the private key and has mode 0600; one server at a time may use it.
 """

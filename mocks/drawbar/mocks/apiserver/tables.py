@@ -1,6 +1,6 @@
 """Tables: what ``kubectl get`` prints, made by the server.
 
-Built-in kinds have the columns of the real server as far as their cells can be told from the object alone;
+Built-in kinds have the columns of the real server as far as their cells follow from the object alone;
 custom resources use their printer columns; everything else gets NAME and AGE.
 """
 

@@ -5,7 +5,7 @@
 ``int-or-string`` and ``any`` are values, ``[X]`` is a list, ``{X}`` a map, every other word is another type
 of the table, and ``!`` marks what the API calls required.  A profile leaves out what its release does not
 know, and ``kep-5055`` adds what the proposal has; a field whose feature gate is off stays in the table, as
-it stays in the OpenAPI document of a real server.  ``classictypes.json`` says how 1.30 and 1.31 differ: the
+it stays in the OpenAPI document of a real server.  ``classictypes.json`` lists how 1.30 and 1.31 differ: the
 records of their ``resource.k8s.io`` and of a pod's claims, and the fields of other types that came later.
 """
 
@@ -65,7 +65,7 @@ class Type:
 
     @property
     def go(self) -> str:
-        """The type's name in the Go API, as decoding errors tell it."""
+        """The type's name in the Go API, as decoding errors print it."""
         if self.item is not None:
             return ("[]" if self.container == "list" else "map[string]") + self.item.go
         names = {"integer": "int64", "boolean": "bool", "number": "float64", "bytes": "[]uint8"}

@@ -83,7 +83,7 @@ def check_shape(visit: Visit) -> None:
 
 
 def check_kind(visit: Visit, item: Json, *, kind: str) -> None:
-    """Refuse a body that says it is another kind or version than the path.
+    """Refuse a body whose kind or version differs from that of the path.
 
     Raises:
         ApiError: 400.

@@ -1,4 +1,4 @@
-"""What changed and who wants to know: the history of one collection and its watchers.
+"""The history of changes of one collection, and its watchers.
 
 The history is a bounded log ordered by resourceVersion.  A watcher starts at a version: it first receives
 what the log holds after that version, then every later change as it is committed.  A change reaches only

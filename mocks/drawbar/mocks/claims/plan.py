@@ -109,7 +109,7 @@ def for_claim(
     # Without the finalizer another component than the scheduler allocated it, and deallocates it.
     deallocate = protected and (removed_last or unused)
     if deallocate:
-        # The API server drops the devices of an allocation that goes, but says so only from 1.33 on.
+        # The API server drops the devices of an allocation that goes, but reports it only from 1.33 on.
         actions.append(
             WriteStatus(claim=documents.with_status(claim, allocation=None, reservedFor=None, devices=None))
         )

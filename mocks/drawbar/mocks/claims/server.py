@@ -76,7 +76,7 @@ class ClaimController:
             self._queue.add(("pod", new.metadata.namespace, owner.name))
         self._queue.add(("claim", *new.key))
         if self._contexts is not None:
-            for key in self._users.of(new.key):
+            for key in self._users.for_claim(new.key):
                 self._queue.add(("pod", *key))
 
     def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:

@@ -11,7 +11,7 @@ class Users:
     def __init__(self) -> None:
         self._pods: dict[documents.Key, set[documents.Key]] = {}
 
-    def of(self, claim: documents.Key) -> Collection[documents.Key]:
+    def for_claim(self, claim: documents.Key) -> Collection[documents.Key]:
         """The pods that name the claim."""
         return self._pods.get(claim, frozenset())
 

@@ -120,7 +120,7 @@ class Children:
             return await child.wait()
 
     async def _listen(self, name: str, stdout: asyncio.StreamReader, log: BinaryIO) -> None:
-        """Reads to the end, lest a full pipe stop the child; the first line says that it is ready."""
+        """Read to the end, lest a full pipe stop the child; the first line reports that it is ready."""
         async for line in stdout:
             if name in self._answers:
                 log.write(line)

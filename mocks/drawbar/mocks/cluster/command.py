@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Runs until a signal comes or the task is cancelled; the first line on stdout says that all is ready.
+    """Run until a signal comes or the task is cancelled; the first line on stdout reports that all is ready.
 
     Raises:
         errors.UsageError: the arguments make no sense.
@@ -154,7 +154,7 @@ def _copied(where: places.Places, folder: Path | None) -> Iterator[None]:
             copy.unlink(missing_ok=True)
         if made:
             with contextlib.suppress(OSError):
-                folder.rmdir()  # stays if somebody else uses it by now
+                folder.rmdir()  # stays if another process uses it by now
 
 
 def _description(running: cluster.Cluster, options: settings.Settings, folder: Path | None) -> dict[str, Any]:

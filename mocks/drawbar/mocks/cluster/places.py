@@ -20,7 +20,7 @@ class NodePlace:
         name: the node's name.
         kubelet: the kubelet's directory, with `cdi` and the plugins' sockets in it.
         sysfs: the mocked tree.
-        uevents: the socket at which hot-plug is told.
+        uevents: the socket that receives the hot-plug uevents.
     """
 
     name: str

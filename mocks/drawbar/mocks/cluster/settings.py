@@ -23,7 +23,7 @@ class Settings:
         detach_seconds: to detach one.
         profile: the Kubernetes release that the API server double imitates.
         poll_seconds: the scheduler double's pause between two looks at binding conditions.
-        fabric: what else the fabric is told, such as failures to come; its hosts are the nodes, and its enclosures and
+        fabric: further settings of the fabric, such as failures to come; its hosts are the nodes, and its enclosures and
             times are those here.
         service_accounts: further accounts to write a kubeconfig for, `NAMESPACE:NAME` or `NAMESPACE:NAME:NODE`.
         faults: a file of faults for the API server double, in force from its start.

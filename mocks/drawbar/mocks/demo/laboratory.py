@@ -1,7 +1,7 @@
 """Finds the QEMU lab, whose guests are the demo's nodes with a real kernel.
 
 The lab belongs to the tests of a checkout, not to the package: a guest runs the checkout itself. So it is looked for
-beside this file, and nothing here imports it before somebody asks for it.
+beside this file, and nothing here imports it before its first use.
 """
 
 import importlib

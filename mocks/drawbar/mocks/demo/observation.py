@@ -37,7 +37,7 @@ JOURNAL_LOOK_SECONDS = 0.05
 class _Reading:
     """How claims of one version are read.
 
-    In `v1` the claim itself says how far its device is. In the classic versions it says nothing until the device is there;
+    In `v1` the claim itself shows how far its device is. In the classic versions it shows nothing until the device is there;
     until then the DeviceAttachment does.
 
     Attributes:
@@ -57,7 +57,7 @@ class _OwnedClaim(claims.ResourceClaim, frozen=True):
 
 
 class Listener(Protocol):
-    """Who hears of what happens."""
+    """Receives what happens."""
 
     def step(self, view: progress.View, step: progress.Step) -> None:
         """A pod's device has reached a step."""

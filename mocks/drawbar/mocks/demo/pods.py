@@ -18,7 +18,7 @@ CLASSES = (
     DeviceClass.ACCELERATOR,
 )
 SPARE = 1
-"""Devices of each class that nobody asks for, so that there is something to choose from."""
+"""Devices of each class that no pod asks for, so that there is something to choose from."""
 
 
 def wanted(pods: int) -> dict[str, DeviceClass]:

@@ -81,7 +81,7 @@ class ClaimSeen:
 class AttachmentSeen:
     """A DeviceAttachment for a claim; `slot` is where the fabric connected it, once it has.
 
-    It is `attached` and `visible` where nobody but the attachment says so.
+    It is `attached` and `visible` only where the attachment alone reports these states.
     """
 
     claim_uid: str

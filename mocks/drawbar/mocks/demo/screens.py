@@ -1,6 +1,6 @@
 """What the demo says while it runs: JSON for programs, lines for files and pipes. `table` has the live form.
 
-Every form hears the same things; times are seconds since the demo began.
+Every form receives the same events; times are seconds since the demo began.
 """
 
 import json

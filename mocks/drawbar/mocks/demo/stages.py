@@ -54,7 +54,7 @@ class World(Protocol):
         """For people."""
 
     async def witness(self, see: Callable[[progress.Sighting], None]) -> None:
-        """Tells what the API server and the fabric do not know, until cancelled or for as long as there is any.
+        """Report what the API server and the fabric do not record, until cancelled or for as long as there is any.
 
         Raises:
             cluster.ClusterError: the world has come to an end.
@@ -88,6 +88,6 @@ class Stage(Protocol):
         """The world for as long as the block lasts.
 
         Raises:
-            driver.errors.UsageError: this machine lacks something; the message says what to do.
+            driver.errors.UsageError: this machine lacks something; the message names the remedy.
             cluster.ClusterError: it does not start, or one of its processes ended.
         """

@@ -1,4 +1,4 @@
-"""The live form: one row per pod, rewritten in place, and a line that says what is being done.
+"""The live form: one row per pod, rewritten in place, and a line with the step in progress.
 
 A terminal that has not room for a column per step shows the last step of each pod.
 """

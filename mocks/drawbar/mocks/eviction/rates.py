@@ -24,7 +24,7 @@ class Limit:
     """One reason to evict.
 
     Attributes:
-        taint: what tells it from other taints.
+        taint: the key that distinguishes it from other taints.
         per_second: how many pods may go.
         since: it evicts no pod before this moment.
     """

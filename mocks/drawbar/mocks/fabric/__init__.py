@@ -1,4 +1,4 @@
-"""The simulated fabric: a fabric manager in memory, in one process or behind a UNIX socket, that can be told to fail.
+"""The simulated fabric: a fabric manager in memory, in one process or behind a UNIX socket, with failures on command.
 
 Not emulated: link training, zones, power budgets, ids that differ between management and host, credentials, and a limit on
 operations at a time.

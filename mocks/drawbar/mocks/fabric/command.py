@@ -118,7 +118,9 @@ async def _serve_until(stop: asyncio.Event, args: argparse.Namespace) -> None:
 
 async def _tell(args: argparse.Namespace) -> int:
     if args.control is None:
-        raise driver_errors.UsageError("--tell needs --control, the socket of the fabric that is to be told")
+        raise driver_errors.UsageError(
+            "--tell needs --control, the socket of the fabric that receives the command"
+        )
     try:
         answer = await control.tell(args.control, commands.from_words(args.tell))
     except errors.FabricError as error:

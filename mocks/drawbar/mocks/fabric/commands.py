@@ -1,4 +1,4 @@
-"""What can be told to a running simulated fabric: a closed set of commands, as JSON or as words."""
+"""The commands to a running simulated fabric: a closed set of commands, as JSON or as words."""
 
 import json
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class SetPort(_Command, frozen=True, kw_only=True, tag="set-port"):
 
 
 class Pause(_Command, frozen=True, kw_only=True, tag="pause"):
-    """The manager falls silent: calls and watches hear nothing; operations go on."""
+    """The manager falls silent: calls and watches get no answer; operations go on."""
 
 
 class Resume(_Command, frozen=True, kw_only=True, tag="resume"):

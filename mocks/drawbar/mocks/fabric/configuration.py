@@ -1,6 +1,6 @@
 """The file that describes a simulated fabric: hosts with ports, enclosures with devices, times, failures.
 
-JSON in camelCase, strict: an unknown field is an error. All problems are told at once, one sentence each.
+JSON in camelCase, strict: an unknown field is an error. All problems are reported at once, one sentence each.
 """
 
 from collections import Counter

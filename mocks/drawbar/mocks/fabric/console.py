@@ -14,7 +14,7 @@ class Console:
     """Changes a fabric while it runs. Whatever it does, the world's invariants hold.
 
     Attributes:
-        awake: not set while the manager is silent: calls and watches then hear nothing, and operations go on.
+        awake: not set while the manager is silent: calls and watches then get no answer, and operations go on.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Console:
     async def foreign_attach(
         self, device_id: str, host_id: str, port_id: str | None = None, *, mark: str | None = None
     ) -> None:
-        """Connects a device as another cluster's request, which nobody here made, under its mark if it has one.
+        """Connects a device as another cluster's request, which no client of this cluster made, under its mark if it has one.
 
         Raises:
             NotFound: no such device, host or port.

@@ -51,7 +51,7 @@ class _Failing(_Fault, frozen=True, kw_only=True):
 
     code: errors.Code = errors.Code.UNAVAILABLE
     reason: str = ""
-    message: str = "the simulated fabric was told to fail"
+    message: str = "the simulated fabric was set to fail"
     retryable: bool | None = None
     side_effects_unknown: bool | None = None
 
@@ -143,7 +143,7 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
 
 
 class LoseEvents(_Fault, frozen=True, kw_only=True, tag="lose-events"):
-    """Events of changes are not told to watchers; some time after the first, all of them are told to list again.
+    """Events of changes are not sent to watchers; some time after the first, all watchers are requested to list again.
 
     Attributes:
         resync_seconds: that time.

@@ -2,7 +2,7 @@
 
 Events are numbered without gaps; the version of an event names the life of the process and the number, so that
 a version of an earlier life is recognised and answered with a resync. A watcher is only a position in the
-history: one that is too slow falls out of it and is told to list again, so nothing grows.
+history: one that is too slow falls out of it and must list again, so nothing grows.
 
 Events can be lost on purpose: then a watcher misses them without a sign, until `resync` tells all to list again.
 """

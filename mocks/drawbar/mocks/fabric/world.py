@@ -161,7 +161,7 @@ class World:
         return self._remember(replace(record, operation=operation))
 
     def forget(self) -> None:
-        """Forgets all operations; those in flight go on, and nobody can ask for them any more."""
+        """Forget all operations; those in flight go on, and no caller can ask for them any more."""
         for operation_id, record in list(self._records.items()):
             if record.operation.done:
                 del self._records[operation_id]

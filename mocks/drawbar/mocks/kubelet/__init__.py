@@ -13,7 +13,7 @@ __all__ = ["serving", "Kubelets", "Kubelet", "NodeSpec", "Settings"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports the kubelet when it is asked for: who wants the settings alone does not pay for it."""
+    """Import the kubelet on first access: a caller that reads only the settings does not load it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from drawbar.mocks.kubelet import agent, node, server

@@ -1,7 +1,7 @@
 """The CDI spec files of a node, read and judged as a container runtime reads and judges them.
 
 A file that breaks a rule is ignored as a whole, so that its devices are unresolvable; why is kept for the error message.
-Of two directories the later one wins; a device that two files of one directory define is nobody's. Written from the CDI
+Of two directories the later one wins; a device that two files of one directory define is dropped. Written from the CDI
 specification, and sharing no code with the product's CDI component, so that each checks the other.
 
 Not judged: the names of annotations.
@@ -156,7 +156,7 @@ def devices(directories: Sequence[Path]) -> Devices:
                 by_name[name] = Found(file=file, spec=spec, device=device)
         defined.by_id |= by_name
         for name in twice:
-            # What two files claim is nobody's.
+            # A device that two files define is dropped.
             del defined.by_id[name]
     return defined
 

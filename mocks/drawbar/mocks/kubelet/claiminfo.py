@@ -1,4 +1,4 @@
-"""What a node knows of the claims its pods use, by namespace and name.
+"""What a node has recorded of the claims its pods use, by namespace and name.
 
 Everything but the `prepared` flag is in `dra_manager_state`, written before a plugin is called; the flag is in memory
 only. So a kubelet that is started again still unprepares what the one before prepared, and calls Prepare again for the

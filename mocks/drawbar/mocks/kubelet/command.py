@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Runs until cancelled; one line of JSON on stdout says that all nodes are Ready.
+    """Run until cancelled; one line of JSON on stdout reports that all nodes are Ready.
 
     Raises:
         errors.UsageError: a node, a label or a time is not NAME=VALUE, a node is given twice, or there is no such time.

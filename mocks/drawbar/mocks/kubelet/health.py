@@ -5,8 +5,8 @@ if there is none, the device is Unknown. A report is a complete list: a device t
 until its time is over. When the stream of *any* plugin of a driver ends, all is forgotten of that driver. What is known
 is kept in `dra_health_state`; a file that cannot be read is ignored.
 
-Nobody is told when a report becomes too old: it shows when somebody looks, as in the real kubelet, whose pods are
-looked at once a minute.
+No component is notified when a report becomes too old: it shows at the next look, as in the real kubelet, whose pods
+are looked at once a minute.
 
 Source: pkg/kubelet/cm/dra/healthinfo.go of Kubernetes 1.36, as described by the fact pages.
 """
@@ -116,7 +116,7 @@ class Healths:
 
 
 def cut(message: str) -> str:
-    """A message that is too long loses its end, and says so."""
+    """Return the message; one that is too long loses its end, and a mark shows it."""
     if len(message) <= MESSAGE_LIMIT_CHARS:
         return message
     return message[: MESSAGE_LIMIT_CHARS - 3] + "..."

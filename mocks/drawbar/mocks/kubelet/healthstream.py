@@ -31,7 +31,7 @@ async def follow(
         plugin: whom to listen to.
         healths: where the reports go.
         times: pauses, and the release, which decides what of a report is read.
-        changed: is told the driver and the devices about which something new is known.
+        changed: receives the driver and the devices about which something new is recorded.
     """
     if plugin.health_service is None or not times.watches_health:
         return

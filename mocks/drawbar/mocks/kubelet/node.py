@@ -85,7 +85,7 @@ def reboot(node: NodeSpec) -> None:
 
 
 async def register(api: client.Client, node: NodeSpec, *, boot_id: str, release: str, now: str) -> None:
-    """Creates or updates the Node object, and says that it is ready."""
+    """Create or update the Node object, and report it as ready."""
     labels = {"kubernetes.io/hostname": node.name, **node.labels}
     metadata = {"name": node.name, "labels": labels}
     body = {"apiVersion": "v1", "kind": "Node", "metadata": metadata}

@@ -78,7 +78,7 @@ class Plugins:
         live: Callable[[Plugin], Awaitable[None]],
         usable: Callable[[str, bool], None],
     ) -> None:
-        # `usable` is told the driver, and whether a plugin of it is connected, after each change.
+        # `usable` receives the driver, and whether a plugin of it is connected, after each change.
         self._group = group
         self._live = live
         self._usable = usable
@@ -148,7 +148,7 @@ class Plugins:
         self._tell(plugin.driver)
 
     async def close(self) -> None:
-        """Closes all connections. The plugins are not deregistered: a kubelet that ends deregisters nobody."""
+        """Close all connections. The plugins are not deregistered: a kubelet that ends deregisters no plugin."""
         for life in self._lives.values():
             life.cancel()
         if self._lives:

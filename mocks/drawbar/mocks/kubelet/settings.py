@@ -6,7 +6,7 @@ from typing import Any, Self
 from drawbar.driver import backoff
 from drawbar.mocks.kubelet import versions
 
-# The releases there are; `versions` says what the services are for.
+# The releases there are; `versions` explains the services.
 SERVICES_BY_RELEASE = versions.SERVICES_BY_RELEASE
 
 

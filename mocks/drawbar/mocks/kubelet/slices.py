@@ -1,10 +1,10 @@
-"""Deletes the node's ResourceSlices that nobody stands behind any more.
+"""Deletes the node's ResourceSlices whose driver has no plugin any more.
 
 Rules: when the kubelet starts, all slices with `spec.nodeName` of this node go, of whatever driver; when a driver had
 no connected plugin for `wiping_seconds`, its slices of this node go. A driver that comes back in time keeps them. A
 wipe that fails is tried again. Slices with a node selector, or for all nodes, are never touched.
 
-Not emulated: the wiping of 1.31, whose slices (of `v1alpha3`) nobody publishes beside a controller that allocates.
+Not emulated: the wiping of 1.31, whose slices (of `v1alpha3`) no driver publishes beside a controller that allocates.
 
 Source: pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go of Kubernetes 1.36, as described by the fact pages.
 """

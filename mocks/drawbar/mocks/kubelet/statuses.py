@@ -1,4 +1,4 @@
-"""What the kubelet double writes about a pod: its status, and the annotation that says what was prepared.
+"""What the kubelet double writes about a pod: its status, and the annotation that lists what was prepared.
 
 Source: Kubernetes API reference, `core/v1` PodStatus and ResourceStatus.
 """
@@ -51,7 +51,7 @@ def prepared(claims: Claims) -> str | None:
     content = [
         {
             "claim": info.name,
-            # Before 1.31 a kubelet is told CDI ids alone.
+            # Before 1.31 a kubelet receives CDI ids alone.
             "device": "/".join(part for part in (device.driver, device.pool, device.device) if part),
             "cdi": list(device.cdi),
         }
@@ -103,7 +103,7 @@ def with_health(pod: documents.Document, reported: list[Json], claims: Claims, l
 
 
 def ended(pod: documents.Document, now: str) -> Json:
-    """The status of a pod whose containers were told to end, and did."""
+    """Return the status of a pod whose containers were stopped and have ended."""
     terminated = [
         {
             **{key: value for key, value in status.items() if key != "started"},

@@ -1,6 +1,6 @@
 """What each kubelet release speaks, and which of a plugin's services it takes.
 
-Kubelets of before 1.32 know nothing of services: a plugin must have a version 1.x, and is called as that release calls
+Kubelets of before 1.32 have no services: a plugin must have a version 1.x, and is called as that release calls
 every plugin. From 1.28 to 1.30 that is `v1alpha3`, or `v1alpha2` where the plugin has not that.
 
 Pure. Source: pkg/kubelet/cm/dra/plugin and pkg/features of Kubernetes 1.26 to 1.37, as described by the fact pages.

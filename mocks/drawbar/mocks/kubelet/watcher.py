@@ -146,13 +146,13 @@ def sockets(directory: Path) -> dict[Path, Identity]:
 async def register(path: Path, held: plugins.Plugins, times: settings.Settings) -> plugins.Plugin:
     """Registers the plugin behind a registration socket.
 
-    The plugin is told the outcome. If it does not take the good news (an error, or no answer in time), it is
+    The plugin receives the outcome. If it does not confirm a success (an error, or no answer in time), it is
     deregistered again.
 
     Raises:
         errors.RegistrationError: the plugin is refused, or the path is too long.
         grpc.aio.AioRpcError: it did not answer.
-        TimeoutError: nobody listens.
+        TimeoutError: no process listens.
     """
     if len(os.fsencode(path)) > SOCKET_PATH_LIMIT_BYTES:
         raise errors.RegistrationError(

@@ -36,7 +36,7 @@ def allocate(
     Args:
         demands: the unallocated claims of one pod.
         node: the node they must all fit.
-        supply: what `pools.of` gave.
+        supply: what `pools.from_slices` gave.
         classes: the device classes by name.
         used: what other claims have.
         new_share_id: a fresh id for each share of a device.

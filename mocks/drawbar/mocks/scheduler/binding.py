@@ -244,8 +244,8 @@ def _with_pod(
     if allocated is not None:
         changes["allocation"] = {**msgspec.to_builtins(allocated), "allocationTimestamp": now}
     elif allocation is not None and not allocation.get("allocationTimestamp"):
-        # The API server refuses it, since an allocation is immutable: nobody can use what another than the scheduler
-        # has allocated without a timestamp. Source: bindClaim, pkg/scheduler/framework/plugins/dynamicresources.
+        # The API server refuses it, since an allocation is immutable: no pod can use what another than the
+        # scheduler has allocated without a timestamp. Source: bindClaim, pkg/scheduler/framework/plugins/dynamicresources.
         changes["allocation"] = {**allocation, "allocationTimestamp": now}
     entry = {"resource": "pods", "name": pod.metadata.name, "uid": pod.metadata.uid}
     consumers = [

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 async def serve(args: argparse.Namespace) -> int:
-    """Runs until cancelled; one line of JSON on stdout says that it is ready."""
+    """Run until cancelled; one line of JSON on stdout reports that it is ready."""
     connection = config.load(args.kubeconfig)
     times = settings.Settings(
         poll_seconds=args.poll_seconds,

@@ -43,7 +43,7 @@ def holds(term: objects.Term, node: Node) -> bool:
 
 
 def is_tolerated(taint: objects.Taint, tolerations: Iterable[objects.Toleration]) -> bool:
-    """Whether the taint keeps nobody away, or one of the tolerations fits it."""
+    """Whether the taint keeps no pod away, or one of the tolerations fits it."""
     return taint.effect not in PREVENTING_EFFECTS or any(
         _fits(taint, toleration) for toleration in tolerations
     )

@@ -61,7 +61,7 @@ def waiting(node: str) -> str:
 
 
 def held_up(reason: str) -> str:
-    """The pod has a node in sight, and waits for what somebody else must do first (classic DRA)."""
+    """The pod has a node in sight, and waits for what another component must do first (classic DRA)."""
     return f"0/1 nodes are available: 1 {reason}."
 
 

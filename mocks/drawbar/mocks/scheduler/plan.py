@@ -173,7 +173,7 @@ def has_binding_conditions(claim: documents.Document) -> bool:
 
 
 def has_timed_out(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
-    """Whether a claim that is not ready was allocated so long ago that nobody waits for it any more."""
+    """Whether a claim that is not ready was allocated so long ago that its binding has timed out."""
     since = (documents.allocation(claim) or {}).get("allocationTimestamp")
     return since is not None and now > meta.moment(since) + timeout
 
@@ -245,7 +245,7 @@ def _allocated(
 
 
 def _is_spoilt(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
-    """Whether its devices failed, or nobody waits for them any more."""
+    """Whether its devices failed, or the wait for them has timed out."""
     if documents.allocation(claim) is None:
         return False
     ready = claim_readiness(claim)
@@ -264,7 +264,7 @@ def _without(
     unavailable: Sequence[documents.Document],
     refusals: Sequence[str],
 ) -> Deallocate | Unschedulable:
-    """One claim of those that keep the pod from a node goes back, if nobody else has it."""
+    """One claim of those that keep the pod from a node goes back, if no other pod has it."""
     for claim in unavailable:
         consumers = [
             consumer for consumer in documents.reserved_for(claim) if consumer.get("uid") != pod.metadata.uid

@@ -1,7 +1,7 @@
 """The pools of devices that the published slices add up to. Pure.
 
 Guarantees: only the newest generation of a pool counts; a pool whose newest generation lacks slices is incomplete, and
-one that has a device name twice, or a device that takes of a counter nobody published, is invalid; nothing is allocated
+one that has a device name twice, or a device that takes of a counter that is not published, is invalid; nothing is allocated
 from either. Releases before 1.36 allocate from an incomplete pool, to a request that is not for all devices. Pools without binding conditions come before those with, each by driver and name; in a pool
 slices come by name, and devices in their order. A taint counts wherever it stands: in its device, or in a taint slice
 of the pool.
@@ -66,7 +66,7 @@ class PoolSupply:
         return (self.complete or self.from_incomplete) and not self.problem
 
 
-def of(slices: Iterable[objects.Slice], *, from_incomplete: bool = False) -> tuple[PoolSupply, ...]:
+def from_slices(slices: Iterable[objects.Slice], *, from_incomplete: bool = False) -> tuple[PoolSupply, ...]:
     """The pools in the order in which the allocator looks at them; before 1.36 it promises none."""
     grouped: dict[tuple[str, str], list[objects.Slice]] = {}
     for item in slices:
@@ -81,7 +81,7 @@ def serves(pool: PoolSupply, node: matching.Node) -> bool:
 
 
 def offer(supply: Iterable[PoolSupply], node: matching.Node) -> tuple[bool, ...]:
-    """Which slices, or where a slice says it of each device which devices, can be used on the node.
+    """Whether each slice, or each device of a slice with node selection per device, can be used on the node.
 
     Two nodes with the same offer get the same answer to the same request.
     """

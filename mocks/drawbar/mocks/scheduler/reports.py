@@ -67,7 +67,7 @@ class Reporter:
 
 
 def unscheduled(pod: documents.Document, reason: str, message: str, *, now: str) -> dict[str, Any] | None:
-    """The patch that says why the pod has no node; None where its status says so already."""
+    """Return the patch with the reason why the pod has no node; None where its status has it already."""
     conditions: list[dict[str, Any]] = pod.status.get("conditions") or []
     held: dict[str, Any] = next(
         (condition for condition in conditions if condition.get("type") == "PodScheduled"), {}

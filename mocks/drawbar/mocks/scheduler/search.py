@@ -106,7 +106,7 @@ class Search:
         }
         self._attempts = 0
         self._line = tuple(candidate for pool in self._supply if pool.usable for candidate in pool.candidates)
-        # What is taken whole helps nobody but who asks for all devices, or looks on with admin access.
+        # What is taken whole serves only requests for all devices and requests with admin access.
         self._free = tuple(candidate for candidate in self._line if candidate.id not in used.whole)
         self._steps = [
             self._ways(number, request)

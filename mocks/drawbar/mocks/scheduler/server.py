@@ -214,7 +214,7 @@ class Scheduler:
         if self._supply is None:
             rules = list(self._rules or ())
             tainted = taintrules.tainted(self._slices, rules)
-            self._supply = pools.of(tainted, from_incomplete=self._from_incomplete)
+            self._supply = pools.from_slices(tainted, from_incomplete=self._from_incomplete)
         return plan.World(
             nodes=self._ranked_nodes(),
             supply=self._supply,

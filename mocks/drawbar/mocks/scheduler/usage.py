@@ -26,7 +26,7 @@ class Usage:
     """The sum.
 
     Attributes:
-        whole: devices that nobody else can have.
+        whole: devices that no other claim can have.
         shared: the amounts taken of devices that are shared.
     """
 

@@ -50,7 +50,7 @@ def port(
     Args:
         path: its directory below the root of the tree.
         kind: where in the hierarchy it is.
-        ids: what it says it is.
+        ids: its vendor, device and class ids.
         buses: the bus behind it, and the highest bus number below it.
         link: its fastest speed in GT/s and its lanes.
         locality: as its root complex.

@@ -23,7 +23,7 @@ def set_link(root: Path, seat: cards.Seat, speed_gts: float, width: int) -> None
 def add_errors(
     root: Path, seat: cards.Seat, severity: Severity, counts: Mapping[str, int], *, at_port: bool
 ) -> None:
-    """The counters of whoever saw the errors grow, and those of the root port that was told.
+    """Raise the counters of the function that saw the errors, and those of the root port that received the message.
 
     Raises:
         ImpossibleWorld: there are no such errors.

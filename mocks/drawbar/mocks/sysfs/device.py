@@ -35,7 +35,7 @@ USUAL_LANES = {
     DeviceClass.NIC: 16,
     DeviceClass.OTHER: 1,
 }
-"""How wide the link of a real card usually is; QEMU's, like a `MockDevice` that is told nothing, have one lane."""
+"""How wide the link of a real card usually is; QEMU's, like a `MockDevice` without that setting, have one lane."""
 MOST_VFS = 255
 """All on the card's own bus, one routing id after the other (PCI Express Base Specification, 9.2.1.2)."""
 _DRIVERS_BY_VENDOR = {

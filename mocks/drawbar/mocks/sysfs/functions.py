@@ -13,7 +13,7 @@ _BAR_LINES = 7
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ids:
-    """What a function says it is; `class_code` has 24 bits, `subsystem` is (vendor, device)."""
+    """The ids of a function; `class_code` has 24 bits, `subsystem` is (vendor, device)."""
 
     vendor: int
     device: int

@@ -153,7 +153,7 @@ def write(path: Path, attribute: Attribute) -> None:
 
 
 def taken(path: Path) -> str | None:
-    """What somebody else has written to a file since the tree or the last call did; None if nobody has, or it is gone.
+    """Return what another process has written to a file since the tree or the last call did; None if none has, or it is gone.
 
     A file that the tree wrote is of 1970; whoever writes to it changes that.
     """
@@ -162,17 +162,17 @@ def taken(path: Path) -> str | None:
         if status.st_mtime_ns == 0:
             return None
         if not status.st_mode & 0o400:
-            path.chmod(status.st_mode | 0o400)  # nobody but root could read it otherwise
+            path.chmod(status.st_mode | 0o400)  # only root could read it otherwise
         os.utime(path, (0, 0))  # before it is read: what is written from now on is new
         text = path.read_text(encoding="utf-8", errors="replace").strip()
     except FileNotFoundError:
         return None
-    # It is empty while somebody has opened it and not yet written.
+    # It is empty while a process has opened it and not yet written.
     return text or None
 
 
 def rewrite(path: Path, attribute: Attribute) -> None:
-    """Writes a file unless it says so already."""
+    """Write a file unless it has this content already."""
     if not path.is_file() or path.read_bytes() != attribute.content:
         write(path, attribute)
 

@@ -33,7 +33,7 @@ class Layout:
         objects: every device, parents first.
         places: the slots by number.
         cxl_ports: the CXL ports from the host bridge down to the one above the endpoints.
-        nodes: its NUMA nodes with processors; empty where the kernel knows of none.
+        nodes: its NUMA nodes with processors; empty where the kernel has none.
         linux: the kernel, where it matters which one.
     """
 

@@ -54,7 +54,7 @@ def switch_on(change: Hotplug, slot: int) -> None:
 
 
 def switch_off(change: Hotplug, slot: int) -> None:
-    """Takes a slot's power: the card's functions go. Nobody asks whether it is in use.
+    """Switch a slot's power off: the card's functions go, whether or not the card is in use.
 
     The card stays in, or goes a moment later where the place has it so.
     """

@@ -25,7 +25,7 @@ _OFFLINE = frozenset({"offline", "0"})
 def create(change: Hotplug, what: str, text: str) -> None:
     """`create_ram_region`, `create_pmem_region` (`what`): an empty region of the name that the file shows.
 
-    Not while there is an empty one: a kernel makes it before the write returns, so nobody asks for a second by mistake.
+    Not while there is an empty one: a kernel makes it before the write returns, so no caller requests a second by mistake.
     """
     fresh = Region(
         number=_free(change),

@@ -16,7 +16,7 @@ class Place:
     Attributes:
         number: the slot's name.
         port: the directory of the port that leads to it, below the root.
-        bus: the bus behind the port while nobody asked for another.
+        bus: the bus behind the port unless another was requested.
         speed_gts: the port's fastest.
         width: the port's lanes.
         locality: where in the machine it is.

@@ -1,4 +1,4 @@
-"""What a mocked host does when somebody has written to one of its files.
+"""What a mocked host does when a process has written to one of its files.
 
 | file | written | effect |
 |---|---|---|
@@ -71,7 +71,7 @@ def is_known(path: str) -> bool:
 
 
 def _settle(change: Hotplug, path: str, written: str) -> None:
-    """A trigger is empty again, and a file that shows a state shows it as it is now, unless somebody wrote meanwhile."""
+    """A trigger is empty again, and a file that shows a state shows it as it is now, unless a process wrote meanwhile."""
     file = change.root / path
     shown = _shown(change, file)
     with contextlib.suppress(FileNotFoundError):

@@ -79,7 +79,7 @@ class _Reactor:
             self._appeared(self._root / name)
 
     def _appeared(self, folder: Path) -> None:
-        """A directory is new: somebody may have been quicker than we are."""
+        """A directory is new: a process may have written to it before the watch began."""
         for each in self._watch(folder):
             with contextlib.suppress(FileNotFoundError):
                 for entry in each.iterdir():

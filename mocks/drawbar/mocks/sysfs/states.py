@@ -23,7 +23,7 @@ class Arrival(enum.StrEnum):
 
     COMPLETE = "complete"
     UNPOWERED = "unpowered"
-    """Present, and powered only once somebody switches the slot on: so was a CXL device recorded."""
+    """Present, and powered only once the slot is switched on: so was a CXL device recorded."""
     NO_LINK = "no-link"
     """Present and powered, and the function never appears."""
     NOT_SEEN = "not-seen"

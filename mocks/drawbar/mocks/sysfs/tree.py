@@ -40,7 +40,7 @@ class SysfsTree:
     device* is another `MockDevice` (`dataclasses.replace(device, serial=...)`); a card whose driver does not bind has
     the driver "".
 
-    What is written to its files takes effect while somebody is `reacting`, a moment later: see `reactions`. Not emulated:
+    What is written to its files takes effect while a block of `reacting` runs, a moment later: see `reactions`. Not emulated:
     errors of attributes, for plain files do not fail, and nothing else of what a write would answer. A reader that races with a removal does
     see ENOENT, as on a kernel, for directories go in one step; but a file that was opened before reads on, where a kernel
     answers ENODEV.
@@ -123,8 +123,8 @@ class SysfsTree:
             slot: the slot's number.
             device: the card.
             address: `0000:<bus>:00.0` for another bus behind the slot, as after a reboot with other cards.
-            arrival: how it comes up; None for what is usual in this slot: complete, or without power until somebody
-                switches it on.
+            arrival: how it comes up; None for what is usual in this slot: complete, or without power until the slot
+                is switched on.
 
         Raises:
             ImpossibleWorld: there is no such slot, it is occupied, no such card can exist,
@@ -180,7 +180,7 @@ class SysfsTree:
     def surprise_remove(self, slot: int) -> None:
         """Pulls the card. The kernel clears up with the events of an orderly removal, in their order.
 
-        What tells it apart: nobody asked, and the slot's `adapter` is 0 before the first event, not after the last.
+        The difference: it was not requested, and the slot's `adapter` is 0 before the first event, not after the last.
 
         Raises:
             ImpossibleWorld: there is no such slot, or no card in it.
@@ -288,7 +288,7 @@ class SysfsTree:
             from drawbar.mocks.sysfs import reactor
         except ModuleNotFoundError as error:
             raise errors.ImpossibleWorld(
-                f"nobody can watch the files of {self.root}, for {error.name} is missing: install drawbar[mocks]"
+                f"the files of {self.root} cannot be watched, for {error.name} is missing: install drawbar[mocks]"
             ) from error
         async with reactor.reacting(self.root):
             yield

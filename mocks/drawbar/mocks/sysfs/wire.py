@@ -1,6 +1,6 @@
 """Sends uevents in the kernel's wire format, one datagram each.
 
-As with netlink, an event that nobody listens to is gone, and several may listen: each further one binds the path with a
+As with netlink, an event without a listener is gone, and several may listen: each further one binds the path with a
 number behind it. A listener that is merely slow is waited for, up to a bound: so a sender must not run in the listener's
 own event loop, which could then never catch up.
 """
@@ -24,13 +24,13 @@ def encode(action: str, devpath: str, variables: Mapping[str, str]) -> bytes:
 
 
 def places(path: Path) -> tuple[Path, ...]:
-    """Where somebody may listen; a socket's path cannot be longer, so nobody listens at one that is."""
+    """Return the paths at which listeners may bind; a socket's path cannot be longer, so longer ones are left out."""
     further = (path.with_name(f"{path.name}.{number}") for number in range(1, LISTENERS_MAX))
     return (path, *(place for place in further if len(str(place).encode()) <= LONGEST_PATH_BYTES))
 
 
 def send(path: Path, datagram: bytes) -> bool:
-    """Sends one event to one place; drops it if nobody listens there.
+    """Send one event to one place; drop it if no process listens there.
 
     Returns:
         False if a listener is there and takes nothing: the event is lost, and more would be.

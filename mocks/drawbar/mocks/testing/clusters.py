@@ -20,7 +20,7 @@ class RunningNode:
         plugins: where plugins keep their own sockets and files.
         cdi: where CDI files go.
         sysfs: the mocked tree; devices appear there when the fabric attaches them.
-        uevents: the address of the socket at which hot-plug is told.
+        uevents: the address of the socket that receives the hot-plug uevents.
     """
 
     name: str

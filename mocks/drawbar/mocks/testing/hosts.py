@@ -15,7 +15,7 @@ class MockedHost:
 
     Attributes:
         tree: attach and detach devices here; `tree.root` is its /sys.
-        uevents: where hot-plug is told: bind a datagram socket there to listen.
+        uevents: where the hot-plug uevents go: bind a datagram socket there to receive them.
     """
 
     tree: sysfs.SysfsTree

@@ -18,7 +18,7 @@ CLASSIC_FILES = {
 # No part of the deployed objects depends on it, but a chart without an image is refused.
 _VALUES = {"image": {"repository": "registry.example.com/drawbar"}}
 _SOURCE = re.compile(r"^# Source: drawbar/templates/(\S+)\n", re.MULTILINE)
-# What says that Helm looks after an object, which is not so here.
+# The labels of an object that Helm manages, which is not so here.
 _LABELS = re.compile(r"^  labels:\n(?:    (?:app\.kubernetes\.io|helm\.sh)/.*\n)+", re.MULTILINE)
 
 

@@ -181,7 +181,7 @@ class Server(asyncio.AbstractServer):
 
 
 class Network:
-    """The addresses at which somebody listens in one loop."""
+    """The addresses at which servers listen in one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -191,7 +191,7 @@ class Network:
         """Serve at an address; the socket is the server's from now on.
 
         Raises:
-            OSError: somebody listens there already.
+            OSError: a server listens there already.
         """
         if address in self._servers:
             sock.close()
@@ -204,10 +204,10 @@ class Network:
         self._servers.pop(address, None)
 
     def check(self, address: Address) -> None:
-        """See that somebody listens there.
+        """Check that a server listens there.
 
         Raises:
-            ConnectionRefusedError: nobody does.
+            ConnectionRefusedError: no server does.
         """
         if address not in self._servers:
             raise ConnectionRefusedError(f"nothing listens at {address[0]}:{address[1]} in this loop")
@@ -216,7 +216,7 @@ class Network:
         """A connection to who listens at that address; both ends are connected on return.
 
         Raises:
-            ConnectionRefusedError: nobody does.
+            ConnectionRefusedError: no server does.
         """
         self.check(address)
         ours, theirs = factory(), self._servers[address].factory()

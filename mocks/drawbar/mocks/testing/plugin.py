@@ -126,10 +126,10 @@ def _profile(config: pytest.Config) -> str:
 
 
 def _wanted(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """What the markers of this test say; the nearest says it last.
+    """Return what the markers of this test set; the nearest marker comes last and wins.
 
     Raises:
-        pytest.UsageError: a marker says what no fixture knows.
+        pytest.UsageError: a marker sets what no fixture has.
     """
     wanted: dict[str, Any] = {"profile": _profile(request.config)}
     for mark in reversed(list(request.node.iter_markers(MARKER))):

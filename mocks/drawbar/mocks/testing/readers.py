@@ -1,4 +1,4 @@
-"""A reader of claims for a cluster that is known to have `resource.k8s.io/v1`: it asks nobody which versions there are."""
+"""A reader of claims for a cluster that is known to have `resource.k8s.io/v1`: it does not query the versions."""
 
 from drawbar.driver.kube import client
 from drawbar.driver.node import claim_versions

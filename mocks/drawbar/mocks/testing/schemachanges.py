@@ -7,7 +7,7 @@ it rolls back, so the newer definition must do for both programs:
 - every object that the newer one lets in must be readable by a program that was written for the older one.
 
 The judgement is by the words of the schemas and errs on the strict side: a pattern or a rule that is merely another one
-counts as narrower, since nobody can compare them. Pure.
+counts as narrower, since they cannot be compared. Pure.
 """
 
 from collections.abc import Iterator, Mapping

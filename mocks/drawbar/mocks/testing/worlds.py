@@ -84,7 +84,7 @@ class World:
         """Reads until it holds; gives what was read then.
 
         Raises:
-            TimeoutError: it never did; says what was read last.
+            TimeoutError: it never did; the message has what was read last.
         """
         last: object = "nothing"
         try:

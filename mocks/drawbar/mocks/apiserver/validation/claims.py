@@ -108,7 +108,7 @@ def _opaque(part: Json) -> list[str]:
 
 
 def validate_status(status: Json, old: Json, spec: Json, *, deleted: bool) -> Iterator[Cause]:
-    """Every rule that a claim's new status breaks; ``deleted`` says that the claim is being deleted."""
+    """Every rule that a claim's new status breaks; ``deleted`` is whether the claim is being deleted."""
     yield from lists.distinct(
         status.get("reservedFor") or [],
         "status.reservedFor",

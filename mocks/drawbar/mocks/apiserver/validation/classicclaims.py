@@ -20,7 +20,7 @@ _CLOSED = "new entries may not be added while `deallocationRequested` or `deleti
 
 
 def at_most(items: list[Any], path: str, check: lists.Check, *, limit: int) -> Iterator[Cause]:
-    """The rules that items break, and a list's length; both are told."""
+    """Yield the rules that items break, and also a list's length when it is over the limit."""
     yield from lists.each(items, path, check)
     if len(items) > limit:
         yield errors.longer_than(path, limit)

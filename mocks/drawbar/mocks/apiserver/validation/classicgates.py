@@ -41,7 +41,7 @@ def class_spec(spec: Json, old: Json, profile: Profile) -> Json:
 
 
 def pod(item: Json, old: Json, profile: Profile) -> Json:
-    """A pod, without the claims that nobody would allocate for it."""
+    """Return a pod without the claims that no component would allocate for it."""
     before = old.get("spec") or {}
     if not profile.off(profiles.DYNAMIC_ALLOCATION) or before.get("resourceClaims"):
         return item

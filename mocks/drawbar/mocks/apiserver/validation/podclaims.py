@@ -20,7 +20,7 @@ _NEITHER = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName
 
 
 def validate(metadata: Json, spec: Json, *, nested: bool) -> Iterator[Cause]:
-    """Every rule that the claims of a pod break; ``nested`` says that a claim's source stands in ``source``."""
+    """Every rule that the claims of a pod break; ``nested`` is whether a claim's source stands in ``source``."""
     seen: set[str] = set()
     for index, entry in enumerate(spec.get("resourceClaims") or ()):
         path, name = f"spec.resourceClaims[{index}]", entry.get("name") or ""

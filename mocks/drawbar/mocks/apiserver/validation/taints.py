@@ -138,7 +138,7 @@ def rule_status(status: Json) -> Iterator[Cause]:
 
 
 def raw_object(value: Any, path: str, limit: int) -> Iterator[Cause]:
-    """A JSON object that belongs to somebody else, of bounded size (bytes)."""
+    """A JSON object that belongs to another program, of bounded size (bytes)."""
     if value is None:
         yield errors.required(path)
     elif len(json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()) > limit:

@@ -26,7 +26,7 @@ class MakeContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectNode:
-    """Tell them so in the context that is there already."""
+    """Write the selected node into the context that exists already."""
 
     kind: kinds.Kind
     context: documents.Document

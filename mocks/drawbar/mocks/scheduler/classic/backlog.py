@@ -15,7 +15,7 @@ Key = documents.Key
 
 
 class Backlog:
-    """All pods without a node that a scheduler knows of."""
+    """All pods without a node that a scheduler has received."""
 
     def __init__(self, times: settings.Settings) -> None:
         self._times = times

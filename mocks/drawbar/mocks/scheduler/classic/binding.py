@@ -1,7 +1,7 @@
 """Carries out what `plan` decides: context, claims, and the binding of the pod.
 
 Order, as in PreBind and PostBind of the real scheduler: every claim is reserved for the pod before it is bound; the context
-is deleted last, and its loss harms nobody. When an attempt ends without a node, the pod leaves `reservedFor` of the claims
+is deleted last, and its loss does no harm. When an attempt ends without a node, the pod leaves `reservedFor` of the claims
 that are allocated already, even while others of its claims are still pending; a driver must not take that for their end.
 """
 
@@ -57,7 +57,7 @@ class Binder:
         try:
             return await self._replace(self._context, changed)
         except errors.Conflict:
-            # A driver wrote its answer meanwhile. Nobody else writes the spec, so it can be written unseen.
+            # A driver wrote its answer meanwhile. No other program writes the spec, so it can be written unseen.
             body = {"metadata": {"uid": context.metadata.uid}, "spec": dict(changes)}
             return await self._api.patch(
                 self._context,

@@ -223,7 +223,7 @@ def _is_selected(node: matching.Node, need: _Need) -> bool:
 def _unfit(
     pod: documents.Document, sieve: _Sieve, context: documents.Document | None, world: World
 ) -> Deallocate | modern.Unschedulable:
-    """One claim of those that keep the pod from a node goes back, if there is one that nobody else has."""
+    """One claim of those that keep the pod from a node goes back, if there is one that no other pod has."""
     claim = _given_back(pod, sieve.blocking, world)
     if claim is None:
         after = messages.STILL_NOT_SCHEDULABLE if sieve.needs else messages.NOTHING_TO_DEALLOCATE

@@ -83,7 +83,7 @@ class Scheduler:
             return
         uses, problem = self._uses(pod)
         if problem:
-            # Such a pod does not even enter the real scheduler's queue, and nobody is told.
+            # Such a pod does not even enter the real scheduler's queue, and there is no Event.
             log.info("pod not ready to be scheduled", extra={"pod": pod.full_name, "reason": problem})
             self._backlog.sleep(key, backoff=False)
             return
@@ -225,7 +225,7 @@ class Scheduler:
 
     def _claim_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
         if new is not None and hints.claim_changed(old, new):
-            for key in tuple(self._users.of(new.key)):
+            for key in tuple(self._users.for_claim(new.key)):
                 self._backlog.wake(key)
 
     def _context_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
