@@ -282,7 +282,7 @@ async def prepare_to_cdi(folder: Path) -> Trace:
     call = Leg(module="node.plugin.servicers", function="NodePrepareResources")
     async with preparation._world(folder) as world:
         name = await world.claim()
-        world.attached = [world.told("d1", name.uid)]
+        world.attached = [world.detailed("d1", name.uid)]
         claim = api_pb2.Claim(namespace=name.namespace, name=name.name, uid=name.uid)
         service = servicers.ServiceV1(world.preparer)
         with trace(call, names=(name.uid, "d1", "SN1"), ends=lambda _module, _frame: False) as traced:

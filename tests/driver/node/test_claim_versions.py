@@ -47,8 +47,8 @@ class ApiServer(client.Client):
         listed["items"].append(document)
 
 
-def versions(known):
-    return [kind.version for kind in known.claims]
+def versions(served):
+    return [kind.version for kind in served.claims]
 
 
 @pytest.mark.parametrize(
@@ -66,34 +66,34 @@ def versions(known):
     ],
 )
 async def test_the_newest_known_version_that_has_claims_comes_first(group, expected):
-    known = claim_versions.Served(ApiServer(**group))
-    await known.ask()
-    assert versions(known) == expected
-    assert known.modern.is_set() == ("v1" in expected)
+    served = claim_versions.Served(ApiServer(**group))
+    await served.ask()
+    assert versions(served) == expected
+    assert served.modern.is_set() == ("v1" in expected)
 
 
 async def test_where_nobody_may_ask_it_is_taken_for_v1():
     api = ApiServer(v1alpha2=CLAIMS)
     api.trouble = [errors.Denied("403")]
-    known = claim_versions.Served(api)
-    await known.run()
-    assert versions(known) == ["v1"]
+    served = claim_versions.Served(api)
+    await served.run()
+    assert versions(served) == ["v1"]
 
 
 def test_it_is_asked_again_until_there_is_v1(caplog):
     async def upgraded():
         api = ApiServer(v1alpha2=CLAIMS)
         api.trouble = [errors.Unreachable("refused")] * 3
-        known = claim_versions.Served(api)
+        served = claim_versions.Served(api)
         async with asyncio.timeout(3600), asyncio.TaskGroup() as tasks:
-            tasks.create_task(known.run())
-            await known.known.wait()
-            assert versions(known) == ["v1alpha2"]
+            tasks.create_task(served.run())
+            await served.known.wait()
+            assert versions(served) == ["v1alpha2"]
             await asyncio.sleep(600)
-            assert not known.modern.is_set()
+            assert not served.modern.is_set()
             assert len(api.asked) < 50, "an idle daemon asks about once a minute"
             api.versions = {"v1": CLAIMS}
-        return versions(known)
+        return versions(served)
 
     with contextlib.closing(virtualtime.VirtualTimeLoop()) as loop:
         assert loop.run_until_complete(upgraded()) == ["v1"]
@@ -122,11 +122,11 @@ def handed(**fields):
 async def test_a_handle_says_what_an_allocation_of_v1_would(fields):
     api = ApiServer(v1alpha2=CLAIMS)
     api.put("v1alpha2", **handed(**fields))
-    found = await reader(api).read("c1", "default")
-    assert found.metadata.uid == "u1"
-    (result,) = found.results("drawbar.dev")
+    claim = await reader(api).read("c1", "default")
+    assert claim.metadata.uid == "u1"
+    (result,) = claim.results("drawbar.dev")
     assert (result.request, result.pool, result.device) == ("claim", "p", "d1")
-    assert found.status.allocation.allocation_timestamp == "2026-01-02T03:04:05Z"
+    assert claim.status.allocation.allocation_timestamp == "2026-01-02T03:04:05Z"
 
 
 async def test_a_claim_is_gone_only_when_no_version_that_is_served_by_now_has_it():
@@ -144,7 +144,7 @@ async def test_all_claims_are_those_of_every_version():
     api.put("v1alpha2", uid="u2", name="c2")
     api.put("v1alpha3", uid="u2", name="c2")
     api.put("v1alpha3", uid="u3", name="c3")
-    assert sorted(one.uid for one in await reader(api).all_names()) == ["u2", "u3"]
+    assert sorted(name.uid for name in await reader(api).all_names()) == ["u2", "u3"]
 
 
 async def test_a_cluster_without_claims_is_no_cluster_whose_claims_are_gone():

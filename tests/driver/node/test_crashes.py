@@ -43,8 +43,8 @@ def driven(coroutine, most):
 class Cluster(nodes.Node):
     """An API server, a tree that reacts, and daemons that come and go."""
 
-    def __init__(self, *known):
-        super().__init__(*known)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
         self.abandoned = []
 
     @contextlib.asynccontextmanager
@@ -78,8 +78,8 @@ class Cluster(nodes.Node):
     async def round(self, context, most):
         """One round, cut short at a suspension; answers whether it came to its end."""
         await context.arrivals.read()
-        found = await self.attachment()
-        coroutine = executor.reconcile(context, found)
+        attachment = await self.attachment()
+        coroutine = executor.reconcile(context, attachment)
 
         async def drive():
             return await driven(coroutine, most)
@@ -107,9 +107,9 @@ class Cluster(nodes.Node):
 
 @contextlib.asynccontextmanager
 async def cluster(tmp_path):
-    async with nodes.cluster(tmp_path, Cluster) as found:
-        yield found
-        found.finish()
+    async with nodes.cluster(tmp_path, Cluster) as node:
+        yield node
+        node.finish()
 
 
 async def attach(cluster):
@@ -128,15 +128,15 @@ def released(attachment):
 
 async def suspensions(tmp_path, arrival, work):
     """How many suspensions the longest round of some work has."""
-    async with cluster(tmp_path) as found:
-        await prepared(found, arrival, work)
+    async with cluster(tmp_path) as node:
+        await prepared(node, arrival, work)
         most = 0
-        async with found.daemon() as context:
+        async with node.daemon() as context:
             for _ in range(ROUNDS_MAX):
-                if work(await found.attachment()):
+                if work(await node.attachment()):
                     return most
                 await context.arrivals.read()
-                counted = Counted(executor.reconcile(context, await found.attachment()))
+                counted = Counted(executor.reconcile(context, await node.attachment()))
                 await counted
                 most = max(most, counted.suspensions)
                 await asyncio.sleep(0.005)
@@ -160,33 +160,33 @@ class Counted:
             value = yield awaited
 
 
-async def prepared(found, arrival, work):
-    await found.plug(arrival=arrival)
-    await attach(found)
+async def prepared(node, arrival, work):
+    await node.plug(arrival=arrival)
+    await attach(node)
     if work is released:
-        async with found.daemon() as context:
-            while not visible(await found.attachment()):
-                await found.round(context, MOST_SUSPENSIONS**2)
+        async with node.daemon() as context:
+            while not visible(await node.attachment()):
+                await node.round(context, MOST_SUSPENSIONS**2)
                 await asyncio.sleep(0.005)
-        await found.detach()
+        await node.detach()
 
 
 async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(tmp_path):
-    async with cluster(tmp_path) as found, found.daemon() as context:
-        await found.plug()
-        await attach(found)
+    async with cluster(tmp_path) as node, node.daemon() as context:
+        await node.plug()
+        await attach(node)
         for work, expected in (
             (visible, ["resourceclaims/status", "deviceattachments/status"]),
             (released, ["deviceattachments/status"]),
         ):
             if work is released:
-                await found.detach()
-            found.server.writes.clear()
-            while not work(await found.attachment()):
-                await found.round(context, MOST_SUSPENSIONS**2)
+                await node.detach()
+            node.server.writes.clear()
+            while not work(await node.attachment()):
+                await node.round(context, MOST_SUSPENSIONS**2)
                 await asyncio.sleep(0.005)
-            await found.round(context, MOST_SUSPENSIONS**2)
-            assert [f"{one.resource}/{one.subresource}" for one in found.server.writes] == expected
+            await node.round(context, MOST_SUSPENSIONS**2)
+            assert [f"{write.resource}/{write.subresource}" for write in node.server.writes] == expected
 
 
 @pytest.mark.timeout(300)
@@ -206,19 +206,19 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
     for moment in range(1, most + 1):
         folder = tmp_path / str(moment)
         folder.mkdir()
-        async with cluster(folder) as found:
-            await prepared(found, arrival, work)
-            await found.killed_in_each_round(work, moment)
-            attachment = await found.attachment()
-            shown = (found.tree.root / "bus/pci/devices" / found.tree.address(1)).exists()
-            power = (found.tree.root / "bus/pci/slots/1/power").read_text().strip()
-            assert 1 in found.tree.attached(), "the card was lost"
+        async with cluster(folder) as node:
+            await prepared(node, arrival, work)
+            await node.killed_in_each_round(work, moment)
+            attachment = await node.attachment()
+            shown = (node.tree.root / "bus/pci/devices" / node.tree.address(1)).exists()
+            power = (node.tree.root / "bus/pci/slots/1/power").read_text().strip()
+            assert 1 in node.tree.attached(), "the card was lost"
             if work is visible:
                 assert shown
                 assert attachment.status.node.slot == "1"
-                claim = await found.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
+                claim = await node.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
                 (device,) = claim["status"]["devices"]
-                assert [one["type"] for one in device["conditions"]] == [f"{DRIVER}/visible"]
+                assert [condition["type"] for condition in device["conditions"]] == [f"{DRIVER}/visible"]
             else:
                 assert not shown
                 assert power == "0"
@@ -227,14 +227,14 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
 
 async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_attached(tmp_path):
     """It was given back and is attached again, and this daemon has not heard of either."""
-    async with cluster(tmp_path) as found:
-        await found.plug()
-        async with found.daemon() as context:
-            await asyncio.to_thread(found.tree.detach, 1)
-            await attach(found)
-            await executor.reconcile(context, await found.attachment())
-            assert not visible(await found.attachment())
-            await found.plug()
-            await context.arrivals.refresh(found.tree.address(1))
-            await executor.reconcile(context, await found.attachment())
-            assert visible(await found.attachment())
+    async with cluster(tmp_path) as node:
+        await node.plug()
+        async with node.daemon() as context:
+            await asyncio.to_thread(node.tree.detach, 1)
+            await attach(node)
+            await executor.reconcile(context, await node.attachment())
+            assert not visible(await node.attachment())
+            await node.plug()
+            await context.arrivals.refresh(node.tree.address(1))
+            await executor.reconcile(context, await node.attachment())
+            assert visible(await node.attachment())

@@ -45,13 +45,16 @@ def test_of_the_files_only_what_is_said_changes():
 
 
 def test_interfaces_get_numbers_behind_their_prefix():
-    found = custom(first=3, network={"interfacePrefix": "data"}).net_devices
-    assert [(one.host_name, one.name) for one in found] == [("enp1", "data3"), ("enp2", "data4")]
+    interfaces = custom(first=3, network={"interfacePrefix": "data"}).net_devices
+    assert [(interface.host_name, interface.name) for interface in interfaces] == [
+        ("enp1", "data3"),
+        ("enp2", "data4"),
+    ]
 
 
 @pytest.fixture
-def found(tmp_path):
-    """`found(device, prefix, share)`: a network card, as Prepare finds it."""
+def network_card(tmp_path):
+    """`network_card(device, prefix, share)`: a network card, as Prepare finds it."""
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     mocked = MockDevice(
         device_class=DeviceClass.NIC, vendor=0x15B3, device=0x1021, serial="00-11-22-33-44-55-66-77"
@@ -72,25 +75,34 @@ def found(tmp_path):
     return made
 
 
-def test_no_two_interfaces_of_a_claim_get_the_same_name(found):
-    given = [found("c", "data"), found("b", "data"), found("a", "ctl"), found("d"), found("e", "data")]
-    names = [[one.name for one in again.content().edits.net_devices] for again in finding.numbered(given)]
-    plain = found("d").content().edits.net_devices[0].name
+def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
+    given = [
+        network_card("c", "data"),
+        network_card("b", "data"),
+        network_card("a", "ctl"),
+        network_card("d"),
+        network_card("e", "data"),
+    ]
+    names = [
+        [interface.name for interface in again.content().edits.net_devices]
+        for again in finding.numbered(given)
+    ]
+    plain = network_card("d").content().edits.net_devices[0].name
     assert names == [["data1"], ["data0"], ["ctl0"], [plain], ["data2"]]
 
 
-def test_shares_of_one_device_are_one_device(found):
-    given = [found("a", "data", "s1"), found("a", "data", "s2"), found("b", "data")]
-    assert [one.record.first_interface for one in finding.numbered(given)] == [0, 0, 1]
+def test_shares_of_one_device_are_one_device(network_card):
+    given = [network_card("a", "data", "s1"), network_card("a", "data", "s2"), network_card("b", "data")]
+    assert [card.record.first_interface for card in finding.numbered(given)] == [0, 0, 1]
 
 
-def test_a_device_without_interfaces_takes_no_number(found):
-    given = [found("a", "data", device_class="other"), found("b", "data")]
-    assert [one.record.first_interface for one in finding.numbered(given)] == [0, 0]
+def test_a_device_without_interfaces_takes_no_number(network_card):
+    given = [network_card("a", "data", device_class="other"), network_card("b", "data")]
+    assert [card.record.first_interface for card in finding.numbered(given)] == [0, 0]
 
 
-def test_the_number_is_recorded(found):
-    _, second = finding.numbered([found("a", "data"), found("b", "data")])
+def test_the_number_is_recorded(network_card):
+    _, second = finding.numbered([network_card("a", "data"), network_card("b", "data")])
     claim = records.PreparedClaim(namespace="n", name="c", uid="u", state="started", devices=(second.record,))
     written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "firstInterface": 1}
     expected = written | {"parameters": {"network": {"interfacePrefix": "data"}}}

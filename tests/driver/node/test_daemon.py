@@ -30,8 +30,8 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
         assert (condition["type"], condition["status"]) == (f"{nodes.DRIVER}/visible", "True")
 
         async def events():
-            found = await node.list(kinds.EVENT)
-            return sorted((one["regarding"]["kind"], one["type"], one["reason"]) for one in found)
+            listed = await node.list(kinds.EVENT)
+            return sorted((event["regarding"]["kind"], event["type"], event["reason"]) for event in listed)
 
         ready = ("Normal", "DeviceReady")
         await until(events, lambda value: value == [("Pod", *ready), ("ResourceClaim", *ready)])

@@ -31,21 +31,21 @@ class Node(nodes.Node):
     async def reports(self, kind, status="True", reason=None):
         """The attachment once it has this condition."""
 
-        def holds(found):
-            one = condition(found, kind)
-            return one.get("status") == status and reason in (None, one["reason"])
+        def holds(attachment):
+            entry = condition(attachment, kind)
+            return entry.get("status") == status and reason in (None, entry["reason"])
 
         return await waiting.until(self.attachment, holds)
 
     async def said_before(self, seen, **node):
         """What a daemon that ran before has said."""
-        known = {"phase": "Ready", "conditions": [condition(seen, "Visible")]}
+        fields = {"phase": "Ready", "conditions": [condition(seen, "Visible")]}
         report = seen["status"]["node"] | node
-        await worlds.apply_status(self.api, nodes.NAME, "drawbar-node", node=report, **known)
+        await worlds.apply_status(self.api, nodes.NAME, "drawbar-node", node=report, **fields)
 
     async def node_until(self, holds):
         """Waits for what the node says of the device."""
-        await waiting.until(self.attachment, lambda found: holds(found["status"]["node"]))
+        await waiting.until(self.attachment, lambda attachment: holds(attachment["status"]["node"]))
 
     def power(self, slot=1):
         return (self.tree.root / f"bus/pci/slots/{slot}/power").read_text().strip()
@@ -55,8 +55,8 @@ class Node(nodes.Node):
         return function and function.driver
 
 
-def condition(found, kind):
-    return next((one for one in found["status"].get("conditions", ()) if one["type"] == kind), {})
+def condition(attachment, kind):
+    return next((entry for entry in attachment["status"].get("conditions", ()) if entry["type"] == kind), {})
 
 
 IMPATIENT = pytest.mark.parametrize("patience", [3])

@@ -23,39 +23,39 @@ QUICK = devices.Tracking(coalesce_seconds=0, audit_seconds=0)
 async def following(tmp_path, settings=QUICK, **options):
     """A mocked host, its devices as they are followed, and every change that was told."""
     tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
-    known = devices.Devices(tree.root, settings=settings, **options)
-    told = []
+    tracker = devices.Devices(tree.root, settings=settings, **options)
+    reported = []
     async with uevents.listening(f"unix:{tmp_path / 'uevents'}") as source, asyncio.TaskGroup() as tasks:
-        await known.read()
-        known.subscribe(told.append)
-        task = tasks.create_task(known.follow(source))
-        yield tree, known, told
+        await tracker.read()
+        tracker.subscribe(reported.append)
+        task = tasks.create_task(tracker.follow(source))
+        yield tree, tracker, reported
         task.cancel()
 
 
 async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path):
-    async with following(tmp_path) as (tree, known, told):
+    async with following(tmp_path) as (tree, tracker, reported):
         await asyncio.to_thread(tree.attach, 1, NVME)
-        await waiting.eventually(lambda: known.inventory == reader.read(tree.root))
-        card = known.card_at(ADDRESS)
+        await waiting.eventually(lambda: tracker.inventory == reader.read(tree.root))
+        card = tracker.card_at(ADDRESS)
         assert (card.first.serial, card.first.driver, len(card.device_nodes)) == ("S4EVNX0", "nvme", 3)
         assert (card.slot.name, card.slot.present) == ("1", True)
-        assert known.cards[-1] == card
-        await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in told))
-        await waiting.eventually(lambda: any("1" in changes.slots for changes in told))
+        assert tracker.cards[-1] == card
+        await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in reported))
+        await waiting.eventually(lambda: any("1" in changes.slots for changes in reported))
         await asyncio.to_thread(tree.detach, 1)
-        await waiting.eventually(lambda: known.inventory == reader.read(tree.root))
-        assert known.card_at(ADDRESS) is None
-        assert known.slots[0].present is False
+        await waiting.eventually(lambda: tracker.inventory == reader.read(tree.root))
+        assert tracker.card_at(ADDRESS) is None
+        assert tracker.slots[0].present is False
 
 
 async def test_an_event_makes_nothing_else_be_read(tmp_path):
-    async with following(tmp_path) as (tree, known, told):
+    async with following(tmp_path) as (tree, tracker, reported):
         shutil.rmtree(tree.root / "devices/pci0000:00/0000:00:04.0")  # another port, and no event tells
         await asyncio.to_thread(tree.attach, 1, GPU)
-        await waiting.eventually(lambda: (card := known.card_at(ADDRESS)) and card.device_nodes)
-        assert known.card_at("0000:00:04.0") is not None
-        assert all("0000:00:04.0" not in changes.functions for changes in told)
+        await waiting.eventually(lambda: (card := tracker.card_at(ADDRESS)) and card.device_nodes)
+        assert tracker.card_at("0000:00:04.0") is not None
+        assert all("0000:00:04.0" not in changes.functions for changes in reported)
 
 
 async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
@@ -63,59 +63,59 @@ async def test_a_storm_of_events_of_one_device_is_few_readings(tmp_path):
     event = uevents.parse(f"change@{path}\0SUBSYSTEM=pci\0".encode())
     source = sources.Backlog(10_000)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
-    known = devices.Devices(tree.root, settings=devices.Tracking(coalesce_seconds=0.05))
-    await known.read()
+    tracker = devices.Devices(tree.root, settings=devices.Tracking(coalesce_seconds=0.05))
+    await tracker.read()
     for _ in range(5_000):
         source.put(event)
     source.close()
-    await known.follow(source)
-    assert 1 <= known.readings <= 4
+    await tracker.follow(source)
+    assert 1 <= tracker.readings <= 4
 
 
 async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it_settled(tmp_path):
     """The change comes between the reading that the only event causes and the one when it has settled."""
     source = sources.Backlog(16)
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
-    known = devices.Devices(tree.root, settings=QUICK, pauses_seconds=(0.05,))
-    await known.read()
+    tracker = devices.Devices(tree.root, settings=QUICK, pauses_seconds=(0.05,))
+    await tracker.read()
     tree.attach(1, NVME)
     powered = []
 
-    def told(_):
-        powered.append(known.slots[0].powered)
+    def note(_):
+        powered.append(tracker.slots[0].powered)
         if powered == [True]:
             (tree.root / "bus/pci/slots/1/power").write_text("0\n")
 
-    known.subscribe(told)
+    tracker.subscribe(note)
     async with asyncio.TaskGroup() as tasks:
-        following = tasks.create_task(known.follow(source))
+        following = tasks.create_task(tracker.follow(source))
         source.put(uevents.parse(f"add@/devices/pci0000:00/{PORT}/{ADDRESS}\0SUBSYSTEM=pci\0".encode()))
         await waiting.eventually(lambda: len(powered) > 1)
         assert powered == [True, False]
-        assert known.card_at(ADDRESS).slot.powered is False
+        assert tracker.card_at(ADDRESS).slot.powered is False
         following.cancel()
 
 
 async def test_a_slot_is_read_when_asked_for_since_a_card_without_power_has_no_event(tmp_path):
-    async with following(tmp_path) as (tree, known, told):
+    async with following(tmp_path) as (tree, tracker, reported):
         await asyncio.to_thread(tree.attach, 2, NVME, arrival=Arrival.UNPOWERED)
-        assert known.slots[1].present is False
-        slot = await known.refresh_slot("2")
+        assert tracker.slots[1].present is False
+        slot = await tracker.refresh_slot("2")
         assert (slot.present, slot.powered) == (True, False)
-        assert known.slots[1] == slot
-        assert [changes.slots for changes in told] == [frozenset({"2"})]
-        assert await known.refresh_slot("absent") is None
+        assert tracker.slots[1] == slot
+        assert [changes.slots for changes in reported] == [frozenset({"2"})]
+        assert await tracker.refresh_slot("absent") is None
 
 
 async def test_one_function_is_read_when_asked_for(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
-    known = devices.Devices(tree.root)
-    await known.read()
+    tracker = devices.Devices(tree.root)
+    await tracker.read()
     tree.attach(1, NVME)
-    card = await known.refresh(ADDRESS)
+    card = await tracker.refresh(ADDRESS)
     assert card.first.serial == "S4EVNX0"
     tree.detach(1)
-    assert await known.refresh(ADDRESS) is None
+    assert await tracker.refresh(ADDRESS) is None
 
 
 async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path):
@@ -125,68 +125,68 @@ async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path
     tree.attach(1, NVME)
     slot = tree.root / "bus/pci/slots/1"
     slot.rename(tmp_path / "slot")
-    known = devices.Devices(tree.root, settings=QUICK)
-    await known.read()
-    assert known.card_at(ADDRESS).slot is None
+    tracker = devices.Devices(tree.root, settings=QUICK)
+    await tracker.read()
+    assert tracker.card_at(ADDRESS).slot is None
     (tmp_path / "slot").rename(slot)
     source.put(uevents.parse(b"add@/bus/pci/slots/1\0SUBSYSTEM=slots\0"))
     source.close()
-    await known.follow(source)
-    assert known.card_at(ADDRESS).slot.name == "1"
-    assert known.inventory == reader.read(tree.root)
+    await tracker.follow(source)
+    assert tracker.card_at(ADDRESS).slot.name == "1"
+    assert tracker.inventory == reader.read(tree.root)
 
 
-async def heard(known, *events):
+async def heard(tracker, *events):
     """The devices after these events and nothing more."""
     source = sources.Backlog(64)
     for event in events:
         source.put(uevents.parse(event.encode()))
     source.close()
-    await known.follow(source)
+    await tracker.follow(source)
 
 
 async def test_the_events_of_a_region_refresh_the_decoders_that_have_none(tmp_path):
     tree = build("cxl-node", tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=QUICK)
-    await known.read()
-    [region] = known.inventory.regions
-    told = []
-    known.subscribe(told.append)
+    tracker = devices.Devices(tree.root, settings=QUICK)
+    await tracker.read()
+    [region] = tracker.inventory.regions
+    reported = []
+    tracker.subscribe(reported.append)
     tree.destroy_region(region.name)
-    await heard(known, f"remove@/{region.path}\0", f"remove@/{known.inventory.dax[0].path}\0")
-    assert known.inventory == reader.read(tree.root)
-    assert {decoder.region for decoder in known.inventory.decoders} == {None}
+    await heard(tracker, f"remove@/{region.path}\0", f"remove@/{tracker.inventory.dax[0].path}\0")
+    assert tracker.inventory == reader.read(tree.root)
+    assert {decoder.region for decoder in tracker.inventory.decoders} == {None}
     # Those whose memory it was are told.
-    used = frozenset().union(*(changes.functions for changes in told))
+    used = frozenset().union(*(changes.functions for changes in reported))
     assert len(used) == len(region.targets)
-    assert {known.card_at(address).device_class.value for address in used} == {"cxl-memory"}
+    assert {tracker.card_at(address).device_class.value for address in used} == {"cxl-memory"}
     tree.create_region([1])
-    await heard(known, f"add@/{region.path}\0", f"add@/{region.path}/dax_region0/dax0.0\0")
-    assert known.inventory == reader.read(tree.root)
-    assert known.inventory.regions[0].committed
+    await heard(tracker, f"add@/{region.path}\0", f"add@/{region.path}/dax_region0/dax0.0\0")
+    assert tracker.inventory == reader.read(tree.root)
+    assert tracker.inventory.regions[0].committed
 
 
 async def test_the_event_of_a_virtual_function_refreshes_the_physical_one(tmp_path):
     tree = build("fpga-node", tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=QUICK)
-    await known.read()
-    physical = next(each for each in known.inventory.functions if each.sriov and each.sriov.num_vfs)
-    paths = [known.inventory.by_address(each).path for each in physical.sriov.virtual_functions]
+    tracker = devices.Devices(tree.root, settings=QUICK)
+    await tracker.read()
+    physical = next(each for each in tracker.inventory.functions if each.sriov and each.sriov.num_vfs)
+    paths = [tracker.inventory.by_address(each).path for each in physical.sriov.virtual_functions]
     tree.set_vfs(1, 0)
-    await heard(known, *(f"remove@/{path}\0" for path in paths))
-    assert known.inventory == reader.read(tree.root)
-    assert len(known.card_at(physical.address).functions) == 1
+    await heard(tracker, *(f"remove@/{path}\0" for path in paths))
+    assert tracker.inventory == reader.read(tree.root)
+    assert len(tracker.card_at(physical.address).functions) == 1
 
 
 async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_meanwhile(tmp_path):
     tree = build("fpga-node", tmp_path / "sys")
     tree.set_vfs(1, 0)
     tree.set_vfs(1, 1)
-    known = devices.Devices(tree.root, settings=QUICK)
-    await known.read()
-    physical = next(each for each in known.inventory.functions if each.sriov and each.sriov.num_vfs)
+    tracker = devices.Devices(tree.root, settings=QUICK)
+    await tracker.read()
+    physical = next(each for each in tracker.inventory.functions if each.sriov and each.sriov.num_vfs)
     [gone] = physical.sriov.virtual_functions
-    path = known.inventory.by_address(gone).path
+    path = tracker.inventory.by_address(gone).path
     tree.set_vfs(1, 0)
 
     class Source:
@@ -194,20 +194,20 @@ async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_mean
             yield uevents.parse(f"remove@/{path}\0".encode())
             # Of the function that the event names, and then of the physical one, which follows from that.
             for _ in range(2):
-                before = known.readings
-                while known.readings == before:  # noqa: ASYNC110 - counted, and told to nobody
+                before = tracker.readings
+                while tracker.readings == before:  # noqa: ASYNC110 - counted, and told to nobody
                     await asyncio.sleep(0)
 
     async with asyncio.timeout(20):
-        await known.follow(Source())
-    assert known.inventory == reader.read(tree.root)
+        await tracker.follow(Source())
+    assert tracker.inventory == reader.read(tree.root)
 
 
 async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions(tmp_path):
     tree = build("nvme-node", tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=QUICK)
-    await known.read()
-    first, second = [card.first for card in known.cards if card.first.nvme][:2]
+    tracker = devices.Devices(tree.root, settings=QUICK)
+    await tracker.read()
+    first, second = [card.first for card in tracker.cards if card.first.nvme][:2]
     subsystem = tree.root / "devices/virtual/nvme-subsystem/nvme-subsys4"
     head = subsystem / "nvme4n1"
     head.mkdir(parents=True)
@@ -218,53 +218,53 @@ async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions
         name = each.nvme[0].name
         (subsystem / name).symlink_to(f"../../../{each.path.removeprefix('devices/')}/nvme/{name}")
         (tree.root / each.path / "nvme" / name / f"nvme4c{number}n1").mkdir()
-    await heard(known, "add@/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1\0")
+    await heard(tracker, "add@/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1\0")
     for each in (first, second):
-        nodes = [node.path for node in known.card_at(each.address).device_nodes]
+        nodes = [node.path for node in tracker.card_at(each.address).device_nodes]
         assert "/dev/nvme4n1" in nodes
-    assert known.inventory == reader.read(tree.root)
+    assert tracker.inventory == reader.read(tree.root)
 
 
 async def test_an_audit_finds_and_counts_what_no_event_told_of(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
-    await known.read()
-    assert not await known.audit()
-    assert (known.audits, known.missed) == (1, 0)
+    tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
+    await tracker.read()
+    assert not await tracker.audit()
+    assert (tracker.audits, tracker.missed) == (1, 0)
     tree.attach(1, NVME)
-    found = await known.audit()
-    assert found.functions >= {ADDRESS}
-    assert found.slots == {"1"}
-    assert (known.audits, known.missed) == (2, len(found.functions) + 1)
-    assert known.inventory == reader.read(tree.root)
+    changes = await tracker.audit()
+    assert changes.functions >= {ADDRESS}
+    assert changes.slots == {"1"}
+    assert (tracker.audits, tracker.missed) == (2, len(changes.functions) + 1)
+    assert tracker.inventory == reader.read(tree.root)
     tree.detach(1)
-    await known.audit()
-    assert known.inventory == reader.read(tree.root)
+    await tracker.audit()
+    assert tracker.inventory == reader.read(tree.root)
 
 
 async def test_audits_are_made_by_themselves(tmp_path, caplog):
     settings = devices.Tracking(audit_seconds=0.05, audit_share=1)
-    async with following(tmp_path, settings) as (tree, known, _):
+    async with following(tmp_path, settings) as (tree, tracker, _):
         (tree.root / f"bus/pci/devices/{PORT}/numa_node").write_text("1\n")
-        await waiting.eventually(lambda: known.inventory.by_address(PORT).numa_node == 1)
+        await waiting.eventually(lambda: tracker.inventory.by_address(PORT).numa_node == 1)
         (tree.root / "bus").rename(tree.root / "gone")  # outlives a tree that is away for a while
-        await waiting.eventually(lambda: any(one.levelname == "WARNING" for one in caplog.records))
-        audits = known.audits
+        await waiting.eventually(lambda: any(record.levelname == "WARNING" for record in caplog.records))
+        audits = tracker.audits
         (tree.root / "gone").rename(tree.root / "bus")
-        await waiting.eventually(lambda: known.audits > audits + 1)
+        await waiting.eventually(lambda: tracker.audits > audits + 1)
 
 
 async def test_whoever_has_had_enough_is_told_no_more(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
-    told = []
-    known = devices.Devices(tree.root, lambda: told.append("all"))
-    end = known.subscribe(lambda changes: told.append("one"))
-    await known.read()
+    reported = []
+    tracker = devices.Devices(tree.root, lambda: reported.append("all"))
+    end = tracker.subscribe(lambda changes: reported.append("one"))
+    await tracker.read()
     end()
     tree.attach(1, NVME)
-    await known.read()
-    await known.read()
-    assert told == ["all", "one", "all"]
+    await tracker.read()
+    await tracker.read()
+    assert reported == ["all", "one", "all"]
 
 
 async def test_a_tree_that_is_not_there_is_one_clear_error(tmp_path):

@@ -52,14 +52,14 @@ def test_the_inventory_knows_what_was_put_in(before, after):
 
 
 def test_the_kernels_events_are_enough_to_follow_it(before, after):
-    known = live.Live()
-    known.replace(reader.read(before))
+    model = live.Live()
+    model.replace(reader.read(before))
     wanted = set()
     for each in load_events(RECORDING):
-        wanted |= known.concerned(uevents.parse(each.datagram).devpath)
+        wanted |= model.concerned(uevents.parse(each.datagram).devpath)
     while wanted:
-        _, wanted = known.take(reader.read_subjects(str(after), wanted, known.slot_names))
-    assert known.snapshot() == reader.read(after)
+        _, wanted = model.take(reader.read_subjects(str(after), wanted, model.slot_names))
+    assert model.snapshot() == reader.read(after)
 
 
 @pytest.mark.parametrize(
@@ -71,15 +71,15 @@ def test_a_device_is_known_by_the_serial_number_that_a_fabric_tells(
 ):
     identity = attachments.Identity(device_class=device_class, serial=serial)
     assert isinstance(matching.match(reader.read(before), identity), matching.Absent)
-    found = matching.match(reader.read(after), identity)
-    assert (found.by, found.card.address) == ("serial", address)
+    outcome = matching.match(reader.read(after), identity)
+    assert (outcome.by, outcome.card.address) == ("serial", address)
 
 
 def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
     identity = attachments.Identity(device_class="nvme", serial="SN-disk-b", pci_id="1b36:0010")
-    found = matching.match(reader.read(after), identity, slot="1")
-    assert isinstance(found, matching.Wrong)
-    assert found.card.address == DISK
+    outcome = matching.match(reader.read(after), identity, slot="1")
+    assert isinstance(outcome, matching.Wrong)
+    assert outcome.card.address == DISK
 
 
 @pytest.mark.parametrize(("address", "slot"), [(DISK, "1"), (MEMORY, "101")])

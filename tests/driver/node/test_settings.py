@@ -15,12 +15,12 @@ ROW = re.compile(r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+)
 
 
 def shown(value):
-    found = schema.builtin(value)
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    if isinstance(found, list):
-        return ",".join(found) or "none"
-    return "none" if found in (None, "") else str(found)
+    plain = schema.builtin(value)
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    if isinstance(plain, list):
+        return ",".join(plain) or "none"
+    return "none" if plain in (None, "") else str(plain)
 
 
 def test_the_document_lists_exactly_the_settings_that_have_flags():

@@ -25,10 +25,10 @@ def function(slot, *, number=0, **what):
 
 
 def inventory(*functions, slots=()):
-    places = {one.name: one for one in slots}
-    for one in functions:
-        if one.slot:
-            places.setdefault(one.slot, slot(one.slot))
+    places = {place.name: place for place in slots}
+    for function in functions:
+        if function.slot:
+            places.setdefault(function.slot, slot(function.slot))
     return index.Inventory(functions=functions, slots=tuple(places.values()))
 
 
@@ -36,8 +36,8 @@ def identity(**what):
     return attachments.Identity(**({"device_class": "gpu"} | what))
 
 
-def brief(found):
-    match found:
+def brief(outcome):
+    match outcome:
         case matching.Found(card=card, by=by):
             return ("found", card.address, by)
         case matching.Wrong(card=card):
@@ -75,8 +75,8 @@ def empty(**changes):
     return inventory(slots=[slot("2", **changes)])
 
 
-def disk(**known):
-    return identity(device_class="nvme", **known)
+def disk(**fields):
+    return identity(device_class="nvme", **fields)
 
 
 CASES = {
@@ -157,26 +157,26 @@ def test_the_device_is_known_by_serial_else_by_slot_and_kind(case):
     assert brief(matching.match(seen, wanted, slot=place)) == expected
 
 
-def attachment(*, known="", connected="", seen="", boot_id="boot-1"):
+def attachment(*, slot="", connected="", seen="", boot_id="boot-1"):
     return scenes.attachment(
-        identity=identity(slot=known),
+        identity=identity(slot=slot),
         connection=attachments.ConnectionRecord(slot=connected) if connected else None,
         node=attachments.NodeReport(slot=seen, boot_id=boot_id) if seen else None,
     )
 
 
 @pytest.mark.parametrize(
-    ("found", "place"),
+    ("attached", "place"),
     [
-        (attachment(known="1", connected="2", seen="3"), "3"),
-        (attachment(known="1", connected="2", seen="3", boot_id="boot-0"), "1"),
-        (attachment(known="1", connected="2"), "1"),
+        (attachment(slot="1", connected="2", seen="3"), "3"),
+        (attachment(slot="1", connected="2", seen="3", boot_id="boot-0"), "1"),
+        (attachment(slot="1", connected="2"), "1"),
         (attachment(connected="2"), "2"),
         (attachment(), ""),
     ],
 )
-def test_what_was_seen_in_this_boot_counts_before_what_is_expected(found, place):
-    assert matching.expected_slot(found, "boot-1") == place
+def test_what_was_seen_in_this_boot_counts_before_what_is_expected(attached, place):
+    assert matching.expected_slot(attached, "boot-1") == place
 
 
 serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])
@@ -193,9 +193,9 @@ serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])
 )
 def test_a_card_that_shows_another_serial_is_never_the_device(cards, wanted, place):
     functions = [function(name, dsn=serial, dsn_hidden=hidden) for name, serial, hidden in cards]
-    found = matching.match(
+    outcome = matching.match(
         inventory(*functions), identity(serial=wanted or "", pci_id="10de:2330"), slot=place
     )
-    if isinstance(found, matching.Found):
-        assert not wanted or found.card.first.dsn in (wanted, None)
-        assert found.by == "serial" or found.card.first.slot == place
+    if isinstance(outcome, matching.Found):
+        assert not wanted or outcome.card.first.dsn in (wanted, None)
+        assert outcome.by == "serial" or outcome.card.first.slot == place

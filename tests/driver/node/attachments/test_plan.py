@@ -214,7 +214,7 @@ ARRIVAL = {
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
     "has-traces": (observed(USED, **READY), 1, [("Clean", CARD)]),
     "has-traces-and-is-held": (observed(USED, **READY, held_by="claim-0"), 1, []),
-    "has-traces-for-nobody": (
+    "has-traces-and-no-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
         [("Clean", CARD)],
@@ -268,5 +268,5 @@ def test_a_daemon_notes_when_it_first_saw_what_holds():
         )
     ):
         memory.see(of, moment(number))
-    known = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
-    assert [memory.seen.since(one) for one in known] == [moment(1), None, moment(3)]
+    conditions = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
+    assert [memory.seen.since(condition) for condition in conditions] == [moment(1), None, moment(3)]

@@ -35,8 +35,8 @@ slot = functools.cache(cards.slot)
 @functools.cache
 def function(slot, driver):
     """A disk shows its serial number while its driver is bound."""
-    known = {"vendor": 0x144D, "device": 0xA824, "driver": driver, "slot": slot}
-    return cards.function(f"0000:0{slot}:00.0", DeviceClass.NVME, nvme="SN1" if driver else "", **known)
+    fields = {"vendor": 0x144D, "device": 0xA824, "driver": driver, "slot": slot}
+    return cards.function(f"0000:0{slot}:00.0", DeviceClass.NVME, nvme="SN1" if driver else "", **fields)
 
 
 @dataclasses.dataclass
@@ -233,7 +233,9 @@ class Node(stateful.RuleBasedStateMachine):
                 again, released = self._carry_out(action)
                 moment = None
             if not again:
-                changed = any(not isinstance(one, actions.LookAgain | actions.PowerSlot) for one in planned)
+                changed = any(
+                    not isinstance(action, actions.LookAgain | actions.PowerSlot) for action in planned
+                )
                 return self.now if changed else moment
         return self.now
 
@@ -267,9 +269,9 @@ class Node(stateful.RuleBasedStateMachine):
         return False, None
 
     def _tried(self, card, lack):
-        known = self.attempt
-        same = known is not None and (known.card is None) == (card is None) and known.lack
-        return actions.Attempt(card=card, lack=lack, at=self.now, since=known.since if same else self.now)
+        attempt = self.attempt
+        same = attempt is not None and (attempt.card is None) == (card is None) and attempt.lack
+        return actions.Attempt(card=card, lack=lack, at=self.now, since=attempt.since if same else self.now)
 
     def _say(self, action):
         self.writes += 1
@@ -339,15 +341,19 @@ class Node(stateful.RuleBasedStateMachine):
         )
 
     def _since(self, kind):
-        known = meta.find(self.attachment.status.conditions, kind)
-        return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
+        condition = meta.find(self.attachment.status.conditions, kind)
+        return (
+            meta.moment(condition.last_transition_time)
+            if condition is not None and condition.is_true
+            else None
+        )
 
     def _condition(self, kind, *, status, reason="R", message=""):
-        known = self.attachment.status.conditions
+        conditions = self.attachment.status.conditions
         fresh = meta.transition(
-            known, kind, status=status, reason=reason, message=message, now=meta.timestamp(self.now)
+            conditions, kind, status=status, reason=reason, message=message, now=meta.timestamp(self.now)
         )
-        self._status(conditions=(*(one for one in known if one.type != kind), fresh))
+        self._status(conditions=(*(condition for condition in conditions if condition.type != kind), fresh))
 
     def _status(self, **changes):
         status = msgspec.structs.replace(self.attachment.status, **changes)

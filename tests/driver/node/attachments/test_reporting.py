@@ -22,7 +22,7 @@ def attachment(phase):
 
 
 @pytest.mark.parametrize(
-    ("known", "given", "applied"),
+    ("phase", "given", "applied"),
     [
         ("", None, None),
         ("Attaching", None, None),
@@ -32,13 +32,13 @@ def attachment(phase):
         ("Ready", reporting.RELEASED, "Released"),
     ],
 )
-def test_a_phase_of_the_controllers_is_not_applied_by_the_node(known, given, applied):
-    body = reporting.applied(attachment(known), phase=given)
+def test_a_phase_of_the_controllers_is_not_applied_by_the_node(phase, given, applied):
+    body = reporting.applied(attachment(phase), phase=given)
     assert body["status"].get("phase") == applied
 
 
 def test_nothing_of_the_controllers_is_applied_by_the_node():
     fresh = meta.transition((), "Visible", status=True, reason="R", message="", now=meta.timestamp(NOW))
-    known = attachment("Attached")
-    body = reporting.applied(known, fresh=fresh, node=attachments.NodeReport(), phase=reporting.READY)
+    attached = attachment("Attached")
+    body = reporting.applied(attached, fresh=fresh, node=attachments.NodeReport(), phase=reporting.READY)
     assert body["status"].keys() == {"conditions", "node", "phase"}

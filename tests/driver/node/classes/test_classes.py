@@ -34,7 +34,9 @@ def device(device_class, **more):
 def card_of(tree, slot=1):
     address = tree.address(slot)
     functions = [
-        one for one in reader.read(tree.root).functions if address in (one.address, one.physical_function)
+        function
+        for function in reader.read(tree.root).functions
+        if address in (function.address, function.physical_function)
     ]
     return model.Card(functions=tuple(functions))
 
@@ -195,7 +197,7 @@ def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(c
     second = dataclasses.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))
     virtual = dataclasses.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
     edits = nic.Nic().edits(model.Card(functions=(second, virtual)), classes.Host())
-    assert [(one.host_name, one.name) for one in edits.net_devices] == [
+    assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [
         ("ens1f0", "ens1f0"),
         ("ens1f1", "ens1f1"),
     ]
@@ -203,7 +205,7 @@ def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(c
 
 def test_an_interface_never_takes_the_name_of_the_pods_own(card):
     edits = nic.Nic().edits(card(device(DeviceClass.NIC)), classes.Host())
-    assert [(one.host_name, one.name) for one in edits.net_devices] == [("eth0", "nic0")]
+    assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [("eth0", "nic0")]
 
 
 def test_the_files_of_all_functions_are_given(card):

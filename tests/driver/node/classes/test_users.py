@@ -119,9 +119,9 @@ def test_a_process_that_goes_while_it_is_looked_at_does_not_count(gpu):
 def test_the_search_ends_when_enough_was_found(gpu):
     for pid in range(1, users.FOUND_MAX + 5):
         gpu.process(pid, opened=("/dev/null",))
-    found = users.find_openers(gpu.proc, users.of_nodes((NULL,)))
-    assert len(found) == users.FOUND_MAX
-    assert plan.message(found).endswith("; and 12 more")
+    openers = users.find_openers(gpu.proc, users.of_nodes((NULL,)))
+    assert len(openers) == users.FOUND_MAX
+    assert plan.message(openers).endswith("; and 12 more")
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_a_gpu_of_nvidia_is_used_by_whoever_has_its_own_file_open(tmp_path):
     folder = host.proc / "driver/nvidia/gpus" / host.address
     folder.mkdir(parents=True)
     (folder / "information").write_text("Device Minor: \t 3\n")
-    found = classes.of("gpu").edits(host.card(), host.host).device_nodes
-    assert "/dev/nvidia3" in [node.path for node in found]
+    nodes = classes.of("gpu").edits(host.card(), host.host).device_nodes
+    assert "/dev/nvidia3" in [node.path for node in nodes]
     host.process(5, "nvidia-persistenced", opened=("/dev/null",))
     assert host.users(device_nodes=()) == ""  # /dev/null is not 195:3
 
@@ -220,5 +220,5 @@ def test_it_is_told_when_the_hosts_processes_cannot_be_seen(tmp_path, namespace,
 
 
 def test_many_users_are_named_up_to_a_number():
-    found = [f"u{number}" for number in range(6)]
-    assert plan.message([*found, found[0]]) == "u0; u1; u2; u3; and 2 more"
+    processes = [f"u{number}" for number in range(6)]
+    assert plan.message([*processes, processes[0]]) == "u0; u1; u2; u3; and 2 more"

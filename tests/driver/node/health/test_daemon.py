@@ -31,13 +31,13 @@ async def test_a_device_that_ails_or_is_pulled_is_told_to_kubelet_attachment_and
                 )
                 answer = await stream.read()
                 stream.cancel()
-            return {one.device.device_name: (one.health, one.message) for one in answer.devices}
+            return {entry.device.device_name: (entry.health, entry.message) for entry in answer.devices}
 
         async def said():
             return (await node.attachment())["status"]["node"]
 
         async def events():
-            return {one["reason"]: one for one in await node.list(kinds.EVENT)}
+            return {event["reason"]: event for event in await node.list(kinds.EVENT)}
 
         healthy = {"nvme-0": (api_pb2.HEALTHY, "")}
         await until(health, lambda value: value == healthy)
@@ -50,8 +50,8 @@ async def test_a_device_that_ails_or_is_pulled_is_told_to_kubelet_attachment_and
         await until(said, lambda value: value.get("health") == "Healthy")
 
         await asyncio.to_thread(tree.surprise_remove, 1)
-        told = await until(health, lambda value: value.get("nvme-0", (0,))[0] == api_pb2.UNHEALTHY)
-        assert "disappeared" in told["nvme-0"][1]
+        reported = await until(health, lambda value: value.get("nvme-0", (0,))[0] == api_pb2.UNHEALTHY)
+        assert "disappeared" in reported["nvme-0"][1]
         event = (await until(events, lambda value: attached.UNHEALTHY in value))[attached.UNHEALTHY]
         assert (event["type"], event["regarding"]["name"]) == ("Warning", "c1")
 

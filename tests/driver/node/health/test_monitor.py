@@ -23,11 +23,11 @@ DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0
 
 
 class World:
-    """A host with two slots, the monitor of its cards, and who was told."""
+    """A host with two slots, the monitor of its cards, and what its subscriber received."""
 
     def __init__(self, tmp_path, read=None, **changes):
         self.tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=2)
-        self.clock, self.told = waiting.Clock(), []
+        self.clock, self.notifications = waiting.Clock(), []
         soon = Rules(
             not_answering=Rule(effect=Effect.NO_SCHEDULE, hold_down_seconds=0.05),
             link_narrow=Rule(unhealthy=False, hold_down_seconds=0.05),
@@ -36,7 +36,7 @@ class World:
         self.policy = Policy(**({"interval_seconds": 0.02, "recovery_seconds": 0.0, "rules": soon} | changes))
         read = read or functools.partial(readings.read, self.tree.root)
         self.monitor = monitor.Monitor(read, self.policy, clock=self.clock)
-        self.monitor.subscribe(lambda key: self.told.append((key, self.monitor.of(key))))
+        self.monitor.subscribe(lambda key: self.notifications.append((key, self.monitor.of(key))))
 
     def card(self, slot=1):
         return reader.read(self.tree.root).card_of(self.tree.address(slot))
@@ -87,7 +87,7 @@ async def test_a_device_is_unknown_until_it_is_read_and_then_everybody_is_told_o
         await world.verdict(healthy)
         looks = world.monitor._watched[KEY].looked_at
         await until(world.looked_at, lambda value: value > looks + 0.1)
-        assert [key for key, _ in world.told] == [KEY]
+        assert [key for key, _ in world.notifications] == [KEY]
 
 
 async def test_errors_of_the_card_become_a_taint_and_are_forgiven(tmp_path):
@@ -154,20 +154,20 @@ async def test_a_device_that_is_no_longer_watched_is_unknown(tmp_path):
         world.monitor.unwatch(KEY)
         assert world.monitor.of(KEY) == UNKNOWN
         assert world.monitor.all() == {}
-        assert world.told[-1] == (KEY, UNKNOWN)
-        assert len(world.told) == 2
+        assert world.notifications[-1] == (KEY, UNKNOWN)
+        assert len(world.notifications) == 2
 
 
-async def test_whoever_ended_its_subscription_is_not_told(tmp_path):
+async def test_an_ended_subscription_receives_nothing(tmp_path):
     async with running(tmp_path) as world:
-        told = []
-        end = world.monitor.subscribe(told.append)
+        notifications = []
+        end = world.monitor.subscribe(notifications.append)
         end()
         end()
         world.tree.attach(1, DISK)
         world.watch()
         await world.verdict(healthy)
-        assert told == []
+        assert notifications == []
 
 
 async def test_watching_again_keeps_what_is_known(tmp_path):
@@ -236,7 +236,7 @@ async def test_a_device_that_is_forgotten_while_it_is_read_is_not_judged(tmp_pat
         release.set()
         await until(ended, bool)
         await asyncio.sleep(0)
-        assert (world.monitor.all(), world.told) == ({}, [])
+        assert (world.monitor.all(), world.notifications) == ({}, [])
 
 
 # The devices of attachments.
@@ -268,7 +268,10 @@ def attachment(*, visible=True, uid="u1", deleting=False):
 def attached_devices(world, acting=lambda: True):
     recorder = Recorder()
     return recorder, attached.AttachedDevices(
-        world.monitor, recorder, lambda one: world.card() if one.spec.identity.serial else None, acting
+        world.monitor,
+        recorder,
+        lambda attachment: world.card() if attachment.spec.identity.serial else None,
+        acting,
     )
 
 
@@ -333,4 +336,4 @@ async def test_of_two_instances_the_one_that_acts_sends_the_events(tmp_path):
         acting = True
         world.tree.attach(1, DISK)
         await world.verdict(healthy)
-        assert [one[1:3] for one in recorder.events] == [("Normal", attached.HEALTHY)]
+        assert [event[1:3] for event in recorder.events] == [("Normal", attached.HEALTHY)]

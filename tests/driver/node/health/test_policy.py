@@ -47,9 +47,9 @@ def test_each_finding_has_its_rule_and_there_is_no_other():
     ],
 )
 def test_a_value_that_cannot_be_is_a_sentence_that_names_it(changes, names):
-    found = policy.problems(dataclasses.replace(Policy(), **changes))
-    assert found
-    assert names in found[0]
+    problems = policy.problems(dataclasses.replace(Policy(), **changes))
+    assert problems
+    assert names in problems[0]
 
 
 def test_all_problems_are_told_at_once():
@@ -91,7 +91,7 @@ def camel(name):
 
 def text(value):
     if isinstance(value, tuple):
-        return ", ".join(f"`{one}`" for one in value) or "none"
+        return ", ".join(f"`{name}`" for name in value) or "none"
     return f"{value:g}"
 
 
@@ -105,10 +105,10 @@ def test_the_table_of_settings_is_the_policy():
 
 def test_the_example_of_settings_has_only_settings():
     (example,) = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    found = yaml.safe_load(example)["health"]
-    assert found.keys() <= {camel(field.name) for field in dataclasses.fields(Policy)}
-    assert found["rules"].keys() <= {camel(field.name) for field in dataclasses.fields(Rules)}
-    assert set(found["ignored"]) <= set(policy.NAMES)
+    section = yaml.safe_load(example)["health"]
+    assert section.keys() <= {camel(field.name) for field in dataclasses.fields(Policy)}
+    assert section["rules"].keys() <= {camel(field.name) for field in dataclasses.fields(Rules)}
+    assert set(section["ignored"]) <= set(policy.NAMES)
 
 
 def test_the_reasons_of_events_are_documented():
@@ -131,10 +131,10 @@ def test_a_rule_with_a_name_that_no_taint_can_have_is_refused_where_it_is_made(n
 
 def test_every_rule_of_the_folder_is_registered():
     modules = [
-        importlib.import_module(f"{rules.__name__}.{one.name}")
-        for one in pkgutil.iter_modules(rules.__path__)
+        importlib.import_module(f"{rules.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(rules.__path__)
     ]
     made = {
         id(value) for module in modules for value in vars(module).values() if isinstance(value, HealthRule)
     }
-    assert made == {id(one) for one in policy.RULES}
+    assert made == {id(rule) for rule in policy.RULES}

@@ -31,7 +31,7 @@ def tree(tmp_path):
 
 
 def card(tree, slot=1):
-    return next(one for one in reader.read(tree.root).cards if one.address == tree.address(slot))
+    return next(card for card in reader.read(tree.root).cards if card.address == tree.address(slot))
 
 
 def read(tree, slot=1):
@@ -82,17 +82,17 @@ def test_the_link_of_a_card_with_a_switch_is_the_one_to_its_slot(tmp_path):
     endpoint = seen.by_address(tree.address(1))
     *_, root_port, upstream, downstream, _end = endpoint.path.split("/")
     bridges = (seen.by_address(downstream), seen.by_address(upstream))
-    found = readings.read(tree.root, model.Card(functions=(endpoint, *bridges)))
-    assert [log.place for log in found.logs] == [endpoint.address, downstream, upstream, root_port]
-    assert (found.link.most_gts, found.link.most_width) == (32.0, 16)
-    assert found.messages.place == root_port
+    reading = readings.read(tree.root, model.Card(functions=(endpoint, *bridges)))
+    assert [log.place for log in reading.logs] == [endpoint.address, downstream, upstream, root_port]
+    assert (reading.link.most_gts, reading.link.most_width) == (32.0, 16)
+    assert reading.messages.place == root_port
 
 
 def test_a_function_of_the_root_complex_has_no_link_and_no_port(tree):
     tree.attach(1, DISK)
     bridge = reader.read(tree.root).by_address(PORT)
-    found = readings.read(tree.root, model.Card(functions=(bridge,)))
-    assert (found.link, found.messages) == (None, None)
+    reading = readings.read(tree.root, model.Card(functions=(bridge,)))
+    assert (reading.link, reading.messages) == (None, None)
 
 
 def test_a_card_without_error_reporting_has_only_its_port_s_counters(tree):
@@ -119,8 +119,8 @@ def test_counters_are_split_at_the_last_space(text, total, kinds):
 
 @given(st.text(max_size=200))
 def test_no_file_of_counters_is_too_odd(text):
-    found = readings.counters(text)
-    assert found is None or found.total >= 0
+    counters = readings.counters(text)
+    assert counters is None or counters.total >= 0
 
 
 def test_the_link_s_most_is_what_both_ends_can(tree):
@@ -159,11 +159,11 @@ def test_a_card_that_answers_all_ones_is_silent_although_the_kernel_still_shows_
 def test_virtual_functions_are_not_asked_whether_they_answer(tree):
     tree.attach(1, sysfs.MockDevice(device_class=DeviceClass.NIC, vendor=0x15B3, device=2, total_vfs=4))
     tree.set_vfs(1, 2)
-    found = card(tree)
-    assert len(found.functions) == 3
-    for function in found.functions[1:]:
+    device = card(tree)
+    assert len(device.functions) == 3
+    for function in device.functions[1:]:
         (tree.root / function.path / "config").write_bytes(b"\xff" * 64)
-    seen = readings.read(tree.root, found)
+    seen = readings.read(tree.root, device)
     assert (seen.silent, len(seen.logs)) == ((), 2)
 
 
@@ -176,9 +176,9 @@ def test_a_card_that_was_pulled_is_gone(tree):
 
 def test_a_driver_that_is_not_bound_is_none(tree):
     tree.attach(1, DISK)
-    found = card(tree)
-    (tree.root / found.first.path / "driver").unlink()
-    assert readings.read(tree.root, found).driver is None
+    device = card(tree)
+    (tree.root / device.first.path / "driver").unlink()
+    assert readings.read(tree.root, device).driver is None
 
 
 def test_a_controller_s_state_is_the_kernel_s_word(tree):
@@ -199,32 +199,32 @@ def test_memory_that_is_mapped_has_committed_decoders(tree):
 
 def test_the_kernel_s_own_count_of_committed_decoders_comes_first(tree):
     tree.attach(1, MEMORY)
-    found = card(tree)
+    device = card(tree)
     (endpoint,) = (tree.root / "bus/cxl/devices").glob("endpoint*")
     (endpoint / "decoders_committed").write_text("7\n")
-    security = tree.root / found.memdevs[0].path / "security"
+    security = tree.root / device.memdevs[0].path / "security"
     security.mkdir(exist_ok=True)
     (security / "state").write_text("locked\n")
-    (memdev,) = readings.read(tree.root, found).memdevs
+    (memdev,) = readings.read(tree.root, device).memdevs
     assert (memdev.committed, memdev.security) == (7, "locked")
 
 
 def test_a_memory_device_without_an_endpoint_tells_nothing_of_decoders(tree):
     tree.attach(1, MEMORY)
-    found = card(tree)
+    device = card(tree)
     (endpoint,) = (tree.root / "bus/cxl/devices").glob("endpoint*")
     endpoint.unlink()
-    assert readings.read(tree.root, found).memdevs[0].committed is None
+    assert readings.read(tree.root, device).memdevs[0].committed is None
 
 
 def test_a_directory_with_nothing_in_it_but_one_file_is_read(tree):
     tree.attach(1, MEMORY)
-    found = card(tree)
-    folder = tree.root / found.first.path
+    device = card(tree)
+    folder = tree.root / device.first.path
     for entry in folder.iterdir():
         if entry.is_file() and entry.name != "vendor":
             entry.unlink()
-    seen = readings.read(tree.root, found)
+    seen = readings.read(tree.root, device)
     assert (seen.link, seen.silent) == (None, ())
 
 

@@ -16,10 +16,10 @@ NAME = re.compile(r"([a-z0-9.]{1,63}/)?[A-Za-z_][A-Za-z0-9_]{0,31}")
 
 @pytest.fixture
 def cards(tmp_path):
-    found = []
+    listed = []
     for name in ("gpu-node", "fpga-node", "nvme-node", "cxl-node"):
-        found += reader.read(sysfs.build(name, tmp_path / name / "sys").root).cards
-    return {card.device_class.value: card for card in found}
+        listed += reader.read(sysfs.build(name, tmp_path / name / "sys").root).cards
+    return {card.device_class.value: card for card in listed}
 
 
 def test_a_disk_says_where_it_is_and_what_it_is(cards):
@@ -44,9 +44,9 @@ def test_a_disk_says_where_it_is_and_what_it_is(cards):
 
 
 def test_memory_is_told_in_bytes(cards):
-    found = attributes.from_card(cards["cxl-memory"])
-    assert (found["volatileMemoryBytes"], found["persistentMemoryBytes"]) == (2 << 30, 0)
-    assert found["firmware"] == "BWFW VERSION 00"
+    values = attributes.from_card(cards["cxl-memory"])
+    assert (values["volatileMemoryBytes"], values["persistentMemoryBytes"]) == (2 << 30, 0)
+    assert values["firmware"] == "BWFW VERSION 00"
 
 
 def test_a_cxl_device_has_one_serial_whether_its_driver_is_bound_or_not(cards):
@@ -68,17 +68,17 @@ def test_what_the_kernel_does_not_say_is_left_out(cards):
         link=model.Link(),
         slot=None,
     )
-    found = attributes.from_card(dataclasses.replace(card, functions=(first,)))
-    assert not {"serial", "driver", "slot", "maxLinkSpeedMTs", "maxLinkWidth"} & set(found)
-    assert not {attributes.PCI_BUS_ID, attributes.NUMA_NODE} & set(found)
-    assert found[attributes.PCIE_ROOT] == card.first.pcie_root
+    values = attributes.from_card(dataclasses.replace(card, functions=(first,)))
+    assert not {"serial", "driver", "slot", "maxLinkSpeedMTs", "maxLinkWidth"} & set(values)
+    assert not {attributes.PCI_BUS_ID, attributes.NUMA_NODE} & set(values)
+    assert values[attributes.PCIE_ROOT] == card.first.pcie_root
 
 
 def test_every_attribute_is_documented_and_within_the_limits(cards):
     documented = set(re.findall(r"`([^`\s]+)`", DOCUMENT.read_text()))
     for card in cards.values():
-        found = attributes.from_card(card)
-        assert len(found) <= 31  # and a capacity
-        assert set(found) <= documented
-        assert all(NAME.fullmatch(name) for name in found)
-        assert found["class"] == card.device_class.value
+        values = attributes.from_card(card)
+        assert len(values) <= 31  # and a capacity
+        assert set(values) <= documented
+        assert all(NAME.fullmatch(name) for name in values)
+        assert values["class"] == card.device_class.value

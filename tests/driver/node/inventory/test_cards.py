@@ -11,13 +11,13 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
 
-def function(address, kind=DeviceClass.OTHER, **known):
-    return cards.function(address, kind, **known)
+def function(address, kind=DeviceClass.OTHER, **fields):
+    return cards.function(address, kind, **fields)
 
 
-def grouped(*functions, **others):
-    found = index.Inventory(functions=functions, **others)
-    return [[each.address for each in card.functions] for card in found.cards]
+def grouped(*functions, **parts):
+    inventory = index.Inventory(functions=functions, **parts)
+    return [[each.address for each in card.functions] for card in inventory.cards]
 
 
 def test_the_functions_of_one_multi_function_device_are_a_card():
@@ -34,8 +34,8 @@ def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
         function("0000:03:00.0", DeviceClass.ACCELERATOR, slot="7"),
         function("0000:04:00.0", DeviceClass.ACCELERATOR, slot="7"),
     ]
-    found = index.Inventory(functions=tuple(functions), slots=(cards.slot("7", address="0000:01:00"),))
-    [card] = found.cards
+    inventory = index.Inventory(functions=tuple(functions), slots=(cards.slot("7", address="0000:01:00"),))
+    [card] = inventory.cards
     assert [each.address for each in card.functions] == [functions[n].address for n in (2, 3, 0, 1)]
     assert (card.address, card.device_class) == ("0000:03:00.0", DeviceClass.ACCELERATOR)
     assert card.slot == cards.slot("7", address="0000:01:00")
@@ -71,12 +71,12 @@ def test_a_card_shows_the_memory_devices_of_its_functions_and_their_files():
         device_node=node,
     )
     memory = function("0000:01:00.0", DeviceClass.CXL_MEMORY, device_nodes=(node,))
-    found = index.Inventory(functions=(memory, function("0000:02:00.0")), memdevs=(memdev,))
-    card = found.card_of("0000:01:00.0")
+    inventory = index.Inventory(functions=(memory, function("0000:02:00.0")), memdevs=(memdev,))
+    card = inventory.card_of("0000:01:00.0")
     assert card is not None
     assert (card.memdevs, card.device_nodes) == ((memdev,), (node,))
-    assert found.card_of("0000:03:00.0") is None
-    assert [card.memdevs for card in found.cards] == [(memdev,), ()]
+    assert inventory.card_of("0000:03:00.0") is None
+    assert [card.memdevs for card in inventory.cards] == [(memdev,), ()]
 
 
 def test_cards_and_functions_of_longer_domains_come_last():
@@ -127,15 +127,15 @@ def test_a_function_that_moves_to_another_slot_leaves_its_card():
     ],
 )
 def test_mocked_nodes_show_the_cards_that_are_in_them(name, sizes, tmp_path):
-    found = reader.read(sysfs.build(name, tmp_path / "sys").root)
+    inventory = reader.read(sysfs.build(name, tmp_path / "sys").root)
     shown = {}
-    for card in found.cards:
+    for card in inventory.cards:
         if card.device_class is not DeviceClass.BRIDGE:
             assert card.slot is not None
             assert card.slot.present
             shown.setdefault(card.device_class.value, []).append(len(card.functions))
     assert shown == sizes
-    assert all(card is found.card_of(each.address) for card in found.cards for each in card.functions)
+    assert all(card is inventory.card_of(each.address) for card in inventory.cards for each in card.functions)
 
 
 def test_cards_whose_slots_appear_after_they_were_read_are_all_there_with_their_slots():

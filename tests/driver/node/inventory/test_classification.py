@@ -179,14 +179,14 @@ def function_with_ids(
 )
 def test_names_are_looked_up_for_the_ids_asked_for(subsystem, expected, tmp_path):
     function = function_with_ids(tmp_path, 0x10DE, 0x2330, subsystem)
-    known = names.look_up(DATABASE.splitlines(keepends=True), [function])
-    assert known.vendor(function) == "NVIDIA Corporation"
-    assert known.device(function) == "GH100 [H100 SXM5 80GB]"
-    assert known.subsystem(function) == expected
-    assert known.class_name(0x030200) == "3D controller"
-    assert known.class_name(0x120000) == "Processing accelerators"
-    assert known.class_name(0x990000) is None
-    assert (0x10DE, 0x2331) not in known.devices
+    pci_names = names.look_up(DATABASE.splitlines(keepends=True), [function])
+    assert pci_names.vendor(function) == "NVIDIA Corporation"
+    assert pci_names.device(function) == "GH100 [H100 SXM5 80GB]"
+    assert pci_names.subsystem(function) == expected
+    assert pci_names.class_name(0x030200) == "3D controller"
+    assert pci_names.class_name(0x120000) == "Processing accelerators"
+    assert pci_names.class_name(0x990000) is None
+    assert (0x10DE, 0x2331) not in pci_names.devices
 
 
 def test_the_systems_database_goes_before_the_packaged_one(tmp_path):
@@ -212,5 +212,10 @@ def test_a_controller_that_has_not_been_asked_who_it_is_has_no_serial_number(tmp
     for name in ("serial", "model", "firmware_rev"):
         (folder / name).write_text(f"{said}\n")
     (folder / "state").write_text("connecting\n")
-    (found,) = pci.read_nvme(str(tmp_path))
-    assert (found.serial, found.model, found.firmware, found.state) == (None, None, None, "connecting")
+    (controller,) = pci.read_nvme(str(tmp_path))
+    assert (controller.serial, controller.model, controller.firmware, controller.state) == (
+        None,
+        None,
+        None,
+        "connecting",
+    )

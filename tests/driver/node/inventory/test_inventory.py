@@ -38,8 +38,8 @@ NODES = {
 def test_a_mocked_host_shows_exactly_the_cards_that_were_put_in(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=9)
     addresses = {card.device_class: tree.attach(slot, card) for slot, card in enumerate(CARDS, start=2)}
-    found = reader.read(tree.root)
-    shown = {f.address: f for f in found.functions if f.device_class is not DeviceClass.BRIDGE}
+    inventory = reader.read(tree.root)
+    shown = {f.address: f for f in inventory.functions if f.device_class is not DeviceClass.BRIDGE}
     assert sorted(shown) == sorted(addresses.values())
     for slot, card in enumerate(CARDS, start=2):
         function = shown[addresses[card.device_class]]
@@ -49,18 +49,18 @@ def test_a_mocked_host_shows_exactly_the_cards_that_were_put_in(tmp_path):
         assert [node.path for node in function.device_nodes] == NODES.get(card.device_class, [])
         assert function.net_interfaces == (("eth0",) if card.device_class is DeviceClass.NIC else ())
         if card.serial:
-            assert found.by_serial(card.serial) == function
-    assert [(m.serial, m.ram_bytes) for m in found.memdevs] == [(77, 1 << 34)]
-    assert [s.name for s in found.slots if s.present] == [str(slot) for slot in range(2, 9)]
+            assert inventory.by_serial(card.serial) == function
+    assert [(m.serial, m.ram_bytes) for m in inventory.memdevs] == [(77, 1 << 34)]
+    assert [s.name for s in inventory.slots if s.present] == [str(slot) for slot in range(2, 9)]
 
 
 def test_two_cards_that_claim_the_same_serial_are_both_told(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     tree.attach(1, CARDS[0])
     tree.attach(2, CARDS[0])
-    found = reader.read(tree.root)
+    inventory = reader.read(tree.root)
     assert CARDS[0].serial is not None
-    assert [f.address for f in found.all_by_serial(CARDS[0].serial)] == [NVME, "0000:02:00.0"]
+    assert [f.address for f in inventory.all_by_serial(CARDS[0].serial)] == [NVME, "0000:02:00.0"]
 
 
 def read_function(root: Path, address: str = NVME) -> model.PciFunction:
@@ -139,8 +139,8 @@ def test_virtual_functions_know_their_physical_one_and_its_slot(tmp_path):
     (device / "sriov_numvfs").write_text("1\n")
     (device / "numa_node").write_text("1\n")
     (root / "bus/pci/devices" / virtual.name).symlink_to(f"../../../{virtual.relative_to(root)}")
-    found = reader.read(root)
-    first, second = (found.by_address(one.name) for one in (device, virtual))
+    inventory = reader.read(root)
+    first, second = (inventory.by_address(directory.name) for directory in (device, virtual))
     assert first.sriov == model.Sriov(total_vfs=8, num_vfs=1, virtual_functions=(virtual.name,))
     assert (second.physical_function, second.slot, second.iommu_group) == (device.name, "1", 17)
     assert (first.numa_node, second.numa_node) == (1, 1)
@@ -162,11 +162,11 @@ def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_sa
     if driver == "vfio-pci":
         (device / "vfio-dev/vfio3").mkdir(parents=True)
         (device / "vfio-dev/vfio3/uevent").write_text("MAJOR=511\nMINOR=3\nDEVNAME=vfio/devices/vfio3\n")
-    found = reader.read_function(root, NVME)
-    assert (found.driver or "") == driver
-    assert tuple(node.path for node in found.device_nodes) == nodes
-    assert (found.dsn, found.link, found.iommu_group) == (used.dsn, used.link, used.iommu_group)
-    assert found.link != model.Link()
+    function = reader.read_function(root, NVME)
+    assert (function.driver or "") == driver
+    assert tuple(node.path for node in function.device_nodes) == nodes
+    assert (function.dsn, function.link, function.iommu_group) == (used.dsn, used.link, used.iommu_group)
+    assert function.link != model.Link()
 
 
 def test_a_function_that_nobody_has_and_that_vanishes_before_it_says_who_it_is_is_left_out(tmp_path):
@@ -222,14 +222,14 @@ def test_a_cxl_region_is_read(tmp_path):
     }.items():
         (region / name).write_text(content + "\n")
     (tree.root / "bus/cxl/devices/region0").symlink_to(f"../../../{region.relative_to(tree.root)}")
-    [found] = reader.read(tree.root).regions
-    assert (found.size_bytes, found.start, found.mode, found.committed) == (
+    [cxl_region] = reader.read(tree.root).regions
+    assert (cxl_region.size_bytes, cxl_region.start, cxl_region.mode, cxl_region.committed) == (
         1 << 28,
         0x2D0000000,
         "pmem",
         True,
     )
-    assert found.targets == ("decoder2.0", "decoder3.0")
+    assert cxl_region.targets == ("decoder2.0", "decoder3.0")
 
 
 def test_a_directory_that_is_no_sysfs_is_one_clear_error(tmp_path):

@@ -89,13 +89,13 @@ async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.In
             receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
             receiver.bind(str(folder / "uevents"))
             host = Host(folder, receiver)
-            known = devices.Devices(
+            tracker = devices.Devices(
                 host.tree.root, settings=devices.Tracking(coalesce_seconds=0), pauses_seconds=(0.001,)
             )
-            await known.read()
+            await tracker.read()
             source = sources.Backlog(10_000)
             async with asyncio.TaskGroup() as tasks:
-                following = tasks.create_task(known.follow(source))
+                following = tasks.create_task(tracker.follow(source))
                 for step, slot, number in steps:
                     if step != "hear":
                         host.do(step, slot, number)
@@ -117,8 +117,8 @@ async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.In
                 await following
             # Cards are put in without power, and take no event to say so.
             for slot in SLOTS:
-                await known.refresh_slot(str(slot))
-            return known.inventory, reader.read(host.tree.root)
+                await tracker.refresh_slot(str(slot))
+            return tracker.inventory, reader.read(host.tree.root)
 
 
 UNHURRIED = settings(
@@ -129,17 +129,17 @@ UNHURRIED = settings(
 @UNHURRIED
 @given(steps=st.lists(STEPS, max_size=14), seed=st.integers(0, 2**32))
 def test_events_in_any_order_and_twice_end_in_what_a_fresh_reading_shows(steps, seed):
-    known, fresh = asyncio.run(play(steps, random.Random(seed)))
-    assert known == fresh
-    assert known.cards == fresh.cards
+    followed, fresh = asyncio.run(play(steps, random.Random(seed)))
+    assert followed == fresh
+    assert followed.cards == fresh.cards
 
 
 @UNHURRIED
 @given(steps=st.lists(STEPS, max_size=10), seed=st.integers(0, 2**32))
 def test_lost_events_and_an_overflow_end_in_what_a_fresh_reading_shows(steps, seed):
-    known, fresh = asyncio.run(play(steps, random.Random(seed), loses=True))
-    assert known == fresh
-    assert known.cards == fresh.cards
+    followed, fresh = asyncio.run(play(steps, random.Random(seed), loses=True))
+    assert followed == fresh
+    assert followed.cards == fresh.cards
 
 
 def function(address):
@@ -185,7 +185,7 @@ def test_an_event_names_what_is_to_be_read_again(devpath, expected):
 @pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])
 async def test_a_model_that_was_told_everything_object_by_object_is_what_one_reading_shows(name, tmp_path):
     tree = sysfs.build(name, tmp_path / "sys")
-    known = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
-    found = await known.audit()
-    assert known.inventory == reader.read(tree.root)
-    assert found.functions == {function.address for function in known.inventory.functions}
+    tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
+    changes = await tracker.audit()
+    assert tracker.inventory == reader.read(tree.root)
+    assert changes.functions == {function.address for function in tracker.inventory.functions}

@@ -23,9 +23,9 @@ IDLE = netdevs.Netdev(
 
 
 async def test_the_kernel_tells_of_its_interfaces_also_in_a_thread_of_a_running_loop():
-    found = await asyncio.to_thread(netdevs.read)
-    assert set(found) == SHOWN
-    lo = found["lo"]
+    interfaces = await asyncio.to_thread(netdevs.read)
+    assert set(interfaces) == SHOWN
+    lo = interfaces["lo"]
     assert (lo.name, lo.hardware_address, lo.mtu_bytes) == ("lo", "00:00:00:00:00:00", 65536)
     assert lo.addresses == () or "127.0.0.1/8" in lo.addresses
 

@@ -48,16 +48,16 @@ def host(request):
 
 def everything(root):
     """Reads all there is, and asks for all that is computed from it."""
-    found = reader.read(root)
-    for card in found.cards:
-        assert found.card_of(card.address) is card
+    inventory = reader.read(root)
+    for card in inventory.cards:
+        assert inventory.card_of(card.address) is card
         for name, value in attributes.from_card(card).items():
             assert isinstance(name, str)
             assert isinstance(value, str | int | bool)
-    for function in found.functions:
+    for function in inventory.functions:
         assert function == reader.read_function(root, function.address)
-        assert function in (found.all_by_serial(function.serial) if function.serial else (function,))
-    return found
+        assert function in (inventory.all_by_serial(function.serial) if function.serial else (function,))
+    return inventory
 
 
 @UNHURRIED
@@ -131,8 +131,8 @@ def test_directories_that_vanish_while_they_are_read_leave_out_what_was_in_them(
     thread.start()
     try:
         while not over.is_set():
-            found = reader.read(tree.root)
-            assert len(found.functions) >= 6  # root port and switch stay
+            inventory = reader.read(tree.root)
+            assert len(inventory.functions) >= 6  # root port and switch stay
     finally:
         thread.join()
     assert len(everything(tree.root).cards) >= len(cards)
@@ -140,9 +140,9 @@ def test_directories_that_vanish_while_they_are_read_leave_out_what_was_in_them(
 
 def test_a_dax_device_is_read_with_its_region(tmp_path):
     host = sysfs.build("cxl-node", tmp_path / "sys").root
-    found = reader.read(host)
-    [device] = found.dax
-    [region] = found.regions
+    inventory = reader.read(host)
+    [device] = inventory.dax
+    [region] = inventory.regions
     assert (device.region, device.driver, device.size_bytes) == (region.name, "kmem", region.size_bytes)
     assert isinstance(device.device_node, model.DeviceNode)
     assert device.device_node.path == f"/dev/{device.name}"

@@ -32,15 +32,15 @@ def recorded(name: str, tmp_path: Path) -> Path:
 )
 def test_a_recorded_kernel_shows_its_functions_and_slots(name, functions, present, tmp_path):
     root = recorded(name, tmp_path)
-    found = reader.read(root)
-    assert len(found.functions) == functions == len(list((root / "bus/pci/devices").iterdir()))
-    assert {s.name: (s.present, s.powered) for s in found.slots if s.present} == present
-    assert [slot.name for slot in found.slots] == ["1", "2", "3"]
+    inventory = reader.read(root)
+    assert len(inventory.functions) == functions == len(list((root / "bus/pci/devices").iterdir()))
+    assert {s.name: (s.present, s.powered) for s in inventory.slots if s.present} == present
+    assert [slot.name for slot in inventory.slots] == ["1", "2", "3"]
 
 
 def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
-    found = reader.read(recorded("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
-    assert found == model.PciFunction(
+    disk = reader.read(recorded("sysfs-1-nvme", tmp_path)).by_serial("sn0001 ")
+    assert disk == model.PciFunction(
         address=NVME,
         path="devices/pci0000:00/0000:00:03.0/0000:01:00.0",
         class_code=0x010802,
@@ -75,23 +75,23 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
 
 
 def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
-    found = reader.read(recorded("sysfs-3-cxl-powered", tmp_path))
-    function = found.by_address(CXL)
+    inventory = reader.read(recorded("sysfs-3-cxl-powered", tmp_path))
+    function = inventory.by_address(CXL)
     assert function is not None
     assert (function.device_class, function.driver, function.slot) == (DeviceClass.CXL_MEMORY, "cxl_pci", "3")
     assert function.pcie_root == "pci0000:0c"
     assert (function.serial, function.dsn) == ("0x1234", "00-00-00-00-00-00-12-34")
-    [memdev] = found.memdevs
+    [memdev] = inventory.memdevs
     assert (memdev.name, memdev.serial, memdev.pci_address) == ("mem0", 4660, CXL)
     assert (memdev.ram_bytes, memdev.pmem_bytes) == (0, 0x1000_0000)
     assert memdev.device_node is not None
     assert memdev.device_node.path == "/dev/cxl/mem0"
-    assert [(p.name, p.kind, p.parent, p.uport) for p in found.ports] == [
+    assert [(p.name, p.kind, p.parent, p.uport) for p in inventory.ports] == [
         ("root0", "root", None, "ACPI0017:00"),
         ("port1", "switch", "root0", "ACPI0016:00"),
         ("endpoint2", "endpoint", "port1", "mem0"),
     ]
-    root, switch, endpoint = found.decoders
+    root, switch, endpoint = inventory.decoders
     assert (root.kind, root.start, root.size_bytes, root.targets) == ("root", 0x2D0000000, 0x40000000, (12,))
     assert (switch.kind, switch.interleave_granularity_bytes, switch.port) == ("switch", 4096, "port1")
     assert (endpoint.kind, endpoint.mode, endpoint.region, endpoint.dpa_bytes) == (
@@ -100,17 +100,17 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
         None,
         0,
     )
-    assert found.regions == ()
+    assert inventory.regions == ()
 
 
 def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
     root = recorded("sysfs-3-cxl-powered", tmp_path)
-    (serial,) = (one for one in (root / "devices").rglob("mem0/serial"))
+    (serial,) = (path for path in (root / "devices").rglob("mem0/serial"))
     for text in ("20000000000000000000", "0x10000000000000000", "-1", "0"):
         serial.chmod(0o644)
         serial.write_text(f"{text}\n")
-        found = reader.read(root)
-        (card,) = (one for one in found.cards if one.memdevs)
+        inventory = reader.read(root)
+        (card,) = (card for card in inventory.cards if card.memdevs)
         assert card.memdevs[0].serial is None
         assert card.serial == card.first.dsn
 
@@ -120,9 +120,9 @@ def test_a_cxl_serial_that_is_no_number_of_64_bits_is_none(tmp_path):
     ["4660", "0x1234", "00-00-00-00-00-00-12-34", "00:00:00:00:00:00:12:34", "00-00-00-00-00-00-12-34:0001"],
 )
 def test_a_cxl_device_is_found_by_its_serial_in_any_notation(serial, tmp_path):
-    found = reader.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
-    assert found is not None
-    assert found.address == CXL
+    function = reader.read(recorded("sysfs-3-cxl-powered", tmp_path)).by_serial(serial)
+    assert function is not None
+    assert function.address == CXL
 
 
 @pytest.mark.parametrize("serial", ["", "   ", "-", "1234", "SN000", "SN00011"])

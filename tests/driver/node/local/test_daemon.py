@@ -32,8 +32,8 @@ class World(nodes.Node):
     async def devices(self):
         return {
             device["name"]: device
-            for one in await self.list(kinds.SLICE)
-            for device in one["spec"].get("devices", ())
+            for slice_ in await self.list(kinds.SLICE)
+            for device in slice_["spec"].get("devices", ())
         }
 
 
@@ -48,10 +48,10 @@ async def world(tmp_path, health=None, **wanted):
         cdi_dir=spec_.cdi,
         health=health or policy.Policy(),
         local_pool=residents.Selection(**{"slots": ("1",)} | wanted),
-    ) as found:
+    ) as cluster:
         connection = config.from_kubeconfig(tmp_path / "admin")
-        async with server.serving(connection, [spec_]) as found.kubelets:
-            yield found
+        async with server.serving(connection, [spec_]) as cluster.kubelets:
+            yield cluster
 
 
 @pytest.mark.timeout(60)
@@ -62,8 +62,8 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         address = await cluster.plug(1, gpu(1))
         await cluster.plug(2, gpu(2))
 
-        def bound(found):
-            return "driver" in found.get(NAME, {}).get("attributes", {})
+        def bound(published):
+            return "driver" in published.get(NAME, {}).get("attributes", {})
 
         # It may be published a moment before the kernel has bound its driver.
         devices = await until(cluster.devices, bound)
@@ -72,7 +72,7 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         assert attributes["class"] == {"string": "gpu"}
         assert attributes["serial"] == {"string": SERIAL.format(1)}
         assert attributes["resource.kubernetes.io/pciBusID"] == {"string": address}
-        (one,) = await cluster.list(kinds.SLICE)
+        (slice_,) = await cluster.list(kinds.SLICE)
 
         prepared = await cluster.prepare(await cluster.allocated(pool=NODE, device=NAME))
         assert not prepared.error
@@ -84,10 +84,10 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         await cluster.kubelets.restart(NODE)
 
         async def uids():
-            return [found["metadata"]["uid"] for found in await cluster.list(kinds.SLICE)]
+            return [slice_["metadata"]["uid"] for slice_ in await cluster.list(kinds.SLICE)]
 
-        await until(uids, lambda found: found not in ([], [one["metadata"]["uid"]]))
-        await until(cluster.devices, lambda found: found.get(NAME, {}).get("attributes") == attributes)
+        await until(uids, lambda listed: listed not in ([], [slice_["metadata"]["uid"]]))
+        await until(cluster.devices, lambda devices: devices.get(NAME, {}).get("attributes") == attributes)
 
 
 @pytest.mark.timeout(60)
@@ -98,11 +98,11 @@ async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots
     async with world(tmp_path, slots=("*",)) as cluster:
         await cluster.plug(1, gpu(1))
         await cluster.plug(2, gpu(2))
-        await until(cluster.devices, lambda found: len(found) == 2)
+        await until(cluster.devices, lambda devices: len(devices) == 2)
         identity = {"deviceClass": "gpu", "serial": SERIAL.format(2)}
         body = scenes.document("fab.x", NODE, held=True, driver=driver, identity=identity)
         await cluster.api.create(kinds.ATTACHMENT, body, into=dict)
-        await until(cluster.devices, lambda found: list(found) == [NAME])
+        await until(cluster.devices, lambda devices: list(devices) == [NAME])
 
 
 @pytest.mark.timeout(60)
@@ -115,12 +115,12 @@ async def test_a_disk_of_the_host_is_not_offered_and_a_free_one_is(tmp_path, unt
         (proc / "1").mkdir()
         (proc / "swaps").write_text("Filename Type Size Used Priority\n")
         await cluster.plug(1, DISK)
-        await until(cluster.devices, lambda found: list(found) == ["nvme-sn1"])
+        await until(cluster.devices, lambda devices: list(devices) == ["nvme-sn1"])
         number = next((tmp_path / "sys").glob("class/block/nvme*/dev")).read_text().strip()
         (proc / "1" / "mountinfo").write_text(f"1 0 {number} / /var rw - ext4 /dev/root rw\n")
         # Anything that changes makes it be looked at again.
         await cluster.plug(2, gpu(2))
-        await until(cluster.devices, lambda found: not found)
+        await until(cluster.devices, lambda devices: not devices)
 
 
 @pytest.mark.timeout(60)
@@ -129,9 +129,9 @@ async def test_a_device_that_is_pulled_is_gone_and_back_under_its_name(tmp_path,
         await cluster.plug(1, gpu(1))
         await until(cluster.devices, bool)
         await asyncio.to_thread(cluster.tree.surprise_remove, 1)
-        await until(lambda: cluster.list(kinds.SLICE), lambda found: not found)
+        await until(lambda: cluster.list(kinds.SLICE), lambda slices: not slices)
         await cluster.plug(1, gpu(1))
-        await until(cluster.devices, lambda found: list(found) == [NAME])
+        await until(cluster.devices, lambda devices: list(devices) == [NAME])
 
 
 @pytest.mark.timeout(60)
@@ -145,12 +145,12 @@ async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_t
         claim = await cluster.allocated(pool=NODE, device=NAME)
         assert not (await cluster.prepare(claim)).error
         await asyncio.to_thread(cluster.tree.surprise_remove, 1)
-        tainted = await until(cluster.devices, lambda found: "taints" in found.get(NAME, {}))
+        tainted = await until(cluster.devices, lambda devices: "taints" in devices.get(NAME, {}))
         (taint,) = tainted[NAME]["taints"]
         assert (taint["key"], taint["effect"]) == (f"{DRIVER}/device-lost", "NoExecute")
         assert tainted[NAME]["attributes"]["class"] == {"string": "gpu"}
         assert not (await cluster.unprepare(claim)).error
-        await until(lambda: cluster.list(kinds.SLICE), lambda found: not found)
+        await until(lambda: cluster.list(kinds.SLICE), lambda slices: not slices)
 
 
 @pytest.mark.timeout(60)
@@ -159,7 +159,7 @@ async def test_a_pool_that_is_turned_off_is_withdrawn(tmp_path, until):
         pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}
         content = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": [{"name": NAME}]}
         await cluster.create(kinds.SLICE, "left-over", spec=content)
-        await until(lambda: cluster.list(kinds.SLICE), lambda found: not found)
+        await until(lambda: cluster.list(kinds.SLICE), lambda slices: not slices)
 
 
 def test_a_cdi_file_of_somebody_else_that_names_our_device_is_found(tmp_path):

@@ -10,7 +10,7 @@ OWNER = meta.OwnerReference(name="n")
 
 
 def published(settings, shared):
-    return [msgspec.to_builtins(one.device) for one in nulls.offers(settings, shared=shared)]
+    return [msgspec.to_builtins(offer.device) for offer in nulls.offers(settings, shared=shared)]
 
 
 def test_it_is_one_device_for_everybody_where_devices_can_be_shared():
@@ -20,10 +20,10 @@ def test_it_is_one_device_for_everybody_where_devices_can_be_shared():
 
 
 def test_elsewhere_it_is_there_in_copies_that_are_one_claims_each():
-    found = published(nulls.NullDevice(enabled=True, copies=3), shared=False)
-    assert [one["name"] for one in found] == ["none-1", "none-2", "none-3"]
-    assert all(one["attributes"] == {"class": {"string": "none"}} for one in found)
-    assert all("allowMultipleAllocations" not in one for one in found)
+    devices = published(nulls.NullDevice(enabled=True, copies=3), shared=False)
+    assert [device["name"] for device in devices] == ["none-1", "none-2", "none-3"]
+    assert all(device["attributes"] == {"class": {"string": "none"}} for device in devices)
+    assert all("allowMultipleAllocations" not in device for device in devices)
 
 
 def test_it_is_offered_only_where_an_administrator_wants_it():

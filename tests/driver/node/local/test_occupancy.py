@@ -51,8 +51,8 @@ def test_a_mounted_partition_of_a_disk_is_found_through_every_mount_namespace(ho
     (host.proc / "77/ns").mkdir(parents=True)
     (host.proc / "77/ns/mnt").symlink_to("mnt:[2]")
     (host.proc / "77/mountinfo").write_text("1 0 259:1 / /boot rw - vfat /dev/nvme0n1p1 rw\n")
-    found = busy(host, card(function(nodes=(DISK,))))
-    assert "mounted at /boot" in found["0000:01:00.0"]
+    reasons = busy(host, card(function(nodes=(DISK,))))
+    assert "mounted at /boot" in reasons["0000:01:00.0"]
 
 
 def test_swap_on_a_partition_is_found(host):
@@ -67,26 +67,26 @@ def test_a_holder_of_a_partition_is_found(host):
 
 def test_where_the_hosts_mounts_cannot_be_seen_every_disk_counts_as_used(host):
     (host.proc / "self/ns/pid").unlink()
-    found = busy(host, card(function(nodes=(DISK,))))
-    assert "cannot be told" in found["0000:01:00.0"]
+    reasons = busy(host, card(function(nodes=(DISK,))))
+    assert "cannot be told" in reasons["0000:01:00.0"]
     assert busy(host, card(function(nodes=(CONTROL,)))) == {}
 
 
 def test_an_interface_with_an_address_keeps_its_whole_card(host):
     nic = card(function(interfaces=("eth0",)), function("0000:01:00.1", interfaces=("eth1",)))
     other = card(function("0000:02:00.0", interfaces=("eth2",)))
-    found = busy(
+    reasons = busy(
         host,
         nic,
         other,
         interfaces=lambda names: {name: "has the address 192.0.2.1" for name in names if name == "eth1"},
     )
-    assert found == {"0000:01:00.0": "network interface eth1 has the address 192.0.2.1"}
+    assert reasons == {"0000:01:00.0": "network interface eth1 has the address 192.0.2.1"}
 
 
 def test_where_addresses_cannot_be_told_every_network_card_counts_as_used(host):
-    found = busy(host, card(function(interfaces=("eth0",))), interfaces=lambda names: None)
-    assert "cannot be told" in found["0000:01:00.0"]
+    reasons = busy(host, card(function(interfaces=("eth0",))), interfaces=lambda names: None)
+    assert "cannot be told" in reasons["0000:01:00.0"]
 
 
 def test_addresses_are_not_read_where_there_is_no_network_card(host):

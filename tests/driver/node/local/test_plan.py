@@ -32,14 +32,14 @@ def observed(*offers, **changes):
 
 def carried_out(published, actions):
     """What is published after the actions, as an API server would have it."""
-    known = {one.metadata.name: one for one in published}
+    stored = {slice_.metadata.name: slice_ for slice_ in published}
     for action in actions:
         if isinstance(action, slice_plan.Delete):
-            del known[action.slice.metadata.name]
+            del stored[action.slice.metadata.name]
         else:
             metadata = msgspec.structs.replace(action.slice.metadata, uid="u", resource_version="7")
-            known[metadata.name] = slices.ResourceSlice(metadata=metadata, spec=action.slice.spec)
-    return tuple(known.values())
+            stored[metadata.name] = slices.ResourceSlice(metadata=metadata, spec=action.slice.spec)
+    return tuple(stored.values())
 
 
 def publish(*offers, published=(), now=NOW, **changes):
@@ -48,14 +48,14 @@ def publish(*offers, published=(), now=NOW, **changes):
 
 
 def devices(published):
-    return {device.name: one.spec.pool.name for one in published for device in one.spec.devices}
+    return {device.name: slice_.spec.pool.name for slice_ in published for device in slice_.spec.devices}
 
 
 def taints(published):
     return {
         device.name: [(taint.key, taint.effect, taint.time_added) for taint in device.taints]
-        for one in published
-        for device in one.spec.devices
+        for slice_ in published
+        for device in slice_.spec.devices
     }
 
 
@@ -117,8 +117,8 @@ def test_where_taints_are_dropped_a_device_to_be_kept_from_is_not_published_at_a
     (action,) = plan.plan(observed(offers[0], published=published, keeps_taints=False), NOW)
     assert action == slice_plan.Delete(slice=published[0])
     # It is looked after all the same, or it would never come back.
-    known = plan.keys(observed(*offers, keeps_taints=False))
-    assert known == {verdicts.Key(pool=NODE, device=name) for name in ("gpu-a", "gpu-b", "gpu-c")}
+    keys = plan.keys(observed(*offers, keeps_taints=False))
+    assert keys == {verdicts.Key(pool=NODE, device=name) for name in ("gpu-a", "gpu-b", "gpu-c")}
 
 
 def test_the_last_device_takes_the_pool_with_it():
@@ -155,7 +155,7 @@ def test_the_sixty_fifth_device_is_in_a_second_pool_and_stays_there():
     many = [offer(f"gpu-{number:03}") for number in range(65)]
     published = publish(*many)
     assert devices(published)["gpu-064"] == f"{NODE}/1"
-    assert len({one.metadata.name for one in published}) == 2
+    assert len({slice_.metadata.name for slice_ in published}) == 2
     fewer = publish(*many[1:], published=published)
     assert devices(fewer)["gpu-064"] == f"{NODE}/1"
     # One that comes takes the place that is free.
@@ -190,7 +190,7 @@ ROUNDS = st.lists(st.dictionaries(NAMES, TAINTS, max_size=130), min_size=1, max_
 def test_however_devices_come_and_go_every_round_settles_and_moves_no_device(rounds, wiped):
     published, now = (), NOW
     for wanted in rounds:
-        offers = [offer(name, found) for name, found in wanted.items()]
+        offers = [offer(name, taints) for name, taints in wanted.items()]
         remembered = published
         before = devices(published)
         published = publish(*offers, published=() if wiped else published, remembered=remembered, now=now)
@@ -200,10 +200,10 @@ def test_however_devices_come_and_go_every_round_settles_and_moves_no_device(rou
         after = devices(published)
         assert after.keys() == wanted.keys()
         assert all(after[name] == before[name] for name in after.keys() & before.keys())
-        for one in published:
-            assert 0 < len(one.spec.devices) <= slice_plan.DEVICES_MAX
-            assert nodepools.is_pool(one.spec.pool.name, NODE)
-        assert len({one.spec.pool.name for one in published}) == len(published)
+        for slice_ in published:
+            assert 0 < len(slice_.spec.devices) <= slice_plan.DEVICES_MAX
+            assert nodepools.is_pool(slice_.spec.pool.name, NODE)
+        assert len({slice_.spec.pool.name for slice_ in published}) == len(published)
 
 
 @settings(max_examples=30, deadline=None)
@@ -211,11 +211,13 @@ def test_however_devices_come_and_go_every_round_settles_and_moves_no_device(rou
 def test_after_every_prefix_of_a_round_no_device_is_in_two_pools(rounds):
     published = ()
     for wanted in rounds:
-        offers = [offer(name, found) for name, found in wanted.items()]
+        offers = [offer(name, taints) for name, taints in wanted.items()]
         actions = plan.plan(observed(*offers, published=published), NOW)
         for length in range(len(actions) + 1):
             held = [
-                device.name for one in carried_out(published, actions[:length]) for device in one.spec.devices
+                device.name
+                for slice_ in carried_out(published, actions[:length])
+                for device in slice_.spec.devices
             ]
             assert len(held) == len(set(held))
         published = carried_out(published, actions)

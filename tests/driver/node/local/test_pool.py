@@ -139,10 +139,10 @@ async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_w
     world.pool.watch(frozenset({key}))
     world.health.verdicts[key] = ILL
     world.inventory = index.Inventory(functions=())
-    known = published_as(published)
-    assert await world.pool.survey(known) == ()
+    stored = published_as(published)
+    assert await world.pool.survey(stored) == ()
     world.holders[NODE, NAME] = "uid"
-    (kept,) = await world.pool.survey(known)
+    (kept,) = await world.pool.survey(stored)
     assert (kept.device.name, kept.pool, kept.taints) == (NAME, NODE, (LINK,))
     assert kept.device.attributes["serial"].string == SERIAL
 
@@ -167,8 +167,8 @@ async def test_taints_are_unknown_until_the_device_was_looked_at(tmp_path):
     world = World(tmp_path, classes=("gpu",))
 
     async def taints():
-        (one,) = await world.pool.survey(())
-        return one.taints
+        (offer,) = await world.pool.survey(())
+        return offer.taints
 
     assert await taints() is None
     key = verdicts.Key(pool=NODE, device=NAME)

@@ -89,7 +89,7 @@ class Cluster(clusters.Cluster):
         with contextlib.suppress(asyncio.CancelledError):
             await self._task
 
-    async def survey(self, known):
+    async def survey(self, published):
         self.surveys += 1
         return tuple(self.offers)
 
@@ -117,8 +117,8 @@ class Cluster(clusters.Cluster):
     async def devices(self):
         return {
             device["name"]: device
-            for one in await self.list(kinds.SLICE)
-            for device in one["spec"].get("devices", ())
+            for slice_ in await self.list(kinds.SLICE)
+            for device in slice_["spec"].get("devices", ())
         }
 
 
@@ -132,14 +132,14 @@ async def cluster(tmp_path, profile="1.36", node=True, deaf=False, gates=None, *
             client.connecting(config.from_kubeconfig(tmp_path / "node")) as own,
         ):
             await deployment.apply(api)
-            found = Cluster(api, Wire(own, deaf=deaf), options)
+            world = Cluster(api, Wire(own, deaf=deaf), options)
             if node:
-                await found.create(kinds.NODE, NODE)
-            found.start()
+                await world.create(kinds.NODE, NODE)
+            world.start()
             try:
-                yield found
+                yield world
             finally:
-                await found.stop()
+                await world.stop()
 
 
 def named(*names):
@@ -150,12 +150,12 @@ async def test_the_pool_is_published_for_the_node_and_goes_with_its_node_object(
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a"))
-        (one,) = await world.list(kinds.SLICE)
+        (slice_,) = await world.list(kinds.SLICE)
         node = await world.api.read(kinds.NODE, NODE, into=dict)
-        (owner,) = one["metadata"]["ownerReferences"]
+        (owner,) = slice_["metadata"]["ownerReferences"]
         assert (owner["uid"], owner["controller"]) == (node["metadata"]["uid"], True)
-        assert one["spec"]["nodeName"] == NODE
-        assert one["spec"]["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
+        assert slice_["spec"]["nodeName"] == NODE
+        assert slice_["spec"]["pool"] == {"name": NODE, "generation": 1, "resourceSliceCount": 1}
         assert world.watched == {verdicts.Key(pool=NODE, device="gpu-a")}
 
 
@@ -163,13 +163,13 @@ async def test_a_pool_that_the_kubelet_wipes_is_back_at_once_with_its_taints_as_
     async with cluster(tmp_path) as world:
         world.offer(offer("gpu-a", LINK))
         before = await until(world.devices, named("gpu-a"))
-        (one,) = await world.list(kinds.SLICE)
+        (slice_,) = await world.list(kinds.SLICE)
         await world.api.request("DELETE", kinds.SLICE.path(), WIPE)
 
         async def again():
-            return [found["metadata"]["uid"] for found in await world.list(kinds.SLICE)]
+            return [slice_["metadata"]["uid"] for slice_ in await world.list(kinds.SLICE)]
 
-        await until(again, lambda uids: uids not in ([], [one["metadata"]["uid"]]))
+        await until(again, lambda uids: uids not in ([], [slice_["metadata"]["uid"]]))
         assert await world.devices() == before
 
 
@@ -181,7 +181,7 @@ async def test_what_is_not_offered_any_more_goes_and_the_pool_with_the_last(tmp_
         devices = await until(world.devices, named("gpu-b"))
         assert devices["gpu-b"]["taints"][0]["key"] == f"{DRIVER}/link-degraded"
         world.offer()
-        await until(lambda: world.list(kinds.SLICE), lambda found: not found)
+        await until(lambda: world.list(kinds.SLICE), lambda slices: not slices)
         assert world.watched == frozenset()
 
 
@@ -217,8 +217,8 @@ async def test_a_slice_that_is_lost_behind_the_back_of_the_watch_is_found_by_the
     async with cluster(tmp_path, deaf=True, resync_seconds=0.05) as world:
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a"))
-        (known,) = await world.list(kinds.SLICE)
-        await world.api.delete(kinds.SLICE, known["metadata"]["name"])
+        (slice_,) = await world.list(kinds.SLICE)
+        await world.api.delete(kinds.SLICE, slice_["metadata"]["name"])
         await until(world.devices, named("gpu-a"))
 
 
@@ -256,7 +256,7 @@ async def test_an_api_server_that_does_not_know_the_effect_none_gets_the_pool_wi
     async with cluster(tmp_path, profile="1.34", gates={"DRADeviceTaints": True}) as world:
         world.offer(offer("gpu-a", LINK, informs), offer("gpu-b", informs))
         devices = await until(world.devices, named("gpu-a", "gpu-b"))
-        assert [one["key"] for one in devices["gpu-a"]["taints"]] == [f"{DRIVER}/{LINK.key}"]
+        assert [taint["key"] for taint in devices["gpu-a"]["taints"]] == [f"{DRIVER}/{LINK.key}"]
         assert "taints" not in devices["gpu-b"]
 
 

@@ -14,8 +14,8 @@ from drawbar.fabric.contract import DeviceClass
 BOOT = "boot-1"
 
 
-def function(address="0000:65:00.0", device_class=DeviceClass.GPU, **known):
-    return cards.function(address, device_class, **{"driver": "vendor"} | known)
+def function(address="0000:65:00.0", device_class=DeviceClass.GPU, **fields):
+    return cards.function(address, device_class, **{"driver": "vendor"} | fields)
 
 
 def card(*functions, slot=None, memdevs=(), **changes):
@@ -23,20 +23,20 @@ def card(*functions, slot=None, memdevs=(), **changes):
 
 
 def attachment(serial="", *, status=None, **identity):
-    known = attachments.Identity(device_class="gpu", serial=serial, **identity)
-    return scenes.attachment(deleting=True, identity=known, status=status, device="x")
+    identifiers = attachments.Identity(device_class="gpu", serial=serial, **identity)
+    return scenes.attachment(deleting=True, identity=identifiers, status=status, device="x")
 
 
 def seen(**report):
     return attachments.AttachmentStatus(node=attachments.NodeReport(**report))
 
 
-def chosen(*cards, wanted=None, mismatch=lambda one: None, **situation):
+def chosen(*cards, wanted=None, mismatch=lambda resident: None, **situation):
     """The names that are offered, and the reasons why others are not."""
-    found = residents.residents(cards)
+    listed = residents.residents(cards)
     about = residents.Situation(**{"boot_id": BOOT} | situation)
-    made = residents.choose(found, wanted or residents.Selection(), about, mismatch)
-    return {one.name for one in made.offered}, dict(made.refused)
+    made = residents.choose(listed, wanted or residents.Selection(), about, mismatch)
+    return {resident.name for resident in made.offered}, dict(made.refused)
 
 
 def test_a_card_that_lives_here_is_offered():
@@ -44,7 +44,7 @@ def test_a_card_that_lives_here_is_offered():
 
 
 @pytest.mark.parametrize(
-    ("one", "situation", "reason"),
+    ("resident", "situation", "reason"),
     [
         pytest.param(card(device_class=DeviceClass.BRIDGE), {}, "bridge", id="bridge"),
         pytest.param(card(vendor=0x1A03, device=0x2000), {}, "screen of a management", id="bmc-screen"),
@@ -97,15 +97,15 @@ def test_a_card_that_lives_here_is_offered():
         ),
     ],
 )
-def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(one, situation, reason):
-    offered, refused = chosen(one, **situation)
+def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident, situation, reason):
+    offered, refused = chosen(resident, **situation)
     assert offered == set()
     (said,) = refused.values()
     assert reason in said
 
 
 @pytest.mark.parametrize(
-    ("one", "situation"),
+    ("resident", "situation"),
     [
         pytest.param(
             card(serial="A"), {"attached": (attachment("B", pci_id="10de:2330"),)}, id="another-serial"
@@ -132,8 +132,8 @@ def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(one, situ
         ),
     ],
 )
-def test_what_only_looks_like_somebody_elses_is_offered(one, situation):
-    offered, refused = chosen(one, **situation)
+def test_what_only_looks_like_somebody_elses_is_offered(resident, situation):
+    offered, refused = chosen(resident, **situation)
     assert len(offered) == 1, refused
 
 
@@ -151,7 +151,10 @@ def test_a_slot_of_the_node_does_not_make_an_attached_device_its_own():
 
 
 def test_what_the_selector_does_not_want_is_refused_with_its_reason():
-    assert chosen(card(serial="A"), mismatch=lambda one: f"not {one.name}") == (set(), {"gpu-a": "not gpu-a"})
+    assert chosen(card(serial="A"), mismatch=lambda resident: f"not {resident.name}") == (
+        set(),
+        {"gpu-a": "not gpu-a"},
+    )
 
 
 PARENT = function(
@@ -177,7 +180,7 @@ def test_a_virtual_function_keeps_its_name_when_its_address_moves():
         PARENT, sriov=model.Sriov(total_vfs=4, num_vfs=1, virtual_functions=("0000:70:00.1",))
     )
     vf = function("0000:70:00.1", physical_function=PARENT.address)
-    assert {one.name for one in residents.residents([card(moved, vf)])} == {"gpu-p", "gpu-p-vf0"}
+    assert {resident.name for resident in residents.residents([card(moved, vf)])} == {"gpu-p", "gpu-p-vf0"}
 
 
 def test_the_virtual_functions_of_an_attached_card_are_the_fabrics_too():
@@ -187,7 +190,7 @@ def test_the_virtual_functions_of_an_attached_card_are_the_fabrics_too():
 
 
 def names(*cards):
-    return [one.name for one in residents.residents(cards)]
+    return [resident.name for resident in residents.residents(cards)]
 
 
 def test_devices_are_named_by_serial_and_without_one_by_address():

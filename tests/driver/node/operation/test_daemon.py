@@ -94,11 +94,11 @@ class Pod:
         """Waits until only the kubelet is missing, and its sockets are there."""
         only_kubelet = await until(self.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
 
-        async def found():
+        async def listens():
             return self.registration.exists()
 
         # The last to appear.
-        await until(found, bool)
+        await until(listens, bool)
         return only_kubelet
 
     async def register(self):
@@ -125,14 +125,14 @@ async def pod(tmp_path):
             await api.create(
                 kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}, into=dict
             )
-            found = Pod(tmp_path, server, api, tree)
+            daemon = Pod(tmp_path, server, api, tree)
             try:
-                yield found
+                yield daemon
             finally:
-                if found.process is not None:
+                if daemon.process is not None:
                     with contextlib.suppress(ProcessLookupError):
-                        found.process.kill()
-                    await found.process.wait()
+                        daemon.process.kill()
+                    await daemon.process.wait()
 
 
 @pytest.mark.timeout(90)
@@ -141,8 +141,8 @@ async def test_the_daemon_tells_what_is_missing_until_it_is_ready(pod, until):
     only_kubelet = await pod.served(until)
     assert only_kubelet["ready"] is False
     assert (await pod.page("/healthz")) == (200, '{"alive": true, "overdue": []}\n')
-    status, told = await pod.run("--check")
-    assert (status, json.loads(told)["missing"]) == (
+    status, output = await pod.run("--check")
+    assert (status, json.loads(output)["missing"]) == (
         1,
         {"kubelet": "the kubelet has not registered the driver"},
     )
@@ -157,10 +157,10 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
     await pod.served(until)
     await asyncio.to_thread(pod.tree.attach, 1, DISK)
 
-    async def told():
+    async def metrics():
         return (await pod.page("/metrics"))[1]
 
-    await until(told, lambda text: 'drawbar_node_uevents_total{action="add",driver="drawbar.dev"}' in text)
+    await until(metrics, lambda text: 'drawbar_node_uevents_total{action="add",driver="drawbar.dev"}' in text)
     async with grpc.aio.insecure_channel(f"unix:{pod.plugins / 'dra.sock'}") as channel:
         await api_pb2_grpc.DRAPluginStub(channel).NodeUnprepareResources(
             api_pb2.NodeUnprepareResourcesRequest(
@@ -168,7 +168,7 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
             ),
             timeout=20,
         )
-    text = await told()
+    text = await metrics()
     assert (
         'drawbar_node_claim_requests_total{driver="drawbar.dev",operation="unprepare",result="OK"} 1.0'
         in text
@@ -182,17 +182,17 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
 
 
 async def test_nobody_to_ask_is_one_sentence(pod):
-    status, told = await pod.run("--check")
-    assert (status, told.count("\n")) == (1, 1)
-    assert "no daemon answers" in told
-    status, told = await pod.run("--check", "--http-address=off")
-    assert (status, "--http-address is off" in told) == (2, True)
+    status, output = await pod.run("--check")
+    assert (status, output.count("\n")) == (1, 1)
+    assert "no daemon answers" in output
+    status, output = await pod.run("--check", "--http-address=off")
+    assert (status, "--http-address is off" in output) == (2, True)
 
 
 async def test_the_effective_settings_are_shown_without_a_daemon(pod):
-    status, told = await pod.run("--print-config", "--json")
+    status, output = await pod.run("--print-config", "--json")
     assert status == 0
-    assert json.loads(told)["nodeName"] == {"value": NODE, "source": "--node-name"}
+    assert json.loads(output)["nodeName"] == {"value": NODE, "source": "--node-name"}
 
 
 @contextlib.asynccontextmanager

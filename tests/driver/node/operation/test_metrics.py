@@ -40,8 +40,8 @@ def sample(measured, name, **labels):
         f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
     ).rstrip(",")
     line = f"{instrumentation.PREFIX}{name}{{{wanted}}} "
-    found = [one for one in measured.rendered().decode().splitlines() if one.startswith(line)]
-    return float(found[0].removeprefix(line)) if found else None
+    rows = [row for row in measured.rendered().decode().splitlines() if row.startswith(line)]
+    return float(rows[0].removeprefix(line)) if rows else None
 
 
 class Preparation:
@@ -87,11 +87,11 @@ async def test_a_claim_that_fails_is_counted_by_its_reason(measured, clock, erro
 
 
 class Source:
-    def __init__(self, *found):
-        self.found = found
+    def __init__(self, *sent):
+        self.sent = sent
 
     async def events(self):
-        for event in self.found:
+        for event in self.sent:
             yield event
 
 
@@ -105,7 +105,7 @@ DEEP = "/devices/pci0000:00/0000:00:01.0/0000:01:00.0/nvme/nvme0"
 async def test_events_are_counted_by_action_and_passed_on(measured, clock):
     sent = (event("add", DEEP), uevents.Overflow(), event("no\nsuch", "/x"), event("add", "/y"))
     counted = instrumentation.CountedUevents(Source(*sent), measured, clock)
-    assert tuple([one async for one in counted.events()]) == sent
+    assert tuple([event async for event in counted.events()]) == sent
     assert sample(measured, "uevents_total", action="add") == 2
     assert sample(measured, "uevents_total", action="other") == 1
     assert sample(measured, "uevent_overflows_total") == 1
@@ -113,7 +113,7 @@ async def test_events_are_counted_by_action_and_passed_on(measured, clock):
 
 async def test_the_last_event_of_a_device_is_one_of_it_or_below_it(measured, clock):
     counted = instrumentation.CountedUevents(Source(event("add", DEEP)), measured, clock)
-    assert [one async for one in counted.events()]
+    assert [event async for event in counted.events()]
     clock.now += 2.0
     assert counted.since("0000:01:00.0") == 2.0
     assert counted.since("0000:00:01.0") is None
@@ -124,15 +124,15 @@ async def test_the_times_of_devices_are_bounded(measured, clock):
         event("add", f"/devices/pci0000:00/{n:04x}:00:00.0") for n in range(instrumentation.DEVICES_LIMIT + 5)
     ]
     counted = instrumentation.CountedUevents(Source(*many), measured, clock)
-    assert len([one async for one in counted.events()]) == len(many)
-    known = [counted.since(f"{n:04x}:00:00.0") is not None for n in range(len(many))]
-    assert known == [False] * 5 + [True] * instrumentation.DEVICES_LIMIT
+    assert len([event async for event in counted.events()]) == len(many)
+    kept = [counted.since(f"{n:04x}:00:00.0") is not None for n in range(len(many))]
+    assert kept == [False] * 5 + [True] * instrumentation.DEVICES_LIMIT
 
 
 def attachment(*conditions, uid="a1", deleting=False, phase=""):
-    known = (meta.Condition(type=kind, status=status, reason=reason) for kind, status, reason in conditions)
+    entries = (meta.Condition(type=kind, status=status, reason=reason) for kind, status, reason in conditions)
     node = attachments.NodeReport(pci_address="0000:01:00.0")
-    return scenes.attachment(*known, name="a", uid=uid, deleting=deleting, phase=phase, node=node)
+    return scenes.attachment(*entries, name="a", uid=uid, deleting=deleting, phase=phase, node=node)
 
 
 PENDING = attachment()
@@ -181,9 +181,9 @@ def test_what_is_gone_is_not_remembered(measured, clock):
 
 def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
     blocked = attachment((attachments.RELEASED, "False", "OpenFiles"), deleting=True, phase="Releasing")
-    found = [PENDING, attachment(phase="Ready"), attachment(phase="Ready"), blocked]
-    assert instrumentation.phases(found) == {"Pending": 1, "Ready": 2, "Releasing": 1}
-    assert instrumentation.blocked(found) == {"OpenFiles": 1}
+    attached = [PENDING, attachment(phase="Ready"), attachment(phase="Ready"), blocked]
+    assert instrumentation.phases(attached) == {"Pending": 1, "Ready": 2, "Releasing": 1}
+    assert instrumentation.blocked(attached) == {"OpenFiles": 1}
 
 
 @pytest.mark.parametrize(
@@ -233,19 +233,19 @@ async def test_requests_are_counted_by_how_they_end(measured, tmp_path):
 
 
 def test_two_daemons_in_one_process_count_for_themselves():
-    one, other = instrumentation.Metrics(DRIVER), instrumentation.Metrics(DRIVER)
-    one.overflows.inc()
-    assert sample(one, "uevent_overflows_total") == 1
+    first, other = instrumentation.Metrics(DRIVER), instrumentation.Metrics(DRIVER)
+    first.overflows.inc()
+    assert sample(first, "uevent_overflows_total") == 1
     assert sample(other, "uevent_overflows_total") == 0
 
 
-def test_the_process_and_the_build_are_told(measured):
-    told = measured.rendered().decode()
-    assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', told)
+def test_the_process_and_the_build_are_exposed(measured):
+    text = measured.rendered().decode()
+    assert re.search(r'process_resident_memory_bytes\{driver="drawbar.dev"\} [1-9]', text)
     assert re.search(
-        r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', told
+        r'drawbar_node_build_info\{driver="drawbar.dev",python="3\.\d+\.\d+",version="[^"]+"\} 1\.0', text
     )
-    assert "_created" not in told
+    assert "_created" not in text
 
 
 def test_every_series_names_the_driver_those_of_the_process_too(measured):
@@ -273,8 +273,8 @@ def everything():
     return shown.metrics
 
 
-def test_what_is_there_is_told_when_somebody_looks(everything):
-    told = {
+def test_gauges_are_computed_when_they_are_read(everything):
+    samples = {
         name: sample(everything, name)
         for name in (
             "audits_total",
@@ -284,7 +284,7 @@ def test_what_is_there_is_told_when_somebody_looks(everything):
             "dropped_events_total",
         )
     }
-    assert list(told.values()) == [2, 1, 3, 4, 5]
+    assert list(samples.values()) == [2, 1, 3, 4, 5]
     assert sample(everything, "devices", health="Unknown") == 1
     assert sample(everything, "attachments", phase="Pending") == 1
     assert sample(everything, "ready") == 0

@@ -91,9 +91,9 @@ WARNINGS = {
 @pytest.mark.parametrize("case", WARNINGS)
 def test_without_this_something_will_not_work(case):
     changes, expected = WARNINGS[case]
-    found = judged(**changes)
-    assert found.fatal == ()
-    (said,) = found.warnings
+    findings = judged(**changes)
+    assert findings.fatal == ()
+    (said,) = findings.warnings
     assert expected in said
 
 
@@ -130,8 +130,8 @@ def test_what_cannot_be_seen_is_not_complained_of():
 
 
 def test_all_is_said_in_one_message():
-    found = judged(boot_id=False, uevents="denied", capabilities=frozenset())
-    lines = host.sentence(found).splitlines()
+    findings = judged(boot_id=False, uevents="denied", capabilities=frozenset())
+    lines = host.sentence(findings).splitlines()
     assert lines[0] == "the daemon cannot run here, 6 things are missing:"
     assert sum(line.startswith("  - besides: ") for line in lines) == 4
     alone = judged(boot_id=False)
@@ -150,13 +150,13 @@ torn
 
 @pytest.fixture
 def proc(tmp_path):
-    found = tmp_path / "proc"
-    (found / "self" / "ns").mkdir(parents=True)
-    (found / "self" / "status").write_text(STATUS.format(1 << Capability.CAP_SYS_ADMIN | 1 << 40))
-    (found / "self" / "mountinfo").write_text(MOUNTINFO.format(inside=tmp_path))
-    (found / "self" / "ns" / "user").symlink_to(f"user:[{host.FIRST_NAMESPACES['user']}]")
-    (found / "self" / "ns" / "pid").symlink_to("pid:[4026532000]")
-    return found
+    folder = tmp_path / "proc"
+    (folder / "self" / "ns").mkdir(parents=True)
+    (folder / "self" / "status").write_text(STATUS.format(1 << Capability.CAP_SYS_ADMIN | 1 << 40))
+    (folder / "self" / "mountinfo").write_text(MOUNTINFO.format(inside=tmp_path))
+    (folder / "self" / "ns" / "user").symlink_to(f"user:[{host.FIRST_NAMESPACES['user']}]")
+    (folder / "self" / "ns" / "pid").symlink_to("pid:[4026532000]")
+    return folder
 
 
 def test_the_facts_are_read_from_proc(tmp_path, proc):
@@ -267,11 +267,11 @@ def test_an_unprivileged_start_says_all_that_is_missing(pod):
     )
     assert done.returncode == 1, done.stderr
     assert "Traceback" not in done.stderr
-    told = done.stderr[done.stderr.index("error: ") :]
+    message = done.stderr[done.stderr.index("error: ") :]
     for expected in ("plugins_registry", "plugins/drawbar.dev", str(pod / "cdi"), "runAsUser: 0"):
-        assert expected in told
+        assert expected in message
     for expected in ("CAP_SYS_ADMIN", "CAP_NET_ADMIN", "CAP_SYS_PTRACE"):
-        assert expected in told
+        assert expected in message
 
 
 @pytest.mark.skipif(

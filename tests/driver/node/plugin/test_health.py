@@ -51,8 +51,8 @@ async def said(stream):
     """The next list: by device status, message and time-out."""
     response = await stream.read()
     return {
-        one.device.device_name: (one.health, one.message, one.health_check_timeout_seconds)
-        for one in response.devices
+        entry.device.device_name: (entry.health, entry.message, entry.health_check_timeout_seconds)
+        for entry in response.devices
     }
 
 

@@ -34,22 +34,22 @@ class Nothing:
 def bound(path, *, alive):
     """A socket at that path, of a server that lives or is dead."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as found:
-        found.bind(str(path))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(str(path))
         if alive:
-            found.listen()
+            listener.listen()
             yield
         else:
-            found.close()
+            listener.close()
             yield
 
 
 def test_each_instance_has_sockets_of_its_own(tmp_path):
-    alone, one = sockets.paths(Path("/k"), DRIVER, ""), sockets.paths(Path("/k"), DRIVER, "uid-1")
+    alone, instance = sockets.paths(Path("/k"), DRIVER, ""), sockets.paths(Path("/k"), DRIVER, "uid-1")
     assert str(alone.registration) == "/k/plugins_registry/drawbar.dev-reg.sock"
     assert str(alone.service) == "/k/plugins/drawbar.dev/dra.sock"
-    assert str(one.registration) == "/k/plugins_registry/drawbar.dev-uid-1-reg.sock"
-    assert str(one.service) == "/k/plugins/drawbar.dev/dra-uid-1.sock"
+    assert str(instance.registration) == "/k/plugins_registry/drawbar.dev-uid-1-reg.sock"
+    assert str(instance.service) == "/k/plugins/drawbar.dev/dra-uid-1.sock"
 
 
 def lengths(where):

@@ -63,8 +63,8 @@ def attachment(
     )
 
 
-def told(device, uid, devices=1, **more):
-    """An attachment that says all that a Prepare needs."""
+def detailed(device, uid, devices=1, **more):
+    """An attachment with all that a Prepare needs."""
     return attachment(device, uid, requests=("disk",), devices=devices, **more)
 
 
@@ -106,9 +106,9 @@ class Classic:
     def handle(self, *devices, **more):
         listed = tuple(
             handles.HandleDevice(
-                request=self.request, fabric="fab", pool="p", device=one, attachment=f"fab.{one}"
+                request=self.request, fabric="fab", pool="p", device=device, attachment=f"fab.{device}"
             )
-            for one in devices
+            for device in devices
         )
         return handles.Handle(**{"node": NODE, "devices": listed, **more})
 
@@ -117,15 +117,15 @@ class Classic:
 
     def allocation(self, *devices, config=(), **more):
         """The part of the status; `v1alpha3` has the handle among its configuration, before `config`."""
-        found = self.handle(*devices, **more)
+        handle = self.handle(*devices, **more)
         if self.version == "v1alpha2":
-            return classic_v1alpha2.allocated(found, DRIVER, shareable=False)
-        nothing = tuple((request, NODE, "none") for request in found.without)
-        return classic_v1alpha3.allocated(found, DRIVER, nothing, config)
+            return classic_v1alpha2.allocated(handle, DRIVER, shareable=False)
+        nothing = tuple((request, NODE, "none") for request in handle.without)
+        return classic_v1alpha3.allocated(handle, DRIVER, nothing, config)
 
     async def claim(self, api, name="c1", status=None, requests=("disk",)):
         """Gives how the kubelet names it. The requests are of `v1alpha3` alone."""
-        listed = [{"name": one, "deviceClassName": "disks"} for one in requests]
+        listed = [{"name": request, "deviceClassName": "disks"} for request in requests]
         old, new = {"resourceClassName": "disks"}, {"controller": DRIVER, "devices": {"requests": listed}}
         spec = old if self.version == "v1alpha2" else new
         made = await clusters.Cluster(api).create(self.kind, name, spec=spec)
@@ -142,7 +142,7 @@ class World(clusters.Cluster):
 
     LONG, NONE = LONG, NONE
     attachment = staticmethod(attachment)
-    told = staticmethod(told)
+    detailed = staticmethod(detailed)
     result = staticmethod(result)
 
     def __init__(self, folder, api, arrivals, tree):
@@ -183,8 +183,8 @@ class World(clusters.Cluster):
             local=self.local,
         )
 
-    def card(self, one):
-        function = self.arrivals.inventory.by_serial(one.spec.identity.serial)
+    def card(self, attachment):
+        function = self.arrivals.inventory.by_serial(attachment.spec.identity.serial)
         return self.arrivals.card_at(function.address) if function is not None else None
 
     def ask(self, api):
@@ -249,8 +249,8 @@ class World(clusters.Cluster):
 
     def claims(self):
         """What the record files say, by uid."""
-        found = [json.loads(file.read_text()) for file in (self.folder / "claims").glob("*.json")]
-        return {one["claim"]["uid"]: one["claim"] for one in found}
+        documents = [json.loads(file.read_text()) for file in (self.folder / "claims").glob("*.json")]
+        return {document["claim"]["uid"]: document["claim"] for document in documents}
 
     def state(self, uid):
         return self.claims()[uid]["state"]
@@ -303,19 +303,19 @@ async def _world(folder, profile="1.36"):
     async with apiserver.serving(profile=profile) as server:
         connection = config.from_kubeconfig(server.kubeconfig(folder / "kubeconfig"))
         async with client.connecting(connection) as api:
-            found = World(folder, api, arrivals, tree)
+            world = World(folder, api, arrivals, tree)
             if profile.endswith("classic"):
-                found.reader = claim_versions.Reader(
+                world.reader = claim_versions.Reader(
                     api, driver=DRIVER, node_name=NODE, versions=claim_versions.Served(api)
                 )
-            await found.restarted()
-            yield found
+            await world.restarted()
+            yield world
 
 
 @pytest.fixture
 async def world(tmp_path):
-    async with _world(tmp_path) as found:
-        yield found
+    async with _world(tmp_path) as world:
+        yield world
 
 
 @pytest.fixture

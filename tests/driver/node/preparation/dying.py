@@ -73,13 +73,15 @@ def claim(uid):
     return servicers.ClaimName(namespace="ns", name=uid, uid=uid)
 
 
-def made(folder, found, host, boot_id="boot-1"):
+def made(folder, inventory, host, boot_id="boot-1"):
     """An instance on the files in the folder, and what it let go."""
     finder = finding.Finder(
         driver=DRIVER,
         node_name="n",
         attached=lambda: [attachment(device, uid) for uid, device in CLAIMS.items()],
-        card=lambda one: found.card_of(found.by_serial(one.spec.identity.serial).address),
+        card=lambda attachment: inventory.card_of(
+            inventory.by_serial(attachment.spec.identity.serial).address
+        ),
         host=host,
     )
     files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", directory=folder)
@@ -136,24 +138,24 @@ async def scenario(name, instance, killer):
     killer.armed = False
 
 
-def child(step, name, folder, found, host):
+def child(step, name, folder, inventory, host):
     killer = Killer(step)
     threading.setprofile(killer)
     sys.setprofile(killer)
-    instance, _ = made(folder, found, host, boot_id="boot-2" if name == "reboot" else "boot-1")
+    instance, _ = made(folder, inventory, host, boot_id="boot-2" if name == "reboot" else "boot-1")
     asyncio.run(scenario(name, instance, killer))
     sys.setprofile(None)
     return killer.count
 
 
 def main(sysfs):
-    found, host = tree_reader.read(Path(sysfs)), classes.Host.from_sysfs(Path(sysfs))
+    inventory, host = tree_reader.read(Path(sysfs)), classes.Host.from_sysfs(Path(sysfs))
     for line in sys.stdin:
         step, name, folder = line.split(maxsplit=2)
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
-            os.write(writer, str(child(int(step), name, Path(folder.strip()), found, host)).encode())
+            os.write(writer, str(child(int(step), name, Path(folder.strip()), inventory, host)).encode())
             os._exit(0)
         os.close(writer)
         _, status = os.waitpid(pid, 0)

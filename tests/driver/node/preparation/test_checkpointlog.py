@@ -269,10 +269,10 @@ def test_what_a_newer_drawbar_wrote_besides_survives(tmp_path):
     before_wrote(file, {"bootID": "b", "future": {"deep": [1, None]}, "claims": {"u": claim}}, signature="x")
     line = checkpointlog.read(file)
     checkpointlog.write(file, dict(line.claims), line)
-    found = json.loads(json.loads(file.read_text())["data"])
-    assert found["future"] == {"deep": [1, None]}
-    assert found["claims"]["u"]["priority"] == 7
-    assert found["claims"]["u"]["devices"][0]["partition"] == {"unknown": 1}
+    document = json.loads(json.loads(file.read_text())["data"])
+    assert document["future"] == {"deep": [1, None]}
+    assert document["claims"]["u"]["priority"] == 7
+    assert document["claims"]["u"]["devices"][0]["partition"] == {"unknown": 1}
 
 
 def test_claims_of_the_first_version_without_states_are_completed(tmp_path):

@@ -41,10 +41,10 @@ class Node:
             yield kubelets
 
     @contextlib.asynccontextmanager
-    async def instance(self, uid="", told=None):
+    async def instance(self, uid="", registered=None):
         preparer = await self.world.restarted()
         where = sockets.paths(self.directory, DRIVER, uid)
-        async with server.serving(DRIVER, where, preparer, Verdicts(), told):
+        async with server.serving(DRIVER, where, preparer, Verdicts(), registered):
             yield where
 
     async def connected(self, agent, *instances):
@@ -57,7 +57,7 @@ class Node:
         """A pod as its scheduler leaves it, whose claim has that device attached here; gives the claim's uid."""
         api, classic = self.world.api, self.classic
         claim = await classic.claim(api, name)
-        self.world.attached = [self.world.told(device, claim.uid)]
+        self.world.attached = [self.world.detailed(device, claim.uid)]
         reference = {"resourceClaimName": name}
         old = classic.version == "v1alpha2"
         claims = [{"name": "it"} | ({"source": reference} if old else reference)]
@@ -130,10 +130,10 @@ async def test_what_was_prepared_before_both_sides_began_again_is_unprepared(nod
 
 async def test_a_second_instance_is_registered_once_the_first_has_gone(node_of):
     """Kubelets up to 1.31 refuse it before; it waits, and takes over what is prepared."""
-    told, refused = [], asyncio.Event()
+    answers, refused = [], asyncio.Event()
 
-    def hears(registered):
-        told.append(registered)
+    def record(registered):
+        answers.append(registered)
         refused.set()
 
     async with (
@@ -145,10 +145,10 @@ async def test_a_second_instance_is_registered_once_the_first_has_gone(node_of):
         await node.connected(kubelets["n"], first)
         await node.pod("p1", "d1")
         await node.runs("p1")
-        async with node.instance("uid-new", hears) as second:
+        async with node.instance("uid-new", record) as second:
             async with asyncio.timeout(DEADLINE_SECONDS):
                 await refused.wait()
-            assert not any(told)
+            assert not any(answers)
             await old.aclose()
             await node.connected(kubelets["n"], second)
             await node.remove("p1")

@@ -60,7 +60,7 @@ class Node:
         """A pod as the scheduler leaves it, with a claim of its own."""
         await self.world.claim(claim, results=(self.world.result(device),))
         current = await self.world.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
-        self.world.attached.append(self.world.told(device, current["metadata"]["uid"]))
+        self.world.attached.append(self.world.detailed(device, current["metadata"]["uid"]))
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "it"}]}}
         used = [{"name": "it", "resourceClaimName": claim}]
         spec = {"nodeName": "n", "containers": [container], "resourceClaims": used}
@@ -101,23 +101,25 @@ async def test_what_the_old_instance_prepared_the_new_one_unprepares_without_a_g
     async with contextlib.AsyncExitStack() as old, node.kubelet() as agent:
         first = await old.enter_async_context(node.instance("uid-old"))
         await connected(agent, first)
-        one = await node.pod("p1", "c1", "d1")
+        uid_1 = await node.pod("p1", "c1", "d1")
         await node.runs("p1")
         async with node.instance("uid-new") as second:
             await connected(agent, first, second)
-            two = await node.pod("p2", "c2", "d2")
+            uid_2 = await node.pod("p2", "c2", "d2")
             await node.runs("p2")
-            assert node.world.recorded() == sorted([one, two])
+            assert node.world.recorded() == sorted([uid_1, uid_2])
             await old.aclose()
             assert not first.registration.exists()
             assert not first.service.exists()
             await connected(agent, second)
             await node.remove("p1")
-            assert node.world.recorded() == [two]
-            node.world.attached = [one for one in node.world.attached if one.spec.device != "d1"]
-            three = await node.pod("p3", "c3", "d1")
+            assert node.world.recorded() == [uid_2]
+            node.world.attached = [
+                attachment for attachment in node.world.attached if attachment.spec.device != "d1"
+            ]
+            uid_3 = await node.pod("p3", "c3", "d1")
             await node.runs("p3")
-            assert node.world.recorded() == sorted([two, three])
+            assert node.world.recorded() == sorted([uid_2, uid_3])
 
 
 async def test_the_socket_of_a_killed_instance_is_swept_before_the_next_one_is_registered(node):
@@ -141,12 +143,12 @@ async def test_every_release_prepares_and_unprepares(node, release):
         assert (node.world.recorded(), node.world.cdi()) == ([], {})
 
 
-def told(status):
+def device_health(status):
     """What the pod's status says of its device, if anything."""
     for container in status.get("containerStatuses", ()):
         for resource in container.get("allocatedResourcesStatus", ()):
-            for one in resource["resources"]:
-                return one["health"]
+            for entry in resource["resources"]:
+                return entry["health"]
     return None
 
 
@@ -156,8 +158,8 @@ async def test_the_health_of_a_device_shows_in_the_status_of_its_pod_and_follows
     async with node.instance("") as where, node.kubelet(release=release) as agent:
         await connected(agent, where)
         await node.pod("p1", "c1", "d1")
-        await node.runs("p1", lambda status: told(status) == "Healthy")
+        await node.runs("p1", lambda status: device_health(status) == "Healthy")
         node.judge(verdicts.Status.UNHEALTHY, "the link is narrow")
-        await node.runs("p1", lambda status: told(status) == "Unhealthy")
+        await node.runs("p1", lambda status: device_health(status) == "Unhealthy")
         node.judge(verdicts.Status.HEALTHY)
-        await node.runs("p1", lambda status: told(status) == "Healthy")
+        await node.runs("p1", lambda status: device_health(status) == "Healthy")

@@ -28,13 +28,13 @@ async def test_a_second_prepare_gives_the_same_and_writes_the_cdi_file_again(wor
     assert file.read_bytes() == content
 
 
-async def test_the_kubelet_hears_the_request_and_not_its_alternative(world):
+async def test_the_kubelet_gets_the_request_and_not_its_alternative(world):
     name = await world.claim(
         results=(world.result("d1", request="disk/fast"), world.result("d2", request="other"))
     )
     world.attached = [world.attachment("d1", name.uid), world.attachment("d2", name.uid)]
     prepared = await world.preparer.prepare(name)
-    assert [(one.device, one.requests, one.cdi_id) for one in prepared] == [
+    assert [(device.device, device.requests, device.cdi_id) for device in prepared] == [
         ("d1", ("disk",), f"{DRIVER}/device={name.uid}-d1"),
         ("d2", ("other",), f"{DRIVER}/device={name.uid}-d2"),
     ]
@@ -74,10 +74,10 @@ async def test_a_claim_that_is_not_allocated_is_said(world):
 
 async def test_a_claim_that_may_not_be_read_is_said(world, tmp_path):
     name = await world.claim()
-    nobody = config.Connection(
+    unauthorized = config.Connection(
         server=world.api.server, tls=None, authorization=lambda: "Bearer no", origin="test"
     )
-    async with client.connecting(nobody) as api:
+    async with client.connecting(unauthorized) as api:
         world.ask(api)
         await world.restarted()
         assert "cannot read claim default/c1" in await refused(world, name)
@@ -140,7 +140,7 @@ async def test_of_two_claims_for_one_device_at_once_only_one_gets_it(world):
     names = [await world.claim("c1"), await world.claim("c2")]
     world.attached = [world.attachment("d1", name.uid) for name in names]
     done = await asyncio.gather(*(world.preparer.prepare(name) for name in names), return_exceptions=True)
-    assert sorted(type(one).__name__ for one in done) == ["PrepareError", "tuple"]
+    assert sorted(type(outcome).__name__ for outcome in done) == ["PrepareError", "tuple"]
     assert len(world.recorded()) == len(world.cdi()) == 1
 
 
@@ -225,9 +225,9 @@ async def offline(world):
 
 async def test_attachments_that_tell_all_spare_the_api_server(offline):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
-    offline.attached = [offline.told("d1", "u1", devices=2), offline.told("d2", "u1", devices=2)]
+    offline.attached = [offline.detailed("d1", "u1", devices=2), offline.detailed("d2", "u1", devices=2)]
     prepared = await offline.preparer.prepare(name)
-    assert [(one.device, one.requests) for one in prepared] == [("d1", ("disk",)), ("d2", ("disk",))]
+    assert [(device.device, device.requests) for device in prepared] == [("d1", ("disk",)), ("d2", ("disk",))]
 
 
 async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_nothing(offline):
@@ -235,7 +235,7 @@ async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_noth
     outside = offline.folder / "pwn.json"
     (offline.folder / "cdi" / f"{DRIVER}-x").mkdir(parents=True)
     name = servicers.ClaimName(namespace="default", name="c1", uid=uid)
-    offline.attached = [offline.told("d1", uid)]
+    offline.attached = [offline.detailed("d1", uid)]
     with pytest.raises(errors.PrepareError, match="no CDI file can be named after"):
         await offline.preparer.prepare(name)
     assert (outside.exists(), offline.recorded()) == (False, [])
@@ -246,7 +246,7 @@ async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_noth
 
 
 @pytest.mark.parametrize(
-    "told",
+    "attached",
     [
         pytest.param([("d1", {"devices": 2})], id="one-is-missing"),
         pytest.param([("d1", {}), ("d2", {})], id="more-than-the-claim-has"),
@@ -259,20 +259,20 @@ async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_noth
         ),
     ],
 )
-async def test_attachments_that_do_not_tell_all_make_the_claim_be_read(offline, told):
+async def test_attachments_that_do_not_tell_all_make_the_claim_be_read(offline, attached):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
     offline.attached = [
         offline.attachment(device, "u1", **{"requests": ("disk",), "devices": 1} | more)
-        for device, more in told
+        for device, more in attached
     ]
     with pytest.raises(errors.PrepareError, match="cannot read claim default/c1"):
         await offline.preparer.prepare(name)
     assert offline.recorded() == []
 
 
-async def test_a_device_that_has_just_gone_is_not_handed_out_although_nobody_told_yet(world):
+async def test_a_device_that_has_just_gone_is_not_handed_out_although_no_event_came_yet(world):
     name = await world.claim()
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     await asyncio.to_thread(world.tree.detach, 1)
     assert "device p/d1 has just gone" in await refused(world, name)
 
@@ -280,7 +280,7 @@ async def test_a_device_that_has_just_gone_is_not_handed_out_although_nobody_tol
 # --- devices that several may use ---
 
 
-async def test_a_share_is_handed_through_and_holds_nobody_off(world):
+async def test_a_share_is_handed_through_and_holds_no_claim_off(world):
     first = await world.claim(
         "c1", results=(world.result("d1", shareID="00000000-0000-4000-8000-000000000001"),)
     )

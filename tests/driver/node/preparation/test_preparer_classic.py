@@ -49,7 +49,7 @@ async def test_with_a_handle_nobody_is_asked_and_a_repeat_answers_the_same(world
     world.attached = [world.attachment("d1", "u1"), world.attachment("d2", "u1")]
     data = classic("v1alpha2").data("d1", "d2")
     first = await world.preparer.prepare(named(handle=data))
-    assert [(one.device, one.cdi_id) for one in first] == [
+    assert [(device.device, device.cdi_id) for device in first] == [
         (name, f"{DRIVER}/device=u1-{name}") for name in ("d1", "d2")
     ]
     before = world.cdi()
@@ -172,7 +172,7 @@ async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of
     async with world_of("1.31-classic") as world:
         api = classic("v1alpha3")
         claim = await api.claim(world.api, status=api.allocation("d1", config=config))
-        world.attached = [world.told("d1", claim.uid)]
+        world.attached = [world.detailed("d1", claim.uid)]
         await world.preparer.prepare(claim)
         assert {"MODE=fast", "DEPTH=4"} <= set(environment(world, claim.uid)[1])
 
@@ -185,9 +185,9 @@ async def test_requests_of_1_31_that_go_without_are_told_so_beside_devices_and_c
         given = api.allocation("d1", without=("other",))
         both = await api.claim(world.api, "c1", given, requests=("disk", "other"))
         # It counts one device, since the other request was still open when it was made.
-        world.attached = [world.told("d1", both.uid)]
+        world.attached = [world.detailed("d1", both.uid)]
         prepared = await world.preparer.prepare(both)
-        assert [one.cdi_id for one in prepared] == [
+        assert [device.cdi_id for device in prepared] == [
             f"{DRIVER}/device={both.uid}-d1",
             f"{DRIVER}/device={both.uid}-none.other",
         ]

@@ -22,12 +22,12 @@ async def prepared(world, device="none", shares=(FIRST, SECOND)):
 
 def environment(world, uid):
     file = json.loads((world.cdi_dir / f"drawbar.dev-{uid}.json").read_text())
-    return {one["name"]: one["containerEdits"] for one in file["devices"]}
+    return {device["name"]: device["containerEdits"] for device in file["devices"]}
 
 
 async def test_the_container_gets_one_variable_for_the_request_and_nothing_else(world):
     name, answered = await prepared(world)
-    assert [(one.device, one.requests, one.cdi_id, one.share_id) for one in answered] == [
+    assert [(device.device, device.requests, device.cdi_id, device.share_id) for device in answered] == [
         ("d1", ("other",), f"drawbar.dev/device={name.uid}-d1", None),
         ("none", ("disk",), f"drawbar.dev/device={name.uid}-none.disk", FIRST),
         ("none", ("disk",), f"drawbar.dev/device={name.uid}-none.disk", SECOND),
@@ -40,8 +40,8 @@ async def test_nothing_holds_up_nobody_and_unprepare_leaves_nothing(world):
     results = [world.result("none", request="disk/fast", pool="n", shareID=FIRST)]
     other = await world.claim("c2", results)
     await world.preparer.prepare(other)
-    for one in (name, other):
-        await world.preparer.unprepare(one)
+    for claim in (name, other):
+        await world.preparer.unprepare(claim)
     assert (world.cdi(), world.recorded()) == ({}, [])
 
 
@@ -74,7 +74,7 @@ async def test_without_a_record_the_claim_itself_explains_the_files(world):
     await world.settle()
     assert world.state(name.uid) == "completed"
     devices = world.preparer.store.claims[name.uid].devices
-    assert {(one.pool, one.device) for one in devices} == {("p", "d1"), ("n", "none")}
+    assert {(device.pool, device.device) for device in devices} == {("p", "d1"), ("n", "none")}
     await world.restarted()
     assert environment(world, name.uid) == before
     assert await world.preparer.prepare(name) == answered

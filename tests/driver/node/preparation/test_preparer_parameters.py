@@ -26,7 +26,7 @@ async def claimed(world, *config, results=None):
     name = await world.claim(results=())
     results = [world.result("d1")] if results is None else results
     await allocated(world, name, results, config)
-    world.attached = [world.attachment(one["device"], name.uid, requests=("disk",)) for one in results]
+    world.attached = [world.attachment(result["device"], name.uid, requests=("disk",)) for result in results]
     return name
 
 
@@ -38,8 +38,8 @@ async def allocated(world, name, results, config):
 def given(world, uid, device="d1"):
     """What a container gets of the device."""
     file = json.loads((world.cdi_dir / f"drawbar.dev-{uid}.json").read_text())
-    (found,) = [one for one in file["devices"] if one["name"] == f"{uid}-{device}"]
-    return found["containerEdits"]
+    (entry,) = [entry for entry in file["devices"] if entry["name"] == f"{uid}-{device}"]
+    return entry["containerEdits"]
 
 
 async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
@@ -51,7 +51,7 @@ async def test_a_container_gets_the_device_as_class_and_claim_want_it(world):
     await world.preparer.prepare(name)
     edits = given(world, name.uid)
     assert edits["env"][-2:] == ["MODE=fast", "TUNE_DEPTH=4"]
-    assert {(one["uid"], one["fileMode"], one["permissions"]) for one in edits["deviceNodes"]} == {
+    assert {(node["uid"], node["fileMode"], node["permissions"]) for node in edits["deviceNodes"]} == {
         (1000, 0o600, "r")
     }
 
@@ -60,7 +60,7 @@ async def test_without_parameters_everything_is_as_the_class_of_device_has_it(wo
     name = await claimed(world, said("FromClaim", driver="other.dev", deviceFiles={"user": 1}))
     await world.preparer.prepare(name)
     nodes = given(world, name.uid)["deviceNodes"]
-    assert [one for one in nodes if one.keys() & {"uid", "gid", "fileMode"}] == []
+    assert [node for node in nodes if node.keys() & {"uid", "gid", "fileMode"}] == []
 
 
 async def test_each_request_has_its_own(world):
@@ -101,14 +101,16 @@ async def numbered(world):
     name = await claimed(world, said("FromClaim", network={"interfacePrefix": "data"}), results=results)
     world.attached = [
         msgspec.structs.replace(
-            one, spec=msgspec.structs.replace(one.spec, identity=identities[one.spec.device])
+            attachment,
+            spec=msgspec.structs.replace(attachment.spec, identity=identities[attachment.spec.device]),
         )
-        for one in world.attached
+        for attachment in world.attached
     ]
 
     def names():
         return [
-            [one["name"] for one in given(world, name.uid, device)["netDevices"]] for device in ("d1", "d2")
+            [interface["name"] for interface in given(world, name.uid, device)["netDevices"]]
+            for device in ("d1", "d2")
         ]
 
     await world.preparer.prepare(name)
@@ -134,7 +136,7 @@ async def test_without_a_record_the_interfaces_of_a_claim_keep_their_numbers(wor
 
 async def test_a_claim_whose_interfaces_are_in_a_container_is_explained_when_they_are_back(world):
     name, names = await numbered(world)
-    first, _ = (world.card(one).first for one in world.attached)
+    first, _ = (world.card(attachment).first for attachment in world.attached)
     here, away = world.tree.root / first.path / "net", world.folder / "container"
     here.rename(away)
     await world.arrivals.read()

@@ -55,8 +55,8 @@ async def test_after_a_reboot_claims_are_started_again_and_their_files_are_writt
     before = world.cdi()
     await world.reboot()
     assert world.cdi() == before
-    found = world.claims()[name.uid]
-    assert (found["bootID"], found["state"]) == ("boot-2", "started")
+    claim = world.claims()[name.uid]
+    assert (claim["bootID"], claim["state"]) == ("boot-2", "started")
     assert world.preparer.holder("p", "d1") == name.uid
 
 
@@ -110,7 +110,7 @@ async def test_a_damaged_record_is_set_aside_and_made_again_and_other_claims_kee
     world, damage, caplog
 ):
     name, other = await world.prepared(), await world.claim("c2", results=(world.result("d2"),))
-    world.attached.append(world.told("d2", other.uid))
+    world.attached.append(world.detailed("d2", other.uid))
     await world.preparer.prepare(other)
     await world.restarted()
     before, files = world.cdi(), world.written()
@@ -122,7 +122,7 @@ async def test_a_damaged_record_is_set_aside_and_made_again_and_other_claims_kee
     (aside,) = (world.folder / "claims").glob("*.corrupt-*")
     assert aside.read_bytes() == broken
     assert aside.name.startswith(f"{name.uid}.json.")
-    (said,) = [one.getMessage() for one in caplog.records if "damaged" in one.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "damaged" in record.getMessage()]
     assert str(world.record(name.uid)) in said
     assert world.written()[f"{other.uid}.json"] == files[f"{other.uid}.json"]
     await world.preparer.unprepare(name)
@@ -178,7 +178,7 @@ async def test_a_device_of_unknown_ownership_is_refused_whatever_its_pool(world)
     for pool in ("p", "q"):
         assert world.preparer.holder(pool, "d1") == name.uid
     other = await world.claim("c2")
-    world.attached = [world.told("d1", other.uid)]
+    world.attached = [world.detailed("d1", other.uid)]
     with pytest.raises(errors.PrepareError, match="may still use it"):
         await world.preparer.prepare(other)
     assert list(world.cdi()) == [f"{DRIVER}-{name.uid}.json"]
@@ -206,7 +206,7 @@ async def test_the_file_of_a_claim_that_is_gone_goes_and_its_device_is_free(worl
 
 async def test_an_unexplained_claim_that_the_kubelet_names_is_prepared_and_unprepared_as_ever(world):
     name = await unexplained(world)
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     await world.preparer.prepare(name)
     assert world.preparer.holder("q", "d1") is None
     await world.preparer.unprepare(name)
@@ -224,15 +224,15 @@ class Meanwhile:
         return await self._reader.all_names()
 
     async def read(self, name, namespace):
-        found = await self._reader.read(name, namespace)
+        claim = await self._reader.read(name, namespace)
         await self._happens()
-        return found
+        return claim
 
 
 @pytest.mark.parametrize("call", ["unprepare", "prepare"])
 async def test_an_unexplained_claim_that_the_kubelet_settles_while_it_is_read_is_left_alone(world, call):
     name = await unexplained(world)
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     settled = []
 
     async def kubelet():
@@ -318,7 +318,7 @@ async def test_what_one_instance_prepared_the_other_unprepares(world):
     old = world.preparer
     new = await world.restarted()
     name = await world.claim()
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     await old.prepare(name)
     assert new.holder("p", "d1") == name.uid
     await new.unprepare(name)
@@ -330,16 +330,16 @@ async def test_a_device_that_one_instance_handed_out_the_other_does_not(world):
     old = world.preparer
     new = await world.restarted()
     names = [await world.claim("c1"), await world.claim("c2")]
-    world.attached = [world.told("d1", name.uid) for name in names]
+    world.attached = [world.detailed("d1", name.uid) for name in names]
     outcomes = await asyncio.gather(old.prepare(names[0]), new.prepare(names[1]), return_exceptions=True)
-    assert sorted(type(one).__name__ for one in outcomes) == ["PrepareError", "tuple"]
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["PrepareError", "tuple"]
     assert len(world.cdi()) == len(world.recorded()) == 1
 
 
 async def test_two_instances_at_once_lose_none_of_each_others_claims(world):
     both = [world.preparer, await world.restarted()]
     results = [world.result("d1", shareID=f"00000000-0000-4000-8000-{number:012d}") for number in range(20)]
-    names = [await world.claim(f"c{number}", results=(one,)) for number, one in enumerate(results)]
+    names = [await world.claim(f"c{number}", results=(result,)) for number, result in enumerate(results)]
     world.attached = [world.attachment("d1", names[0].uid)]
     await asyncio.gather(*(both[number % 2].prepare(name) for number, name in enumerate(names)))
     assert world.recorded() == sorted(name.uid for name in names)
@@ -357,7 +357,7 @@ async def test_a_record_that_breaks_while_running_is_written_again(world, damage
         world.checkpoint.write_bytes(damage)
     assert world.preparer.holder("p", "d1") == first.uid
     second = await world.claim("c2", results=(world.result("d2"),))
-    world.attached.append(world.told("d2", second.uid))
+    world.attached.append(world.detailed("d2", second.uid))
     await world.preparer.prepare(second)
     assert world.recorded() == sorted([first.uid, second.uid])
 
@@ -365,7 +365,7 @@ async def test_a_record_that_breaks_while_running_is_written_again(world, damage
 @pytest.mark.parametrize("form", ["record", "checkpoint"])
 async def test_while_a_newer_drawbar_has_the_record_nothing_is_prepared(world, form):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
-    world.attached = [world.told("d1", "u1")]
+    world.attached = [world.detailed("d1", "u1")]
     file = world.record("u2") if form == "record" else world.checkpoint
     newer = b'{"version": 99, "crc32": 0, "data": "{}"}'
     file.write_bytes(newer)

@@ -34,7 +34,7 @@ async def late(world, waits=None):
     name = await world.claim()
     await world.unplug("d1")
     await world.restarted(waits=waits or world.LONG)
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     return name
 
 
@@ -51,10 +51,10 @@ async def test_a_device_whose_driver_comes_late_is_waited_for(world):
     slot, serial = 3, "00-00-00-00-00-00-12-34"
     ready = sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x740F, serial=serial)
     name = await world.claim()
-    told = world.told("d1", name.uid)
+    attachment = world.detailed("d1", name.uid)
     identity = attachments.Identity(device_class="gpu", serial=serial)
     world.attached = [
-        msgspec.structs.replace(told, spec=msgspec.structs.replace(told.spec, identity=identity))
+        msgspec.structs.replace(attachment, spec=msgspec.structs.replace(attachment.spec, identity=identity))
     ]
     await asyncio.to_thread(world.tree.attach, slot, dataclasses.replace(ready, driver=""))
     await world.arrivals.read()
@@ -103,7 +103,7 @@ async def test_a_wait_ends_at_its_limit_with_the_reason(world):
 async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
     name = await late(world)
     (task,) = await waiting(world, name)
-    world.attached = [world.told("d1", name.uid, deleting=True)]
+    world.attached = [world.detailed("d1", name.uid, deleting=True)]
     world.preparer.changed()
     with pytest.raises(errors.PrepareError, match="is being detached"):
         await task
@@ -125,7 +125,7 @@ async def test_a_slow_claim_holds_up_no_other(world):
     slow, quick = await world.claim("c1"), await world.claim("c2", results=(world.result("d2"),))
     await world.unplug("d1")
     await world.restarted(waits=world.LONG)
-    world.attached = [world.told("d1", slow.uid), world.told("d2", quick.uid)]
+    world.attached = [world.detailed("d1", slow.uid), world.detailed("d2", quick.uid)]
     (task,) = await waiting(world, slow)
     await world.preparer.prepare(quick)
     await world.preparer.unprepare(quick)
@@ -148,15 +148,15 @@ def lock(world):
 async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone(world):
     names = [await world.claim("c1"), await world.claim("c2"), await world.claim("c3")]
     world.attached = [
-        world.told("d1", names[0].uid),
-        world.told("d1", names[1].uid),
-        world.told("d2", names[2].uid),
+        world.detailed("d1", names[0].uid),
+        world.detailed("d1", names[1].uid),
+        world.detailed("d2", names[2].uid),
     ]
     other = lock(world)
     tasks = await waiting(world, *names)
     os.close(other)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    assert [isinstance(one, errors.PrepareError) for one in outcomes] == [False, True, False]
+    assert [isinstance(outcome, errors.PrepareError) for outcome in outcomes] == [False, True, False]
     assert "still in use by claim default/c1" in str(outcomes[1])
     assert world.recorded() == sorted([names[0].uid, names[2].uid])
 
@@ -164,12 +164,12 @@ async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone
 async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world):
     names = [await world.claim("c1"), await world.claim("c2")]
     await world.restarted(waits=finding.Limits(late_device_seconds=0, lock_seconds=0.1))
-    world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
+    world.attached = [world.detailed("d1", names[0].uid), world.detailed("d2", names[1].uid)]
     other = lock(world)
     tasks = await waiting(world, *names)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     os.close(other)
-    assert ["another instance has kept" in str(one) for one in outcomes] == [True, True]
+    assert ["another instance has kept" in str(outcome) for outcome in outcomes] == [True, True]
     await world.preparer.prepare(names[0])
     assert world.recorded() == [names[0].uid]
 
@@ -177,10 +177,10 @@ async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world)
 async def test_of_many_claims_at_once_each_gets_its_own(world):
     """All of them one device each: a share, so that two devices are enough."""
     results = [world.result("d1", shareID=f"00000000-0000-4000-8000-{number:012d}") for number in range(64)]
-    names = [await world.claim(f"c{number}", results=(one,)) for number, one in enumerate(results)]
+    names = [await world.claim(f"c{number}", results=(result,)) for number, result in enumerate(results)]
     world.attached = [world.attachment("d1", names[0].uid)]
     prepared = await asyncio.gather(*(world.preparer.prepare(name) for name in names))
-    assert [devices[0].share_id for devices in prepared] == [one["shareID"] for one in results]
+    assert [devices[0].share_id for devices in prepared] == [result["shareID"] for result in results]
     assert len(world.cdi()) == len(world.recorded()) == 64
     await asyncio.gather(*(world.preparer.unprepare(name) for name in names))
     assert (world.cdi(), world.recorded()) == ({}, [])
@@ -189,12 +189,12 @@ async def test_of_many_claims_at_once_each_gets_its_own(world):
 async def test_a_device_that_another_instance_freed_since_is_given_out(world):
     old = world.preparer
     first, second = await world.claim("c1"), await world.claim("c2")
-    world.attached = [world.told("d1", first.uid)]
+    world.attached = [world.detailed("d1", first.uid)]
     await old.prepare(first)
     await world.restarted()
     assert world.preparer.store.known.keys() == {first.uid}
     await old.unprepare(first)
-    world.attached = [world.told("d1", second.uid)]
+    world.attached = [world.detailed("d1", second.uid)]
     await world.preparer.prepare(second)
     assert world.recorded() == [second.uid]
 
@@ -204,7 +204,7 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
 
 async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
     name = await world.claim()
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     other = lock(world)
     (task,) = await waiting(world, name)
     task.cancel()
@@ -221,10 +221,10 @@ def slow_write(monkeypatch):
     """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
     began, go_on, write = threading.Event(), threading.Event(), store.Store._write
 
-    def slow(files, known, claims):
+    def slow(files, before, claims):
         began.set()
         assert go_on.wait(20)
-        return write(files, known, claims)
+        return write(files, before, claims)
 
     monkeypatch.setattr(store.Store, "_write", slow)
     return began, go_on
@@ -245,7 +245,7 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     world, slow_write
 ):
     name = await world.claim()
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     task = await given_up(world.preparer.prepare(name), slow_write)
     next_one = asyncio.Task(world.preparer.unprepare(name))
     for _ in range(50):
@@ -293,7 +293,7 @@ async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_wri
     slow_write[0].clear()
     slow_write[1].clear()
     names = [await world.claim("c1"), await world.claim("c2")]
-    world.attached = [world.told("d1", names[0].uid), world.told("d2", names[1].uid)]
+    world.attached = [world.detailed("d1", names[0].uid), world.detailed("d2", names[1].uid)]
     (task,) = await waiting(world, names[0])
     assert await asyncio.to_thread(slow_write[0].wait, 20)
     with pytest.raises(errors.CheckpointError, match="the disk does not answer"):
@@ -308,7 +308,7 @@ async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_wri
 
 async def test_a_claim_is_told_once_per_reason_and_again_after_a_success(world):
     name = await world.claim()
-    world.attached = [world.told("d1", name.uid, deleting=True)]
+    world.attached = [world.detailed("d1", name.uid, deleting=True)]
     for _ in range(3):
         with pytest.raises(errors.PrepareError):
             await world.preparer.prepare(name)
@@ -318,7 +318,7 @@ async def test_a_claim_is_told_once_per_reason_and_again_after_a_success(world):
             await world.preparer.prepare(name)
     assert world.recorder.reasons == ["DeviceDetaching", "DeviceNotAttached"]
     assert world.recorder.said[0][:2] == ("c1", name.uid)
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     await world.preparer.prepare(name)
     world.attached = []
     with pytest.raises(errors.PrepareError):
@@ -336,7 +336,7 @@ async def test_a_claim_that_is_gone_is_told_nothing(world):
 
 async def test_a_checkpoint_that_cannot_be_written_is_told_too(world):
     name = await world.claim()
-    world.attached = [world.told("d1", name.uid)]
+    world.attached = [world.detailed("d1", name.uid)]
     (world.folder / "claims" / f".{name.uid}.json.tmp").mkdir()
     with pytest.raises(errors.CheckpointError):
         await world.preparer.prepare(name)
@@ -366,7 +366,7 @@ def test_the_limits_by_default_are_sound():
 async def test_a_device_that_the_claim_has_no_more_is_told_when_its_prepare_is_over(world):
     """Who waited for the release of the old device while the claim was worked on hears that it is free."""
     name = await world.claim(results=(world.result("d2"),))
-    world.attached = [world.told("d1", name.uid, deleting=True), world.told("d2", name.uid)]
+    world.attached = [world.detailed("d1", name.uid, deleting=True), world.detailed("d2", name.uid)]
     await world.preparer.prepare(name)
     assert world.released == [("p", "d1")]
     assert world.preparer.holder("p", "d1") is None

@@ -40,8 +40,8 @@ NEWER = {
 }
 
 
-def as_found(found):
-    return store.Restored(claims=found.claims, specs={})
+def as_found(stored):
+    return store.Restored(claims=stored.claims, specs={})
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def write(record, claim, **more):
 async def test_a_prepared_claim_is_one_file_that_says_what_the_claim_has(opened, record):
     made = await opened()
     await made.start(CLAIM, CDI)
-    found = json.loads(record.read_text())
-    assert found["claim"] == {
+    document = json.loads(record.read_text())
+    assert document["claim"] == {
         "namespace": "ns",
         "name": "c",
         "uid": "u",
@@ -102,7 +102,7 @@ async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
 async def test_what_a_newer_drawbar_wrote_besides_is_kept(opened, record):
     await opened()
     write(record, NEWER, signature="of the future")
-    made = await opened(lambda found: store.Restored(claims=_rebooted(found.claims), specs={}))
+    made = await opened(lambda stored: store.Restored(claims=_rebooted(stored.claims), specs={}))
     await made.start(records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()}), CDI)
     assert json.loads(record.read_text())["claim"] == {**NEWER, "bootID": "b2"}
 

@@ -40,7 +40,7 @@ class Writes:
 @pytest.fixture
 async def opened(tmp_path):
     made = store.Store(driver="drawbar.dev", cdi_dir=tmp_path / "cdi", directory=tmp_path / "plugin")
-    await made.restore(lambda found: store.Restored(claims=found.claims, specs={}))
+    await made.restore(lambda stored: store.Restored(claims=stored.claims, specs={}))
     # So that the directory of the records exists.
     await made.start(claim("first", "other"), content("first"))
     return made

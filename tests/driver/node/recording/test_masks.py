@@ -22,10 +22,10 @@ def content(text):
     return kinds.Content(data=text.encode(), mode=0o444)
 
 
-def masked(found):
+def masked(tree):
     """The contents of a masked tree, in order, and the masks."""
     pseudonyms = masks.Masks()
-    return pseudonyms.snapshot(found), pseudonyms
+    return pseudonyms.snapshot(tree), pseudonyms
 
 
 def recorded(root, tmp_path):
@@ -37,10 +37,10 @@ def recorded(root, tmp_path):
     return reader.read(tmp_path / "loaded"), text + (folder / "recording.json").read_text()
 
 
-def without_names(found):
+def without_names(inventory):
     """A model without all that is masked."""
     return dataclasses.replace(
-        found,
+        inventory,
         functions=tuple(
             dataclasses.replace(
                 function,
@@ -50,17 +50,17 @@ def without_names(found):
                     dataclasses.replace(each, serial=each.serial and "masked") for each in function.nvme
                 ),
             )
-            for function in found.functions
+            for function in inventory.functions
         ),
-        memdevs=tuple(dataclasses.replace(each, serial=each.serial and 1) for each in found.memdevs),
-        regions=tuple(dataclasses.replace(each, uuid=each.uuid and "masked") for each in found.regions),
+        memdevs=tuple(dataclasses.replace(each, serial=each.serial and 1) for each in inventory.memdevs),
+        regions=tuple(dataclasses.replace(each, uuid=each.uuid and "masked") for each in inventory.regions),
         known=None,
     )
 
 
-def same_serials(one, other):
+def same_serials(first, other):
     """Which functions have a serial number in common, by address."""
-    return [[a.serial == b.serial for a in each.functions for b in each.functions] for each in (one, other)]
+    return [[a.serial == b.serial for a in each.functions for b in each.functions] for each in (first, other)]
 
 
 @pytest.mark.parametrize("name", ["switch-node", "fpga-node", "cxl-node"])
@@ -98,7 +98,7 @@ def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_p
 
 
 def test_one_thing_has_one_pseudonym_wherever_it_stands():
-    found, pseudonyms = masked(
+    entries, pseudonyms = masked(
         {
             f"fs/btrfs/{UUID}/devices/nvme0n1": kinds.Link(target=f"../../{UUID.upper()}/x"),
             "devices/pci0000:00/region0/uuid": content(f"{UUID}\n"),
@@ -110,7 +110,9 @@ def test_one_thing_has_one_pseudonym_wherever_it_stands():
         }
     )
     uuid, address = "00000000-0000-4000-8000-000000000001", "02:00:00:00:00:01"
-    assert {path: getattr(entry, "data", b"").decode() or entry.target for path, entry in found.items()} == {
+    assert {
+        path: getattr(entry, "data", b"").decode() or entry.target for path, entry in entries.items()
+    } == {
         f"fs/btrfs/{uuid}/devices/nvme0n1": f"../../{uuid}/x",
         "devices/pci0000:00/region0/uuid": f"{uuid}\n",
         "devices/pci0000:00/nvme0/serial": "MASKED000001        \n",
@@ -148,15 +150,15 @@ def test_a_second_tree_and_the_events_have_the_pseudonyms_of_the_first():
     ],
 )
 def test_what_identifies_nothing_stays(name, text):
-    found, pseudonyms = masked({f"devices/x/{name}": content(text)})
-    assert found[f"devices/x/{name}"].data.decode() == text
+    entries, pseudonyms = masked({f"devices/x/{name}": content(text)})
+    assert entries[f"devices/x/{name}"].data.decode() == text
     assert pseudonyms.counts == {}
 
 
 def test_a_short_serial_is_masked_in_its_own_file_and_nowhere_else():
-    found, _ = masked({"a/serial": content("77\n"), "a/size": content("77\n")})
-    assert found["a/serial"].data == b"MASKED000001\n"
-    assert found["a/size"].data == b"77\n"
+    entries, _ = masked({"a/serial": content("77\n"), "a/size": content("77\n")})
+    assert entries["a/serial"].data == b"MASKED000001\n"
+    assert entries["a/size"].data == b"77\n"
 
 
 @pytest.mark.parametrize(
@@ -168,17 +170,17 @@ def test_a_short_serial_is_masked_in_its_own_file_and_nowhere_else():
     ],
 )
 def test_numbers_are_masked_as_numbers(text, pseudonym):
-    found, _ = masked({"a/serial": content(f"{text}\n")})
-    assert found["a/serial"].data.decode() == f"{pseudonym}\n"
+    entries, _ = masked({"a/serial": content(f"{text}\n")})
+    assert entries["a/serial"].data.decode() == f"{pseudonym}\n"
 
 
 def test_addresses_of_infiniband_keep_their_length():
     address = "80:00:02:08:fe:80:00:00:00:00:00:00:e4:1d:2d:03:00:5b:3a:40"
-    found, _ = masked({"net/ib0/address": content(address)})
-    other = found["net/ib0/address"].data.decode()
+    entries, _ = masked({"net/ib0/address": content(address)})
+    other = entries["net/ib0/address"].data.decode()
     assert (len(other), other == address) == (len(address), False)
 
 
 def test_bytes_that_are_no_text_stay_as_they_are():
-    found, _ = masked({"a/CDAT": kinds.Content(data=b"\xff\xfe", mode=0o400)})
-    assert found["a/CDAT"].data == b"\xff\xfe"
+    entries, _ = masked({"a/CDAT": kinds.Content(data=b"\xff\xfe", mode=0o400)})
+    assert entries["a/CDAT"].data == b"\xff\xfe"

@@ -49,13 +49,13 @@ def snapshot(folder):
     return json.loads(gzip.decompress((folder / "sysfs.json.gz").read_bytes()))
 
 
-def assert_alike(one, other):
+def assert_alike(first, other):
     """Both trees show the same to everything in the node daemon that reads them."""
-    found = reader.read(one)
-    assert found == reader.read(other)
-    hosts = classes.Host.from_sysfs(one), classes.Host.from_sysfs(other)
-    for card in found.cards:
-        assert readings.read(one, card) == readings.read(other, card)
+    inventory = reader.read(first)
+    assert inventory == reader.read(other)
+    hosts = classes.Host.from_sysfs(first), classes.Host.from_sysfs(other)
+    for card in inventory.cards:
+        assert readings.read(first, card) == readings.read(other, card)
         slot = card.slot.name if card.slot is not None else ""
         looks = [release.look(host, card, slot, None) for host in hosts]
         assert looks[0] == looks[1]
@@ -86,18 +86,18 @@ def test_this_very_host_is_the_same_once_it_was_recorded_and_loaded(tmp_path):
 
 def test_what_is_written_is_counted_and_for_its_owner_alone(tmp_path):
     host = build("cxl-node", tmp_path / "sys")
-    told = recorded(host.root, tmp_path / "recording")
-    (found,) = told["trees"]
-    assert {key: found[key] for key in ("pciFunctions", "slots", "cxlMemoryDevices", "daxDevices")} == {
+    summary = recorded(host.root, tmp_path / "recording")
+    (counts,) = summary["trees"]
+    assert {key: counts[key] for key in ("pciFunctions", "slots", "cxlMemoryDevices", "daxDevices")} == {
         "pciFunctions": len(reader.read(host.root).functions),
         "slots": 4,
         "cxlMemoryDevices": 3,
         "daxDevices": 1,
     }
-    assert found["memoryBlocks"] > 0
-    assert found["bytes"] == (tmp_path / "recording/sysfs.json.gz").stat().st_size
-    assert json.loads((tmp_path / "recording/recording.json").read_text()) == told
-    assert (told["kernel"], told["bootID"], told["uevents"]) == (None, None, None)
+    assert counts["memoryBlocks"] > 0
+    assert counts["bytes"] == (tmp_path / "recording/sysfs.json.gz").stat().st_size
+    assert json.loads((tmp_path / "recording/recording.json").read_text()) == summary
+    assert (summary["kernel"], summary["bootID"], summary["uevents"]) == (None, None, None)
     for path in (tmp_path / "recording", *(tmp_path / "recording").iterdir()):
         assert path.stat().st_mode & 0o077 == 0
 
@@ -111,13 +111,13 @@ def test_what_could_disturb_a_device_is_listed_and_not_read(tmp_path):
     (host.root / card / "made_by_the_driver").write_text("not to be read")
     (host.root / controller / "hwmon0").mkdir()
     (host.root / controller / "hwmon0" / "temp1_input").write_text("not to be read")
-    told = recorded(host.root, tmp_path / "recording")
-    found = snapshot(tmp_path / "recording")
-    assert "not to be read" not in json.dumps(found)
-    assert found[f"/sys/{card}/vpd"] == {"mode": "0o644", "size": 14}
-    assert set(told["leftOut"]["neverRead"]["names"]) == {"resource0", "rom", "vpd", "dhchap_secret"}
-    assert "made_by_the_driver" in told["leftOut"]["notKnownHarmless"]["names"]
-    assert not any("hwmon" in path for path in found)
+    summary = recorded(host.root, tmp_path / "recording")
+    entries = snapshot(tmp_path / "recording")
+    assert "not to be read" not in json.dumps(entries)
+    assert entries[f"/sys/{card}/vpd"] == {"mode": "0o644", "size": 14}
+    assert set(summary["leftOut"]["neverRead"]["names"]) == {"resource0", "rom", "vpd", "dhchap_secret"}
+    assert "made_by_the_driver" in summary["leftOut"]["notKnownHarmless"]["names"]
+    assert not any("hwmon" in path for path in entries)
 
 
 @pytest.mark.parametrize("state", ["D3cold", "D3hot"])
@@ -127,10 +127,10 @@ def test_a_sleeping_device_is_not_woken(state, tmp_path):
     place = f"bus/pci/devices/{address}"
     (host.root / place / "power_state").write_text(f"{state}\n")
     path = reader.read_function(host.root, address).path
-    found, left_out = read(host.root)
+    entries, left_out = read(host.root)
     for name in ("config", "current_link_speed", "max_link_width"):
-        assert isinstance(found[f"{path}/{name}"], kinds.Unread), name
-    assert isinstance(found[f"{path}/numa_node"], kinds.Content)
+        assert isinstance(entries[f"{path}/{name}"], kinds.Unread), name
+    assert isinstance(entries[f"{path}/numa_node"], kinds.Content)
     assert f"{path}/config" in left_out.names(tree.Reason.ASLEEP)
 
 
@@ -142,8 +142,8 @@ def test_a_file_that_the_kernel_refuses_is_recorded_as_refused_and_stops_nothing
     with contextlib.closing(socket.socket(socket.AF_UNIX)) as refusing:
         refusing.bind(f"/proc/self/fd/{folder}/numa_node")  # opening it is answered with ENXIO
     os.close(folder)
-    found, left_out = read(host.root)
-    assert found[f"{path}/numa_node"] == kinds.Refused(number=errno.ENXIO)
+    entries, left_out = read(host.root)
+    assert entries[f"{path}/numa_node"] == kinds.Refused(number=errno.ENXIO)
     assert left_out.names(tree.Reason.REFUSED) == (f"{path}/numa_node: No such device or address",)
     assert_alike(host.root, again(host.root, tmp_path))
 
@@ -185,9 +185,9 @@ async def test_devices_may_come_and_go_while_a_host_is_recorded(tmp_path):
             await recorder.record(recorder.Settings(folder=folder, sysfs=host.root), asyncio.Event())
             loaded = tmp_path / f"loaded-{number}"
             load_recording(folder, loaded)
-            found = await asyncio.to_thread(reader.read, loaded)
-            seen |= {function.address for function in found.functions if function.driver == "nvme"}
-            assert found.by_serial(NVME.serial) is not None
+            inventory = await asyncio.to_thread(reader.read, loaded)
+            seen |= {function.address for function in inventory.functions if function.driver == "nvme"}
+            assert inventory.by_serial(NVME.serial) is not None
         done.set()
     assert {stays} <= seen <= {stays, address}
 
@@ -196,29 +196,29 @@ def test_a_file_that_is_too_long_is_left_out_and_named(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     path = reader.read_function(host.root, host.attach(1, NVME)).path
     (host.root / path / "label").write_text("x" * 5000)
-    found, left_out = read(host.root, file_bytes=4000)
-    assert found[f"{path}/label"] == kinds.Unread(mode=0o644, size=5000)
+    entries, left_out = read(host.root, file_bytes=4000)
+    assert entries[f"{path}/label"] == kinds.Unread(mode=0o644, size=5000)
     assert left_out.names(tree.Reason.TOO_LARGE) == (f"{path}/label",)
-    assert isinstance(found[f"{path}/config"], kinds.Content), "configuration space has a limit of its own"
+    assert isinstance(entries[f"{path}/config"], kinds.Content), "configuration space has a limit of its own"
 
 
 def test_a_recording_that_is_full_stays_within_its_bounds_and_says_how_much_is_missing(tmp_path):
     host = build("nvme-node", tmp_path / "sys")
     whole, _ = read(host.root)
-    found, left_out = read(host.root, entries=100)
-    assert len(found) == 100
+    entries, left_out = read(host.root, entries=100)
+    assert len(entries) == 100
     assert left_out.count(tree.Reason.NO_ROOM) >= len(whole) - 100
     assert len(left_out.names(tree.Reason.NO_ROOM)) <= 200
-    found, _ = read(host.root, tree_bytes=10_000)
-    assert sum(len(each.data) for each in found.values() if isinstance(each, kinds.Content)) <= 10_000
+    entries, _ = read(host.root, tree_bytes=10_000)
+    assert sum(len(each.data) for each in entries.values() if isinstance(each, kinds.Content)) <= 10_000
 
 
 def test_a_reader_without_privilege_is_told_what_is_missing(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     config = host.root / f"bus/pci/devices/{host.attach(1, NVME)}/config"
     config.write_bytes(config.read_bytes()[:64])
-    (found,) = recorded(host.root, tmp_path / "recording")["trees"]
-    assert found["configurationsCut"] == 1
+    (counts,) = recorded(host.root, tmp_path / "recording")["trees"]
+    assert counts["configurationsCut"] == 1
 
 
 @pytest.mark.parametrize(
@@ -260,8 +260,8 @@ def test_what_a_class_lists_is_recorded_however_deep_it_is(tmp_path):
     ):
         (host.root / place).parent.mkdir(parents=True, exist_ok=True)
         (host.root / place).symlink_to(os.path.relpath(host.root / target, (host.root / place).parent))
-    (found,) = reader.read(host.root).by_serial(NVME.serial).fpga_managers
-    assert found.title == "Deep"
+    (fpga_manager,) = reader.read(host.root).by_serial(NVME.serial).fpga_managers
+    assert fpga_manager.title == "Deep"
     assert_alike(host.root, again(host.root, tmp_path))
 
 

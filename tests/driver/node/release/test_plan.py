@@ -82,28 +82,30 @@ class Kernel:
         match action:
             case plan.DropVirtualFunctions(address=address):
                 functions = tuple(
-                    dataclasses.replace(one, vfs=0) if one.address == address else one
-                    for one in functions
-                    if not one.virtual
+                    dataclasses.replace(function, vfs=0) if function.address == address else function
+                    for function in functions
+                    if not function.virtual
                 )
             case plan.Quiesce():
-                assert not any(one.vfs for one in functions)
+                assert not any(function.vfs for function in functions)
                 self.observed = dataclasses.replace(seen, unrest=None)
                 return
             case plan.Unbind(address=address):
                 assert seen.unrest is None
-                assert not any(one.vfs for one in functions)
+                assert not any(function.vfs for function in functions)
                 functions = tuple(
-                    dataclasses.replace(one, bound=False) if one.address == address else one
-                    for one in functions
+                    dataclasses.replace(function, bound=False) if function.address == address else function
+                    for function in functions
                 )
             case plan.Remove(address=address):
                 assert seen.unrest is None
-                (gone,) = (one for one in functions if one.address == address)
+                (gone,) = (function for function in functions if function.address == address)
                 assert not gone.vfs
-                assert not any(one.bound and not one.virtual for one in functions)
+                assert not any(function.bound and not function.virtual for function in functions)
                 functions = tuple(
-                    one for one in functions if one != gone and not one.path.startswith(gone.path + "/")
+                    function
+                    for function in functions
+                    if function != gone and not function.path.startswith(gone.path + "/")
                 )
             case plan.PowerOff():
                 assert not functions
@@ -119,8 +121,8 @@ def worlds():
         functions = [function(f"0000:01:00.{n}", bound=bound, vfs=vfs) for n, (bound, vfs) in numbers.items()]
         functions += [
             function(f"0000:01:02.{n}", bound=True, virtual=True)
-            for n, one in enumerate(functions)
-            if one.vfs
+            for n, parent in enumerate(functions)
+            if parent.vfs
         ]
         if nested and functions:
             functions.append(function("0000:02:00.0", path=f"{functions[0].path}/0000:02:00.0", bound=True))

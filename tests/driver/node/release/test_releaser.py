@@ -172,7 +172,7 @@ def test_a_host_is_real_only_at_sys(tmp_path):
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), 1e9])
 def test_a_time_that_cannot_be_is_said(value):
-    found = release.problems(release.Timeouts(progress_seconds=value))
-    assert len(found) == 1
-    assert "progress_seconds" in found[0]
+    problems = release.problems(release.Timeouts(progress_seconds=value))
+    assert len(problems) == 1
+    assert "progress_seconds" in problems[0]
     assert release.problems(release.Timeouts()) == []

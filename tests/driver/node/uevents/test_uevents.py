@@ -147,13 +147,13 @@ async def test_every_listener_gets_the_events_of_a_mocked_tree_and_the_older_may
 
 
 async def seqnums_until_bound(source: uevents.UeventSource, address: str) -> list[int]:
-    found = []
+    numbers = []
     async for event in source.events():
         assert isinstance(event, uevents.Uevent)
-        found.append(event.seqnum)
+        numbers.append(event.seqnum)
         if event.action == "bind" and address in event.devpath:
             break
-    return found
+    return numbers
 
 
 async def test_more_listeners_than_the_mocked_tree_sends_to_are_refused(tmp_path):

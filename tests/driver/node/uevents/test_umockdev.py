@@ -87,24 +87,26 @@ async def scene():
 
     bed = Testbed()
     bed.add(PORT_RECORD)
-    known = devices.Devices(Path("/sys"), settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
+    tracker = devices.Devices(
+        Path("/sys"), settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,)
+    )
     changed = asyncio.Event()
-    known.subscribe(lambda _: changed.set())
+    tracker.subscribe(lambda _: changed.set())
     steps = []
 
     async def until(holds):
         async with asyncio.timeout(20):
-            while not holds(known.card_at("0000:01:00.0")):
+            while not holds(tracker.card_at("0000:01:00.0")):
                 changed.clear()
                 await changed.wait()
-        card = known.card_at("0000:01:00.0")
+        card = tracker.card_at("0000:01:00.0")
         nodes = [] if card is None else [node.path for node in card.device_nodes]
         steps.append({"present": card is not None, "serial": card and card.serial, "nodes": nodes})
 
     async with uevents.listening(uevents.KERNEL) as source, asyncio.TaskGroup() as tasks:
-        await known.read()
-        steps.append([function.address for function in known.inventory.functions])
-        following = tasks.create_task(known.follow(source))
+        await tracker.read()
+        steps.append([function.address for function in tracker.inventory.functions])
+        following = tasks.create_task(tracker.follow(source))
         bed.add(DISK_RECORD)
         bed.tell(DISK, "add")
         await until(lambda card: card is not None)

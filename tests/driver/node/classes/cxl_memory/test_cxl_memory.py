@@ -130,9 +130,9 @@ def test_the_next_step_towards_online_memory(seen, step):
     ],
 )
 def test_what_cannot_be_done_from_here_is_said(seen, why):
-    found = plan.towards_ready(seen)
-    assert isinstance(found, plan.Missing)
-    assert why in found.why
+    missing = plan.towards_ready(seen)
+    assert isinstance(missing, plan.Missing)
+    assert why in missing.why
 
 
 @pytest.mark.parametrize(
@@ -161,9 +161,9 @@ def test_the_next_step_back(seen, step):
     ],
 )
 def test_what_is_not_to_be_taken_away_is_named(seen, said):
-    found = plan.obstacles(seen)
-    assert len(found) == len(said)
-    assert all(part in text for part, text in zip(said, found, strict=True))
+    obstacles = plan.obstacles(seen)
+    assert len(obstacles) == len(said)
+    assert all(part in text for part, text in zip(said, obstacles, strict=True))
 
 
 @given(
@@ -233,9 +233,9 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await ready(asked, tree, until)
-        (found,) = standing(tree).regions
-        assert found.size_bytes == 1 << 29
-        assert [(block.online, block.zone) for block in found.blocks] == [(True, "Movable")] * 2
+        (region,) = standing(tree).regions
+        assert region.size_bytes == 1 << 29
+        assert [(block.online, block.zone) for block in region.blocks] == [(True, "Movable")] * 2
 
         async def at_rest():
             if operations.unrest(host, card_of(tree)) is not None:
@@ -312,16 +312,16 @@ def test_an_empty_region_of_persistent_memory_is_not_filled(tree):
 
 def test_a_block_that_a_region_has_in_part_counts(tree):
     (with_region(tree) / "size").write_text("0x18000000\n")
-    (found,) = standing(tree).regions
-    assert len(found.blocks) == 2
+    (region,) = standing(tree).regions
+    assert len(region.blocks) == 2
 
 
 @pytest.mark.parametrize("size", ["", "0", "nonsense"])
 def test_without_a_size_of_blocks_there_are_none(tree, size):
     with_region(tree)
     (tree.root / "devices/system/memory/block_size_bytes").write_text(size)
-    (found,) = standing(tree).regions
-    assert found.blocks == ()
+    (region,) = standing(tree).regions
+    assert region.blocks == ()
 
 
 def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):

@@ -68,7 +68,7 @@ def test_a_dax_device_in_the_regions_range_belongs_to_the_device(tree):
     )
     start = reader.read(tree.root).regions[0].start
     device = make_dax(tree, start + (18 << 20))
-    (found,) = operations.dax_nodes(classes.Host.from_sysfs(tree.root), card)
-    assert (found.path, found.major, found.minor) == ("/dev/dax0.0", 252, 0)
+    (node,) = operations.dax_nodes(classes.Host.from_sysfs(tree.root), card)
+    assert (node.path, node.major, node.minor) == ("/dev/dax0.0", 252, 0)
     (device / "resource").write_text(f"{start - (2 << 20):#x}\n")
     assert operations.dax_nodes(classes.Host.from_sysfs(tree.root), card) == (), "that is another's"

@@ -44,9 +44,9 @@ def test_errors_from_before_the_first_look_do_not_count():
 
 
 def test_one_more_fatal_error_is_a_finding_that_names_kind_and_place():
-    (found,) = shown(*errors(7, 8)).present.items()
-    assert found[0] == "aer-fatal"
-    assert found[1].message == (
+    (finding,) = shown(*errors(7, 8)).present.items()
+    assert finding[0] == "aer-fatal"
+    assert finding[1].message == (
         f"{ADDRESS} had fatal PCI Express errors (DLP), seen by {PORT}: 1 or more within an hour"
     )
 
@@ -75,7 +75,7 @@ def test_so_many_errors_within_an_hour_as_the_policy_says():
 
 
 @pytest.mark.parametrize(
-    ("per_look", "elapsed", "found"),
+    ("per_look", "elapsed", "present"),
     [
         (9, 10.0, False),
         (60, 10.0, True),
@@ -85,21 +85,21 @@ def test_so_many_errors_within_an_hour_as_the_policy_says():
         (3, 1.0, True),
     ],
 )
-def test_corrected_errors_count_by_their_rate_however_often_one_looks(per_look, elapsed, found):
+def test_corrected_errors_count_by_their_rate_however_often_one_looks(per_look, elapsed, present):
     looks = range(0, per_look * 100, per_look)
     seen = shown(*errors(*looks, severity="correctable"), elapsed=elapsed)
-    assert ("aer-correctable" in seen.present) is found
+    assert ("aer-correctable" in seen.present) is present
 
 
-def test_what_a_root_port_was_told_counts_only_beyond_what_is_counted_elsewhere():
-    def both(own, told):
-        messages = log(PORT, nonfatal=told)
+def test_what_a_root_port_has_reported_counts_only_beyond_what_is_counted_elsewhere():
+    def both(own, reported):
+        messages = log(PORT, nonfatal=reported)
         return reading(logs=(log(ADDRESS, nonfatal=own),), messages=messages)
 
     assert shown(both(0, 0), both(1, 1)).present == {}
     assert "aer-nonfatal" in shown(both(0, 0), both(1, 2)).present
-    only_told = [reading(messages=log(PORT, fatal=total)) for total in (0, 1)]
-    assert "aer-fatal" in shown(*only_told).present
+    only_reported = [reading(messages=log(PORT, fatal=total)) for total in (0, 1)]
+    assert "aer-fatal" in shown(*only_reported).present
 
 
 def test_a_device_that_was_there_and_is_gone_is_lost():
@@ -129,8 +129,8 @@ def test_a_read_that_hangs_says_that_and_nothing_else():
 
 
 def memory_device(**changes):
-    known = {"name": "mem0", "driver": "cxl_mem", "security": None, "committed": 1}
-    return (samples.Memdev(**(known | changes)),)
+    fields = {"name": "mem0", "driver": "cxl_mem", "security": None, "committed": 1}
+    return (samples.Memdev(**(fields | changes)),)
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def memory_device(**changes):
             "2.5-of-16-GTs",
         ),
     ],
-    ids=lambda one: one if isinstance(one, str) else "",
+    ids=lambda parameter: parameter if isinstance(parameter, str) else "",
 )
 def test_each_state_is_a_finding_as_long_as_it_lasts(before, now, finding, value):
     seen = shown(reading(**before), reading(**now), reading(**now))
