@@ -257,7 +257,7 @@ SECOND = "gpu.example.com"
 
 
 async def deploy_second(api):
-    """What an administrator applies for a second driver in the cluster, as the documentation says."""
+    """Apply what an administrator applies for a second driver in the cluster, as documented."""
     page = (ROOT / "docs" / "controller.md").read_text()
     (command,) = [line for line in page.splitlines() if line.startswith("for file in deploy/manifests/")]
     run = functools.partial(subprocess.run, shell=True, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -92,7 +92,7 @@ async def test_nothing_that_an_expression_can_be_harms_the_next_one(process):
         assert (await process.evaluate(IS_GPU, DRIVER, [device("a")])).answers[0].met
 
 
-async def test_a_process_that_somebody_killed_costs_one_answer(process):
+async def test_a_process_that_was_killed_costs_one_answer(process):
     await process.evaluate(IS_GPU, DRIVER, [device("a")])
     os.kill(process.pid, signal.SIGKILL)
     await process.evaluate("true", DRIVER, [device("a")])

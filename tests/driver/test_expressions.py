@@ -50,7 +50,7 @@ def test_a_selector_sees_a_device_as_a_deviceclass_does(expression, expected):
         ('quantity("x") > 1', "no quantity"),
     ],
 )
-def test_a_selector_that_cannot_be_answered_says_why(expression, reason):
+def test_a_selector_that_cannot_be_answered_has_the_reason(expression, reason):
     assert expressions.fault(expression) is None
     with pytest.raises(expressions.SelectorError, match=reason):
         expressions.matches(expression, "drawbar.dev", DEVICE)
@@ -64,7 +64,7 @@ def run(*lines):
     return done.stdout.strip()
 
 
-def test_nobody_pays_for_the_terminal_toolkit_of_the_library_nor_for_the_library_without_a_selector():
+def test_the_terminal_toolkit_is_never_imported_and_the_library_only_for_a_selector():
     lines = (
         "import sys",
         "from drawbar.driver import expressions",

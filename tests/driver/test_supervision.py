@@ -100,7 +100,7 @@ def test_an_error_outside_of_task_groups_comes_out_as_itself():
         pytest.param((errors.DrawbarError("known"), KeyError("bug")), id="a-bug-beside-a-known-error"),
     ],
 )
-def test_what_nobody_foresaw_is_logged_with_its_traceback_and_gives_status_1(raised, caplog):
+def test_an_unforeseen_error_is_logged_with_its_traceback_and_gives_status_1(raised, caplog):
     assert supervision.run(failing(*raised)) == 1
     (record,) = caplog.records
     assert record.levelname == "CRITICAL"

@@ -116,7 +116,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_each_apply_carries_all_that_its_writer_says_and_nothing_else(case):
+def test_each_apply_carries_all_that_its_writer_states_and_nothing_else(case):
     claim, expected = CASES[case]
     assert conditions_by_device(applied(claim)) == expected
 
@@ -197,7 +197,7 @@ def test_each_condition_has_one_writer_and_all_of_them_are_published():
     assert len(set(published)) == 4
 
 
-def test_a_patch_says_what_an_apply_says_and_leaves_the_rest_as_it_is():
+def test_a_patch_has_the_conditions_of_an_apply_and_leaves_the_rest_as_it_is():
     fresh = {"type": VISIBLE, "status": "True", "reason": "New", "message": "new", "lastTransitionTime": NOW}
     entries = [
         {"driver": DRIVER, "pool": "p", "device": device, "conditions": [fresh]} for device in ("d1", "d2")

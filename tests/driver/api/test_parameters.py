@@ -1,4 +1,4 @@
-"""Opaque parameters: what may stand in them, who may say it, and which hold for a device."""
+"""Opaque parameters: what may stand in them, who may set it, and which hold for a device."""
 
 import fnmatch
 
@@ -114,7 +114,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize(("document", "words"), WRONG, ids=[words for _, words in WRONG])
-def test_what_nobody_obeys_is_refused_with_its_place_and_a_remedy(document, words):
+def test_what_would_have_no_effect_is_refused_with_its_place_and_a_remedy(document, words):
     (problem,) = problems(document)
     assert problem.startswith(words)
 
@@ -210,7 +210,7 @@ def test_what_is_for_another_driver_is_none_of_ours():
     assert configurations.has_parameters(allocation(("FromClaim", (), {})), "drawbar.dev")
 
 
-def test_what_a_class_says_wrong_is_told_with_the_request():
+def test_a_wrong_parameter_of_a_class_is_reported_with_the_request():
     said = refused(("FromClass", ("gpu",), {"attachTimeoutSeconds": 0}))
     assert said.startswith("opaque parameters of the DeviceClass of request gpu: attachTimeoutSeconds is 0")
 

@@ -94,7 +94,7 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
 def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
     run("--sysfs", str(host.root), "--json")
     printed = json.loads(capsys.readouterr().out)
-    assert {key: [each["name"] for each in value] for key, value in printed["cxl"].items()} == {
+    assert {key: [device["name"] for device in value] for key, value in printed["cxl"].items()} == {
         "memdevs": ["mem0"],
         "ports": ["root0", "port1", "endpoint2"],
         "decoders": ["decoder0.0", "decoder1.0", "decoder2.0"],
@@ -118,7 +118,7 @@ def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
     assert "interleaveGranularityBytes" in printed["cxl"]["decoders"][0]
 
 
-def test_cards_are_told_with_their_functions(tmp_path, capsys):
+def test_cards_are_shown_with_their_functions(tmp_path, capsys):
     tree = build("fpga-node", tmp_path / "sys")
     run("--sysfs", str(tree.root), "--json", "--class", "fpga")
     printed = json.loads(capsys.readouterr().out)
@@ -127,13 +127,13 @@ def test_cards_are_told_with_their_functions(tmp_path, capsys):
         ("0000:42:00.0", "2", 1),
     ]
     managers = [function["fpgaManagers"] for function in printed["functions"] if function["fpgaManagers"]]
-    assert [[manager["state"] for manager in each] for each in managers] == [["operating"], ["operating"]]
+    assert [[manager["state"] for manager in listed] for listed in managers] == [["operating"], ["operating"]]
     run("--sysfs", str(tree.root))
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[-2:] == ["4", "-"]]
     assert line.split() == ["0000:41:00.0", "fpga", "1", "4", "-"]
 
 
-def test_what_a_driver_shows_of_a_device_is_told(tmp_path, capsys):
+def test_what_a_driver_shows_of_a_device_is_printed(tmp_path, capsys):
     for name in ("cxl-node", "nvme-node"):
         run("--sysfs", str(build(name, tmp_path / name / "sys").root), "--json")
     cxl, nvme = capsys.readouterr().out.split("}\n{")
@@ -144,7 +144,7 @@ def test_what_a_driver_shows_of_a_device_is_told(tmp_path, capsys):
     controllers = [
         function["nvmeControllers"] for function in nvme["functions"] if function["nvmeControllers"]
     ]
-    assert [each["state"] for [each] in controllers] == ["live"] * 4
+    assert [controller["state"] for [controller] in controllers] == ["live"] * 4
     assert {function["secondaryBus"] for function in nvme["functions"]} > {None, 0x41}
 
 
@@ -186,7 +186,7 @@ def test_a_card_without_power_and_hidden_serials_deserve_a_word(tmp_path, capsys
     assert "Slot 3 holds a card that is not powered" in capsys.readouterr().out
 
 
-def test_a_host_with_nothing_to_show_says_so(tmp_path, capsys):
+def test_a_host_with_nothing_to_show_reports_it(tmp_path, capsys):
     (tmp_path / "bus").mkdir()
     assert run("--sysfs", str(tmp_path)) == 0
     assert "No such PCI function here." in capsys.readouterr().out
@@ -244,7 +244,7 @@ def interrupted(process: subprocess.Popen[str]) -> None:
     assert process.wait() == 0
 
 
-def test_watch_tells_each_change_as_a_json_line_and_ends_quietly(host):
+def test_watch_prints_each_change_as_a_json_line_and_ends_quietly(host):
     with watching(host, "--json", "--class", "nvme") as process:
         host.detach(1)
         host.detach(2)
@@ -270,7 +270,7 @@ def test_watch_tells_each_change_as_a_json_line_and_ends_quietly(host):
     assert changes[-1]["function"]["driver"] == "nvme"
 
 
-def test_watch_tells_people_in_one_line_each(host):
+def test_watch_prints_one_line_for_each_change_for_people(host):
     with watching(host, "--class", "gpu") as process:
         host.detach(1)
         assert process.stdout is not None
@@ -292,7 +292,7 @@ def test_an_overflow_is_answered_by_reading_again_and_telling_the_differences(ho
     assert [(change.action, change.address) for change in changes] == [("add", "0000:01:00.0")]
 
 
-def test_events_heard_after_the_function_is_gone_still_know_what_it_was(host):
+def test_events_received_after_the_function_is_gone_still_have_its_description(host):
     watch = discover.Watch(host.root, reader.read(host.root))
     path = "/devices/pci0000:00/0000:00:03.0/0000:01:00.0"
     late = [

@@ -34,7 +34,7 @@ def host(tmp_path):
     return SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "u")
 
 
-def test_the_command_says_what_it_wrote_how_large_it_is_and_what_is_in_it(host, tmp_path, capsys):
+def test_the_command_prints_what_it_wrote_how_large_it_is_and_what_is_in_it(host, tmp_path, capsys):
     host.attach(1, NVME)
     assert run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0") == 0
     output = capsys.readouterr().out
@@ -47,7 +47,7 @@ def test_the_command_says_what_it_wrote_how_large_it_is_and_what_is_in_it(host, 
     assert {path.name for path in (tmp_path / "r").iterdir()} == {"sysfs.json.gz", "recording.json"}
 
 
-def test_json_tells_the_same_for_programs(host, tmp_path, capsys):
+def test_json_has_the_same_for_programs(host, tmp_path, capsys):
     run("--sysfs", host.root, "--record", tmp_path / "r", "--record-seconds", "0", "--json", "--mask-serials")
     printed = json.loads(capsys.readouterr().out)
     assert printed.pop("folder") == str(tmp_path / "r")
@@ -66,7 +66,7 @@ def test_json_tells_the_same_for_programs(host, tmp_path, capsys):
         (("--record", "r", "--record-seconds", "nan"), "give 0 to"),
     ],
 )
-def test_options_that_do_not_go_together_are_told_in_a_sentence(arguments, words):
+def test_options_that_do_not_go_together_are_reported_in_a_sentence(arguments, words):
     with pytest.raises(errors.UsageError, match=words):
         run(*arguments)
 
@@ -98,12 +98,12 @@ def test_ctrl_c_ends_a_recording_with_its_events_and_the_tree_as_it_is_then(host
             process.kill()
     assert (process.returncode, complaints) == (0, "")
     assert "sysfs-end.json.gz" in output
-    heard = [uevents.parse(each.datagram) for each in load_events(folder)]
-    assert [(each.action, each.devpath.rpartition("/")[2]) for each in heard][:2] == [
+    events = [uevents.parse(event.datagram) for event in load_events(folder)]
+    assert [(event.action, event.devpath.rpartition("/")[2]) for event in events][:2] == [
         ("add", address),
         ("add", "nvme0"),
     ]
-    assert not any(NVME.serial in str(each.properties) for each in heard)
+    assert not any(NVME.serial in str(event.properties) for event in events)
     for name, there in (("sysfs.json.gz", False), ("sysfs-end.json.gz", True)):
         load_recording(folder / name, tmp_path / name)
         function = reader.read_function(tmp_path / name, address)
@@ -119,7 +119,7 @@ async def test_a_recording_ends_by_itself_after_its_seconds_and_needs_no_second_
     )
     summary = await recorder.record(settings, asyncio.Event())
     assert summary["uevents"]["events"] == 0
-    assert [each["file"] for each in summary["trees"]] == ["sysfs.json.gz"]
+    assert [tree["file"] for tree in summary["trees"]] == ["sysfs.json.gz"]
     assert load_events(tmp_path / "r") == ()
 
 
@@ -142,7 +142,7 @@ async def test_events_are_masked_as_the_tree_is(host, tmp_path):
     assert identity.encode() not in event.datagram.lower()
 
 
-async def test_events_that_cannot_be_heard_end_the_recording_before_it_begins(host, tmp_path):
+async def test_events_that_cannot_be_received_end_the_recording_before_it_begins(host, tmp_path):
     settings = recorder.Settings(folder=tmp_path / "r", sysfs=host.root, source="nonsense", seconds=None)
     with pytest.raises(UeventError, match="no source of uevents"):
         await recorder.record(settings, asyncio.Event())
@@ -166,24 +166,24 @@ def event(subsystem, devpath="/devices/pci0000:00/0000:00:03.0"):
 
 
 async def test_only_events_of_recorded_devices_are_kept_and_only_so_many():
-    heard = recorder.Listener(most=2)
+    listener = recorder.Listener(most=2)
     keyboard, tunnel = event("input"), event("net", "/devices/virtual/net/tun0")
-    await heard.listen(
+    await listener.listen(
         Source(event("pci"), keyboard, tunnel, event("nvme"), event("cxl"), uevents.Overflow())
     )
-    assert [each.message.split("\n")[2] for each in heard.events] == ["SUBSYSTEM=pci", "SUBSYSTEM=nvme"]
-    assert (heard.others, heard.dropped, heard.overflows, heard.broken) == (2, 1, 1, None)
+    assert [event.message.split("\n")[2] for event in listener.events] == ["SUBSYSTEM=pci", "SUBSYSTEM=nvme"]
+    assert (listener.others, listener.dropped, listener.overflows, listener.broken) == (2, 1, 1, None)
 
 
 async def test_events_that_end_early_are_kept_with_the_reason():
-    heard = recorder.Listener()
-    await heard.listen(Source(event("pci"), error=UeventError("the kernel's uevents ended")))
-    assert (len(heard.events), heard.broken) == (1, "the kernel's uevents ended")
+    listener = recorder.Listener()
+    await listener.listen(Source(event("pci"), error=UeventError("the kernel's uevents ended")))
+    assert (len(listener.events), listener.broken) == (1, "the kernel's uevents ended")
 
 
 async def test_every_event_that_a_kernel_sent_of_a_disk_and_a_memory_device_is_kept_as_it_was():
     sent = load_events(RECORDINGS / "uevents.jsonl")
-    heard = recorder.Listener()
-    await heard.listen(Source(*(uevents.parse(each.datagram) for each in sent)))
-    kept = [each.message.replace("\n", "\0").encode() for each in heard.events]
-    assert kept == [each.datagram for each in sent]
+    listener = recorder.Listener()
+    await listener.listen(Source(*(uevents.parse(event.datagram) for event in sent)))
+    kept = [event.message.replace("\n", "\0").encode() for event in listener.events]
+    assert kept == [event.datagram for event in sent]

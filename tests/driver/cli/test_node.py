@@ -135,7 +135,7 @@ def test_discover_with_a_wrong_source_of_uevents_is_one_sentence(options, capsys
 
 
 class Node:
-    """A `drawbar node` process and what it has said so far."""
+    """A `drawbar node` process and what it has printed so far."""
 
     def __init__(self, process, socket_path):
         self.process = process
@@ -175,7 +175,7 @@ async def started(options):
 
 @contextlib.asynccontextmanager
 async def cluster(options, user="admin"):
-    """An API server that knows attachments; the node daemon calls it as `user`."""
+    """An API server with DeviceAttachments; the node daemon calls it as `user`."""
     async with apiserver.serving() as server:
         server.kubeconfig(Path(options["--kubeconfig"]), user)
         admin = config.from_kubeconfig(server.kubeconfig(Path(options["--sysfs"]).parent / "admin"))

@@ -232,7 +232,7 @@ def test_all_mistakes_of_all_sources_are_said_at_once(tmp_path):
     ]
 
 
-def test_a_value_that_is_judged_wrong_says_where_it_comes_from(tmp_path):
+def test_the_problem_of_a_wrong_value_has_its_source(tmp_path):
     file = tmp_path / "c.yaml"
     file.write_text("health:\n  limit: -5\n")
 
@@ -245,7 +245,7 @@ def test_a_value_that_is_judged_wrong_says_where_it_comes_from(tmp_path):
         loaded.checked()
 
 
-def test_variables_that_look_like_settings_are_told_apart_from_those_of_services():
+def test_variables_that_look_like_settings_are_distinguished_from_those_of_services():
     environ = {
         "DRAWBAR_NAMME": "x",
         "DRAWBAR_NAME": "x",
@@ -287,7 +287,7 @@ def effective(settings):
 
 @limits(max_examples=40)
 @given(SETTINGS)
-def test_what_is_printed_is_a_file_that_says_the_same(tmp_path_factory, settings):
+def test_what_is_printed_is_a_file_with_the_same_settings(tmp_path_factory, settings):
     file = tmp_path_factory.mktemp("printed") / "c.yaml"
     file.write_text(loader.as_yaml(effective(settings)))
     assert load(f"--config={file}").settings == settings
@@ -301,7 +301,7 @@ def test_what_is_printed_for_programs_has_every_key(settings):
     assert printed["health.limit"] == {"value": settings.health.limit, "source": "a test"}
 
 
-def test_help_tells_what_a_setting_is_and_its_default(capsys):
+def test_help_has_what_a_setting_is_and_its_default(capsys):
     parser = argparse.ArgumentParser()
     loader.add_flags(parser, Settings)
     page = " ".join(parser.format_help().split())

@@ -179,7 +179,7 @@ class Lab(worlds.World):
 
     @staticmethod
     def taints_in(specs, device):
-        """What slices say of a device's taints, in whichever form, as `key=value:effect`."""
+        """Return a device's taints in these slices, in whichever form, as `key=value:effect`."""
         published = [entry for spec in specs for entry in spec.get("devices", ()) if entry["name"] == device]
         taints = [taint for entry in published for taint in entry.get("taints", ())]
         taints += [

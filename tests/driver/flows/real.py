@@ -26,7 +26,7 @@ TIDY_SECONDS = 60.0
 CONFIGURABLE_TIMEOUT = 36
 """The minor release from which the scheduler takes a binding timeout."""
 PATIENT_SECONDS = 60
-"""Tests that give the scheduler at least so long want it to wait, not to give up."""
+"""Tests that give the scheduler at least so long need it to wait, not to give up."""
 POLL_SECONDS = 0.2
 OF_THE_DOUBLE = "uses what only the API server double has: faults on purpose, or its record of writes"
 TAINT_RULE = kinds.Kind(
@@ -111,7 +111,7 @@ class Kept:
         if self.components is None:
             self.count += 1
             named = os.environ.get(LOGS)
-            # Sockets want short paths.
+            # Paths of sockets must be short.
             base = Path(named) if named else Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
             self.folder = base / f"{self.count}"
             self.components = Components(programs, self.folder, gates)

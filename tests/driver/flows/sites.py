@@ -29,7 +29,7 @@ NO_DETACH = faults.Fault(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What a test wants.
+    """What a test needs of its cluster.
 
     Attributes:
         profile: the release, as the doubles name it.

@@ -34,7 +34,7 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
 
         async def said():
             bound = (await cluster.pods())["a"]["spec"].get("nodeName")
-            # The pod first: since then only more can have been said.
+            # The pod first: since then conditions can only have been added.
             conditions = (await cluster.conditions_of("a")).get("disk-0", {})
             assert not bound or conditions == READY, "fabric or node has not said its word"
             return conditions
@@ -68,7 +68,7 @@ BARE = faults.Appear(driver="")
         pytest.param({"profile": "kep-5055"}, BARE, "DriverNotBound", "driver", id="node-kep-5055"),
     ],
 )
-async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_pod_gets_another(
+async def test_a_failed_device_is_out_of_the_way_before_the_claim_fails_and_the_pod_gets_another(
     flow_lab, server, fault, reason, words
 ):
     # The other device must come up within the same time.
@@ -105,7 +105,7 @@ async def test_a_failed_device_is_out_of_the_way_before_the_pod_is_told_and_the_
 
 
 @PROFILES
-async def test_at_the_timeout_the_pod_says_so_without_a_node_and_the_attach_is_given_up(flow_lab, server):
+async def test_at_the_timeout_the_pod_has_an_event_and_no_node_and_the_attach_is_given_up(flow_lab, server):
     patience = {"timeout": 60, "patience": 4}
     async with flow_lab(**server, **patience, devices=1, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(faults.Stick(method=ATTACH))
@@ -118,7 +118,7 @@ async def test_at_the_timeout_the_pod_says_so_without_a_node_and_the_attach_is_g
             lambda notes: any("binding failed" in note for note in notes),
         )
         (note,) = [note for note in notes if "binding failed" in note]
-        # We give up before the scheduler does, so that it says why and not only how long.
+        # We give up before the scheduler does, so that its Event has the reason and not only the time.
         name = (await cluster.claims("a"))[0]["metadata"]["name"]
         if server is WITH_GATES:
             assert f"claim {name} binding failed: reason={reason}" in note
@@ -132,7 +132,7 @@ async def test_at_the_timeout_the_pod_says_so_without_a_node_and_the_attach_is_g
 
 
 @PROFILES
-async def test_a_scheduler_that_nobody_answers_gives_up_itself_and_what_was_begun_is_taken_back(
+async def test_a_scheduler_without_an_answer_gives_up_itself_and_what_was_begun_is_taken_back(
     flow_lab, server
 ):
     async with flow_lab(**server, devices=1, timeout=3, patience=60) as cluster:
@@ -195,7 +195,7 @@ async def test_where_conditions_are_dropped_nothing_unattached_is_published_and_
         assert not (await cluster.pods())["a"]["spec"].get("nodeName")
 
 
-async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before_the_pod_is_told(flow_lab):
+async def test_where_only_taints_are_dropped_a_failed_device_is_withdrawn_before_the_claim_fails(flow_lab):
     gates = {"DRADeviceBindingConditions": True}
     async with flow_lab("1.34", gates=gates, attachSeconds=0.2) as cluster:
         fault = faults.Fail(method=ATTACH, device="disk-0", times=None, retryable=False)

@@ -40,7 +40,7 @@ async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
         await cluster.running("first")
         await cluster.until(cluster.attachments, lambda attachments: are_reported(attachments.values()))
         for name in ("one", "two"):
-            # From a steady state: pools and labels are written, and everybody is warm.
+            # From a steady state: pools and labels are written, and connections are open.
             cluster.server.writes.clear()
             await cluster.pod(name)
             await cluster.running(name)
@@ -54,7 +54,7 @@ async def test_an_attach_takes_five_writes_and_a_detach_three(flow_lab):
 
 
 def are_reported(attachments):
-    """Whether both daemons have said of each attachment that the device is there."""
+    """Return whether the device of each attachment is Attached and Visible."""
     return all(
         {
             condition["type"]

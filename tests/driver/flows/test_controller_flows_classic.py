@@ -233,7 +233,9 @@ async def test_where_the_only_device_fails_all_nodes_are_unsuitable_until_its_pr
 
 
 @BOTH
-async def test_a_claim_that_nobody_can_serve_says_why_and_holds_up_no_other(classic_lab, profile):
+async def test_a_claim_that_cannot_be_served_has_an_event_with_the_reason_and_holds_up_no_other(
+    classic_lab, profile
+):
     async with classic_lab(profile, devices=1) as cluster:
         if cluster.has_parameters:
             parameters = "wrong"

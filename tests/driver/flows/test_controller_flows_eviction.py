@@ -106,7 +106,7 @@ async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(
         await cluster.until(lambda: cluster.taints("disk-0"), lambda value: LOST in value)
         (since,) = await times(cluster)
         assert "a" in await cluster.pods()
-        # Once more is known of the device, the clock of the toleration must not start again.
+        # Once there is more about the device, the clock of the toleration must not start again.
         await cluster.until(now, lambda value: value > since)
         cluster.fabric.console.set_health("disk-0", contract.Health.WARNING)
         warned = "fabric-health=warning:None"
@@ -119,7 +119,7 @@ async def test_a_pod_that_tolerates_the_loss_for_a_while_goes_when_that_is_over(
 
 @PROFILES
 @pytest.mark.parametrize("who", ["fabric", "node", "maintenance"])
-async def test_an_ill_device_is_given_to_nobody_and_whoever_has_it_keeps_it(flow_lab, profile, who):
+async def test_an_ill_device_is_given_to_no_pod_and_the_pod_that_has_it_keeps_it(flow_lab, profile, who):
     async with flow_lab(profile) as cluster:
         await cluster.pod("a")
         node, _ = await cluster.running("a")
@@ -129,7 +129,7 @@ async def test_an_ill_device_is_given_to_nobody_and_whoever_has_it_keeps_it(flow
         assert (await cluster.running("b"))[1] == ["disk-1"]
         assert EVICTION not in await cluster.reasons("a")
         if who == "node":
-            # Only its node can tell, so the mark ends with the attachment or when it is well.
+            # Only its node observes that, so the mark ends with the attachment or when it is well.
             await gets_well(cluster, who, node)
             await cluster.tainted("disk-0")
             return
@@ -192,7 +192,7 @@ def nvme_state(cluster, node):
 
 
 @PROFILES
-async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after_probation(flow_lab, profile):
+async def test_a_device_that_failed_to_attach_evicts_no_pod_and_comes_back_after_probation(flow_lab, profile):
     async with flow_lab(profile, policy={"probationSeconds": 3600}) as cluster:
         await cluster.pod("a")
         await cluster.running("a")
@@ -201,7 +201,7 @@ async def test_a_device_that_failed_to_attach_evicts_nobody_and_comes_back_after
         await cluster.pod("b")
         await cluster.tainted("disk-1", "attach-failed=FabricError:NoSchedule")
         await cluster.reported("b", "FailedScheduling")
-        # Not before: a short one may be over before anybody has seen it.
+        # Not before: a short one may be over before it is observed.
         await cluster.change(kinds.FABRIC, "fab", spec={"policy": {"probationSeconds": 2}})
         assert (await cluster.running("b"))[1] == ["disk-1"], "after its probation"
         assert await cluster.taints("disk-1") == set()
@@ -245,7 +245,7 @@ async def test_an_administrators_rule_previews_then_evicts_and_the_device_comes_
 
 
 @WITH_RULES
-async def test_a_rule_that_goes_in_time_evicts_nobody(flow_lab, server):
+async def test_a_rule_that_goes_in_time_evicts_no_pod(flow_lab, server):
     async with flow_lab(**server, devices=1) as cluster:
         patient = {"operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3600}
         await cluster.pod("a", tolerations=[patient])

@@ -25,7 +25,7 @@ def reserving(*devices, **policy):
 
 
 async def allow(cluster):
-    """What the page tells an administrator to apply."""
+    """Apply what an administrator applies by the page."""
     text = PAGE.read_text().split("```yaml\n")[1].split("```")[0]
     for document in yaml.safe_load_all(text):
         # Real components are kept from test to test.
@@ -195,7 +195,9 @@ async def test_a_controller_that_dies_between_the_writes_is_taken_up_and_who_com
         await ready(cluster, "second")
 
 
-async def test_a_claim_is_told_where_it_is_off_and_a_device_that_a_pod_has_is_reserved_after_it(flow_lab):
+async def test_a_claim_gets_an_event_where_it_is_off_and_a_device_that_a_pod_has_is_reserved_after_it(
+    flow_lab,
+):
     async with flow_lab("1.36") as cluster:
         await allow(cluster)
         await cluster.pod("a")

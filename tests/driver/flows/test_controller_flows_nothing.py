@@ -51,7 +51,7 @@ async def pool_is_there(cluster, disks):
 
 
 def variables(cluster):
-    """By CDI device what its container gets told."""
+    """Return by CDI device the variables that its container gets."""
     files = [
         file for name in ("node-1", "node-2") for file in (cluster.path / name / "k" / "cdi").glob("*.json")
     ]
@@ -62,7 +62,9 @@ def variables(cluster):
     }
 
 
-async def test_any_number_of_pods_go_without_when_the_disks_are_gone_and_are_told_so(flow_lab):
+async def test_any_number_of_pods_run_without_a_disk_when_the_disks_are_gone_and_get_the_variables(
+    flow_lab,
+):
     async with flow_lab("1.36", devices=1, node=WITH_NULLS) as cluster:
         await on_both_nodes(cluster, "none")
         await pool_is_there(cluster, 1)
@@ -98,7 +100,7 @@ async def test_any_number_of_pods_go_without_when_the_disks_are_gone_and_are_tol
         assert environment["none.third-one"] == ["DRAWBAR_THIRD_ONE=none"]
 
 
-async def test_where_devices_cannot_be_shared_each_node_has_copies_and_says_so(flow_lab):
+async def test_where_devices_cannot_be_shared_each_node_has_copies_and_reports_it(flow_lab):
     async with flow_lab("1.34", gates=GATES, devices=1, node=WITH_NULLS) as cluster:
         await on_both_nodes(cluster, "none-1")
         await cluster.noted("NullDeviceNotShared", "no more than 1 claims at a time")

@@ -163,7 +163,7 @@ async def test_a_list_can_be_narrowed_by_labels_and_fields(api):
     assert [item.metadata.name for item in (*by_label.items, *by_field.items)] == ["one", "two"]
 
 
-async def test_a_watch_tells_what_happened_since_the_list(api):
+async def test_a_watch_gives_what_happened_since_the_list(api):
     await make(api)
     listing = await api.list_all(KIND, into=Thing, namespace="default")
     await api.patch(

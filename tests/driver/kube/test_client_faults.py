@@ -77,7 +77,7 @@ async def collect(api, names):
         pytest.param([OK, b"Connection: close\r\n\r\n", EVENT, b'{"type":"ADDED"}\n'], id="another-object"),
     ],
 )
-async def test_a_watch_that_breaks_tells_what_came_whole_and_then_fails(answer):
+async def test_a_watch_that_breaks_gives_what_came_whole_and_then_fails(answer):
     names = []
     async with raw_server(*answer) as api:
         with pytest.raises(errors.Unreachable):
@@ -96,7 +96,7 @@ def nested(name, levels):
     return b'{"metadata":{"name":"%s","resourceVersion":"7"},"spec":%s}' % (name, value)
 
 
-async def test_an_object_that_is_nested_deeply_keeps_nobody_from_the_others():
+async def test_an_object_that_is_nested_deeply_does_not_keep_back_the_others():
     items = [nested(b"one", 1), nested(b"two", 5000), nested(b"three", 1)]
     page = b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % b",".join(items)
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
@@ -210,7 +210,7 @@ async def test_one_object_that_is_too_large_is_said_to_be():
             await api.read(kinds.NODE, "n", into=Thing)
 
 
-async def test_an_error_within_a_watch_is_told_by_its_code():
+async def test_an_error_within_a_watch_is_recognized_by_its_code():
     for code, expected in ((410, errors.Expired), (500, errors.Unreachable)):
         line = json.dumps({"type": "ERROR", "object": {"code": code, "message": "too old"}}).encode() + b"\n"
         async with raw_server(OK, b"Connection: close\r\n\r\n", line) as api:
@@ -219,7 +219,7 @@ async def test_an_error_within_a_watch_is_told_by_its_code():
                     pass
 
 
-async def test_nobody_listening_is_unreachable_and_names_the_server():
+async def test_a_port_without_a_listener_is_unreachable_and_the_server_is_named():
     async with raw_server() as api:
         url = api.server
     async with client.connecting(apiservers.connection(url, "Bearer s3cr3t")) as api:
@@ -244,7 +244,7 @@ async def test_nobody_listening_is_unreachable_and_names_the_server():
         (504, "", errors.Unreachable),
     ],
 )
-async def test_each_status_is_the_error_that_says_what_to_do(status, reason, expected):
+async def test_each_status_is_the_error_for_what_the_caller_can_do(status, reason, expected):
     content = json.dumps({"message": "words " * 500, "reason": reason, "code": status}).encode()
     head = f"HTTP/1.1 {status} X\r\nContent-Length: {len(content)}\r\nRetry-After: 3\r\n\r\n".encode()
     async with raw_server(head, content) as api:

@@ -1,4 +1,4 @@
-"""Where the API server is and who we are: kubeconfigs and service accounts, good and bad."""
+"""The address of the API server and the credentials of its client: kubeconfigs and service accounts, good and bad."""
 
 import base64
 import contextlib
@@ -139,7 +139,7 @@ async def test_a_client_certificate_is_presented_and_leaves_no_file_behind(tmp_p
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-async def test_a_server_of_another_authority_is_not_trusted_unless_told_so(tmp_path, pair):
+async def test_a_server_of_another_authority_is_not_trusted_unless_configured(tmp_path, pair):
     (tmp_path / "chain.pem").write_bytes(pair[0] + pair[1])
     async with tls_server(tmp_path / "chain.pem") as url:
         stranger = config.from_kubeconfig(kubeconfig(tmp_path, cluster={"server": url}))
@@ -174,7 +174,7 @@ def test_an_address_of_ipv6_stands_in_brackets(tmp_path, pair):
 
 
 @pytest.mark.parametrize("missing", ["token", "ca.crt"])
-def test_a_pod_without_its_service_account_says_what_to_mount(tmp_path, pair, missing):
+def test_the_error_of_a_pod_without_its_service_account_has_what_to_mount(tmp_path, pair, missing):
     (tmp_path / "ca.crt").write_bytes(pair[0])
     (tmp_path / "token").write_text("t")
     (tmp_path / missing).unlink()
@@ -226,7 +226,7 @@ def test_a_program_that_logs_in_is_left_to_the_library(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["exec", "auth-provider"])
-def test_a_login_without_the_library_says_what_to_install(tmp_path, monkeypatch, way):
+def test_the_error_of_a_login_without_the_library_has_what_to_install(tmp_path, monkeypatch, way):
     monkeypatch.setitem(sys.modules, "kubernetes", None)
     with pytest.raises(errors.ConfigError, match=r"pip install 'drawbar\[login\]'"):
         config.from_kubeconfig(kubeconfig(tmp_path, user={way: {}}))

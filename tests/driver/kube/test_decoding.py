@@ -30,7 +30,7 @@ def test_an_object_that_is_nested_deeply_is_read_with_all_that_stands_beside(lev
     assert decoded.metadata.annotations == {"plain": "]}", "quoted": '"[[[', "backslash": "\\"}
     assert [config.source for config in decoded.status.allocation.devices.config] == ["", "later"]
     again = decoding.decode(claim(levels), demands.Claim)
-    # Whoever has it stands deeper than who read it.
+    # The caller that uses it has a deeper stack than the caller that read it.
     assert below(40, lambda: decoded == again)
     assert below(40, lambda: msgspec.json.encode(msgspec.to_builtins(decoded)))
 

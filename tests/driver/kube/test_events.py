@@ -75,7 +75,7 @@ async def test_an_event_stands_at_its_claim_with_who_and_why(tmp_path):
     assert (lost["reportingController"], lost["reportingInstance"]) == ("drawbar.dev", "node-1")
 
 
-async def test_without_a_claim_there_is_nobody_to_tell(tmp_path):
+async def test_without_a_claim_there_is_no_event(tmp_path):
     async with recording(tmp_path) as (server, api, recorder):
         recorder.warning(None, reason="DeviceLost", message="m")
         recorder.warning(CLAIM, reason="DeviceLost", message="m")
@@ -93,7 +93,7 @@ async def test_what_is_too_long_is_cut_to_what_the_api_server_takes(tmp_path):
     assert event["metadata"]["name"].startswith("a" * 199 + ".")
 
 
-async def test_a_recorder_without_permission_goes_on_and_fails_nobody(tmp_path, caplog):
+async def test_a_recorder_without_permission_goes_on_and_fails_no_caller(tmp_path, caplog):
     caplog.set_level("INFO", logger=events.__name__)
     async with recording(tmp_path, "powerless") as (_, api, recorder):
         recorder.warning(CLAIM, reason="TooEarly", message="m")
@@ -105,7 +105,7 @@ async def test_a_recorder_without_permission_goes_on_and_fails_nobody(tmp_path, 
         assert [event["reason"] for event in await stored(api)] == ["Allowed"]
 
 
-async def test_a_queue_that_is_full_drops_the_newest_counts_and_says_so_once(monkeypatch, caplog):
+async def test_a_queue_that_is_full_drops_the_newest_counts_and_logs_it_once(monkeypatch, caplog):
     monkeypatch.setattr(events, "QUEUE_LIMIT", 3)
     connection = config.Connection(
         server="http://127.0.0.1:1", tls=None, authorization=lambda: None, origin="test"

@@ -126,7 +126,7 @@ async def scripted(script):
         yield api
 
 
-async def test_every_difference_is_told_once_in_order(tmp_path):
+async def test_every_difference_is_reported_once_in_order(tmp_path):
     async with apiservers.double(tmp_path) as (_, api):
         await make(api, "before")
         seen = Seen()
@@ -189,7 +189,7 @@ async def delete_unread(api, name):
         await api.delete(KIND, name, namespace="default")
 
 
-async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
+async def test_what_a_write_returned_is_known_at_once_and_reported_once(tmp_path):
     async with apiservers.double(tmp_path) as (_, api):
         seen = Seen()
         copy = mirror.Mirror(api, KIND, into=Thing, changed=seen, namespace="default")
@@ -202,7 +202,7 @@ async def test_what_a_write_returned_is_known_at_once_and_told_once(tmp_path):
 
 
 async def test_what_is_written_through_the_mirror_is_in_it_before_the_watch_reports_it(tmp_path):
-    """The watch does not run yet, so only the answers of the writes can be known."""
+    """The watch does not run yet, so only the answers of the writes can be in the mirror."""
     async with apiservers.double(tmp_path) as (_, api):
         copy = mirror.Mirror(api, KIND, into=Thing, changed=Seen(), namespace="default")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {}}
@@ -291,7 +291,7 @@ async def test_an_object_that_leaves_the_selection_and_returns_is_known_again(tm
     assert seen.changes == [("added", "one"), ("deleted", "one"), ("added", "one")]
 
 
-async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path):
+async def test_a_new_list_reports_what_was_deleted_and_changed_meanwhile(tmp_path):
     """The watch ends, the history is forgotten, so the next watch is answered 410."""
     async with apiservers.double(tmp_path) as (server, api):
         for name in ("goes", "stays", "changes"):
@@ -318,7 +318,7 @@ async def test_a_new_list_tells_what_was_deleted_and_changed_meanwhile(tmp_path)
         pytest.param("opaque", id="not-a-number"),
     ],
 )
-async def test_a_list_is_believed_whatever_version_it_gives(version):
+async def test_a_list_is_taken_over_whatever_version_it_gives(version):
     script = Script()
     script.listing["items"] = [{"metadata": {"name": "one", "uid": "u1", "resourceVersion": "5"}}]
     script.watch_status = 410
@@ -426,7 +426,7 @@ async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, 
     assert versions == (["10", "20"] if waited else ["10"])
 
 
-async def test_a_reflector_keeps_only_what_it_is_told_to_keep(tmp_path):
+async def test_a_reflector_keeps_only_what_is_selected(tmp_path):
     async with apiserver.serving() as server:
         server.kubeconfig(tmp_path / "admin", "admin")
         async with client.connecting(config.from_kubeconfig(tmp_path / "admin")) as api:

@@ -198,7 +198,7 @@ async def test_an_address_that_can_never_be_listened_on_is_an_error(endpoint, tm
             pass
 
 
-def test_nobody_answers_is_one_sentence(endpoint):
+def test_a_probe_without_an_answer_is_one_sentence(endpoint):
     with pytest.raises(address.AddressError, match="no daemon answers at unix:"):
         address.ask(endpoint, "/readyz")
 
@@ -240,7 +240,7 @@ async def test_the_probe_passes_on_what_the_daemon_answers(endpoint, port, famil
         (["ready"], "off"),
     ],
 )
-async def test_a_probe_that_cannot_ask_says_how_it_is_used(words, where):
+async def test_a_probe_that_cannot_ask_prints_how_it_is_used(words, where):
     status, _, problem = await run_probe(*words, where=where)
     assert status == probe.USAGE
     assert probe.VARIABLE in problem

@@ -68,9 +68,7 @@ def test_what_is_published_is_not_written_again():
         pytest.param(pool("p", "a", taints=[]), pool("p", "a"), 2, 1, id="a slice less"),
     ],
 )
-def test_a_new_generation_tells_readers_only_where_more_than_one_slice_changes(
-    before, after, writes, generation
-):
+def test_the_generation_is_new_only_where_more_than_one_slice_changes(before, after, writes, generation):
     stored = published(before)
     actions = plan.writes([after], stored)
     *_, state = carried_out(stored, actions)

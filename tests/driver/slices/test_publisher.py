@@ -18,7 +18,7 @@ GATES = {"DRADeviceBindingConditions": True, "DRADeviceTaints": True}
         ("kep-5055", None, encoding.Encoding.TAINT_SLICE, True),
     ],
 )
-async def test_the_probe_tells_the_form_of_taints_and_whether_one_may_only_inform(
+async def test_the_probe_returns_the_form_of_taints_and_whether_a_taint_may_only_inform(
     tmp_path, profile, gates, form, informs
 ):
     async with apiserver.serving(profile=profile, gates=gates) as server:

@@ -343,7 +343,7 @@ class Storm(clusters.Cluster):
             await worlds.vanish(self.api, f"f.{device}")
             self.orphans.add(device)
 
-    # What anybody can see.
+    # What the API server and the fabric have.
 
     async def attachments(self):
         return list(await self.list(kinds.ATTACHMENT))

@@ -89,7 +89,7 @@ class Truth:
 
     def __init__(self, storm):
         self.storm = storm
-        self.believed = set()
+        self.stated = set()
 
     async def check(self):
         """What must hold at every moment."""
@@ -119,8 +119,8 @@ class Truth:
         await self._check_claims(connected)
 
     async def _check_claims(self, connected):
-        """A condition may stand longer than its cause, but must be true when it is first said."""
-        believed = set()
+        """Check that each condition was true when it was first written; it may stand longer than its cause."""
+        stated = set()
         for claim in await self.storm.claims():
             allocation = claim.get("status", {}).get("allocation")
             for said in claim.get("status", {}).get("devices", ()):
@@ -130,8 +130,8 @@ class Truth:
                 ):
                     node = allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
                     key = (claim["metadata"]["uid"], allocation["allocationTimestamp"], said["device"], node)
-                    believed.add(key)
-                    if key not in self.believed:
+                    stated.add(key)
+                    if key not in self.stated:
                         where = connected.get(said["device"])
                         assert said["device"] not in self.storm.marked, (
                             f"{key} is said to have what is another's"
@@ -139,7 +139,7 @@ class Truth:
                         assert f"h-{node}" in (where, self.storm.broken.get(said["device"])), (
                             f"{key} is said to be attached and is at {where}"
                         )
-        self.believed = believed
+        self.stated = stated
 
     async def come_to_rest(self):
         """The trouble ends, all claims go: everything must become free, and nothing may be left."""

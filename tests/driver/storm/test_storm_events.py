@@ -11,7 +11,7 @@ from drawbar.mocks.apiserver import faults
 
 # Of each claim: why it waits, that its attach failed, and when that is rolled back; the same for its pod.
 TOLD_MAX = 6
-# From the allocation on: afterwards there is nothing new to tell.
+# From the allocation on: afterwards there is nothing new to report.
 ALL_TOLD_SECONDS = 900
 
 

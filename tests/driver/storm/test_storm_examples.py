@@ -48,7 +48,7 @@ def test_an_operation_whose_record_vanished_is_ended_and_the_device_is_usable_ag
     async def steps(storm):
         await lose_the_record(storm, kind)
         if dies:
-            # It alone saw the record; the next one tells by the mark whose the operation is.
+            # It alone saw the record; the next one finds by the mark which cluster's operation it is.
             await storm.kill_controller()
             storm.start_controller()
             await asyncio.sleep(1)
@@ -116,7 +116,7 @@ def test_a_device_that_is_connected_again_before_its_release_shows_is_detached_a
         await asyncio.sleep(0.5)
         (detach,) = storm.fabric._world.unfinished()
         assert detach.operation.kind is contract.OperationKind.DETACH
-        # The detach ends unseen, and a program that sets no mark connects the device again. What the fabric says of
+        # The detach ends unseen, and a program that sets no mark connects the device again. What the fabric answers about
         # that operation, as the device was at its end, is old by then.
         if dies:
             await storm.kill_controller()

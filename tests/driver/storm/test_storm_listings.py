@@ -34,7 +34,7 @@ ALL = ("d0", "d1", "d2", "d3")
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["while-it-runs", "at-its-start"])
-def test_one_empty_listing_evicts_nobody(in_storm, lacking, restarted):
+def test_one_empty_listing_evicts_no_pod(in_storm, lacking, restarted):
     async def steps(storm):
         await storm.use("d0", "d1")
         before = await storm.attachments()

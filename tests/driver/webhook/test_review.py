@@ -55,7 +55,7 @@ PLACES = {
 
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1", "v1alpha3"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_nobody_can_obey_is_refused_with_its_place(kind, version):
+def test_what_cannot_be_obeyed_is_refused_with_its_place(kind, version):
     said = asked(kind, shaped(kind, config(GOOD, BAD)), version=version)
     assert said == {
         "apiVersion": "admission.k8s.io/v1",
@@ -105,7 +105,7 @@ def test_parameters_of_an_allocation_are_for_the_version_that_has_them():
     assert not allowed("DeviceClass", shaped("DeviceClass", config(wanted)), version="v1")
 
 
-def test_a_kind_of_that_name_in_another_group_is_somebody_elses():
+def test_a_kind_of_that_name_in_another_group_is_not_judged():
     assert allowed("ResourceClaim", shaped("ResourceClaim", config(BAD)), group="example.com")
 
 
@@ -170,7 +170,7 @@ def test_the_work_for_a_body_without_a_true_word_is_bounded(monkeypatch):
     assert max(map(len, compared)) <= parameters.SHOWN_CHARS
 
 
-def test_what_nobody_reads_of_an_object_is_not_made_anything_of():
+def test_what_is_not_read_of_an_object_is_not_decoded():
     head = b'{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":'
     kind = b'{"group":"resource.k8s.io","version":"v1","kind":"ResourceClaim"}'
     object_ = b'{"metadata":{"labels":[%s]},"spec":{"devices":{"requests":[%s]}}}'

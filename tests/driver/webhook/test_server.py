@@ -121,7 +121,7 @@ async def test_what_is_no_review_is_a_bad_request_and_what_is_too_long_is_not_re
 BEGUN = b"POST /validate HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 9\r\n\r\n"
 
 
-async def test_who_sends_slowly_keeps_nobody_out(pair):
+async def test_a_slow_client_keeps_no_other_out(pair):
     async with (
         served(pair, at_once=1, read_seconds=60) as (port, _),
         aiohttp.ClientSession(f"https://localhost:{port}") as client,
@@ -204,9 +204,7 @@ async def test_a_certificate_that_cannot_be_used_is_said_at_the_start(pair, faul
     assert str(pair.key if fault == "no key" else pair.certificate) in str(caught.value)
 
 
-async def test_the_daemon_serves_until_it_is_told_to_end_and_says_when_its_port_is_taken(
-    pair, own_address, until
-):
+async def test_the_daemon_serves_until_its_signal_and_reports_a_port_that_is_taken(pair, own_address, until):
     host, port = own_address
     listen = settings.Listen(address=host, port=port)
     options = settings.Settings(listen=listen, tls=settings.Tls(certificate=pair.certificate, key=pair.key))
@@ -234,7 +232,7 @@ def test_settings_that_cannot_be_are_all_named():
     assert settings.problems(settings.Settings()) == []
 
 
-def test_the_verb_shows_its_settings_and_says_what_a_user_can_mend(capsys, tmp_path):
+def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys, tmp_path):
     assert main.main(["webhook", "--listen-port", "1234", "--print-config", "--json"]) == 0
     settings_shown = json.loads(capsys.readouterr().out)
     assert settings_shown["listen.port"] == {"value": 1234, "source": "--listen-port"}

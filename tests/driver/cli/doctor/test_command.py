@@ -60,7 +60,7 @@ def test_a_cluster_is_checked_through_a_kubeconfig_by_the_program_itself(drawbar
     assert max(len(line) for line in done.stdout.splitlines()) <= 100
 
 
-def test_the_json_says_the_same_and_what_was_looked_at(drawbar_apiserver, capsys, monkeypatch):
+def test_the_json_has_the_same_and_what_was_looked_at(drawbar_apiserver, capsys, monkeypatch):
     monkeypatch.setenv("KUBECONFIG", str(drawbar_apiserver.kubeconfig))
     assert (
         main.main(["doctor", "--json", "--namespace", "elsewhere", "--driver-name", "gpu.example.com"]) == 1
@@ -83,7 +83,7 @@ def test_colour_is_for_terminals_only(drawbar_apiserver, capsys):
     assert "\nok " not in shown
 
 
-def test_a_token_that_nobody_knows_ends_with_one_sentence_and_status_2(drawbar_apiserver, capsys, tmp_path):
+def test_an_unknown_token_ends_with_one_sentence_and_status_2(drawbar_apiserver, capsys, tmp_path):
     content = yaml.safe_load(drawbar_apiserver.kubeconfig.read_text())
     content["users"][0]["user"]["token"] = "nobodys"
     (tmp_path / "wrong").write_text(yaml.safe_dump(content))
@@ -160,7 +160,7 @@ def _set(monkeypatch, folder, tmp_path, drawbar_sysfs):
 
 
 def checks(capsys, *words):
-    """By check the severities that are said of the node."""
+    """Return all findings on the node, and by check their severities."""
     status = main.main(["doctor", "--node", "--json", *words])
     said = json.loads(capsys.readouterr().out)
     assert said["exitStatus"] == status
@@ -170,7 +170,7 @@ def checks(capsys, *words):
     return said["findings"], severities
 
 
-def test_a_node_without_a_daemon_is_told_so_with_what_was_left_behind(node, capsys, tmp_path):
+def test_a_node_without_a_daemon_is_reported_with_what_was_left_behind(node, capsys, tmp_path):
     left = node / "plugins_registry" / "drawbar.dev-u-0-reg.sock"
     with closing(socket.socket(socket.AF_UNIX)) as dead:
         dead.bind(str(left))

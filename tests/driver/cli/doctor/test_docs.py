@@ -1,4 +1,4 @@
-"""What the pages on the doctor and on troubleshooting say is true: commands run, checks are all there, numbers hold."""
+"""The pages on the doctor and on troubleshooting are true: commands run, checks are all there, numbers hold."""
 
 import asyncio
 import json

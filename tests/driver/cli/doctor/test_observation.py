@@ -87,7 +87,7 @@ def unlike(said, *topics):
         ("kep-5055", {"warning features.taint-rules"}),
     ],
 )
-async def test_each_release_is_reported_what_it_lacks(serving, profile, lacking):
+async def test_what_each_release_lacks_is_reported(serving, profile, lacking):
     async with serving(profile) as cluster:
         said = await cluster.said()
     assert unlike(said, "server", "features", "access") == lacking
@@ -103,7 +103,7 @@ async def test_each_release_is_reported_what_it_lacks(serving, profile, lacking)
 
 
 @pytest.mark.parametrize(("profile", "served"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
-async def test_a_release_in_which_our_controller_allocates_is_reported_what_it_lacks_and_nothing_is_wrong(
+async def test_what_a_release_in_which_our_controller_allocates_lacks_is_reported_and_nothing_is_wrong(
     serving, profile, served
 ):
     async with serving(profile) as cluster:
@@ -153,7 +153,7 @@ async def test_a_gate_that_was_turned_on_or_off_counts_and_not_the_release(servi
         assert "DRADeviceBindingConditions=false" in said.remedy
 
 
-async def test_a_cluster_without_drawbar_is_reported_what_to_install(serving):
+async def test_a_cluster_without_drawbar_is_reported_with_what_to_install(serving):
     async with serving(deployed=False) as cluster:
         said = unlike(await cluster.said(), "server", "access", "controller")
     assert said == {"error server.definition", "error access.account", "error controller.leader"}
@@ -218,7 +218,7 @@ async def test_a_permission_that_is_missing_is_one_finding_with_what_follows_fro
     assert "list, watch, create, update, delete resourceslices" in slices.message
 
 
-async def test_devices_that_are_reserved_for_claims_that_nobody_may_allocate_are_an_error(serving):
+async def test_devices_that_are_reserved_for_claims_without_an_allocator_are_an_error(serving):
     policy = {"immediate": {"models": ["V80"]}}
     async with serving() as cluster:
         spec = {"adapter": "grpc", "endpoint": "unix:/x", "policy": policy}
@@ -277,7 +277,7 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
             assert all("run this as somebody who may" in finding.remedy for finding in unchecked), less
 
 
-async def test_a_daemon_may_ask_about_itself_and_is_reported_what_it_may_not_see(serving):
+async def test_a_daemon_may_ask_about_itself_and_gets_a_list_of_what_it_may_not_see(serving):
     async with serving() as cluster:
         said = await cluster.said("drawbar:drawbar-node")
     access = {finding.subject: finding.severity for finding in said if finding.check == "access.permission"}
@@ -296,7 +296,7 @@ async def test_a_read_that_hangs_or_fails_costs_only_itself(serving):
     assert {"unchecked nodes.kubelet"} <= unlike(plan.plan(seen))
 
 
-async def test_what_a_real_controller_says_of_its_fabrics_is_passed_on(controller_world, until):
+async def test_what_a_real_controller_reports_of_its_fabrics_is_passed_on(controller_world, until):
     async with controller_world() as world:
         for name in ("node-1", "node-2"):
             status = {"nodeInfo": {"kubeletVersion": "v1.36.2", "containerRuntimeVersion": "cri-o://1.36.0"}}
@@ -421,7 +421,7 @@ async def test_the_daemons_writes_are_tried_as_their_accounts_and_nothing_is_sto
             assert "not today" in wrong[0].message
 
 
-async def test_who_may_not_act_as_the_accounts_is_reported_that_their_writes_were_not_tried(serving):
+async def test_without_the_right_to_impersonate_it_is_reported_that_writes_were_not_tried(serving):
     async with serving() as cluster:
         await cluster.make(kinds.NODE, "n1")
         await bind(cluster.api, documented_role(), "eve")

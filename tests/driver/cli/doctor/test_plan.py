@@ -267,7 +267,7 @@ SKEWED = (lease("n1", skew=3), lease("n2", skew=-31), lease("n3"))
         case("clones", "warning hosts.ambiguous", nodes=(node(uuid="A"), node("n2", labels={}, uuid="a "))),
     ],
 )
-def test_what_the_doctor_says_of_the_cluster(changes, expected):
+def test_what_the_doctor_reports_of_the_cluster(changes, expected):
     assert problems(**changes) == expected
 
 
@@ -342,7 +342,7 @@ HOSTS = (fabrics.HostMapping(host="h", node="n9"),)
         case("no certificate asked", "warning fabrics.connected", tls=fabrics.Tls(verify=False)),
     ],
 )
-def test_what_the_doctor_says_of_a_fabric(changes, expected):
+def test_what_the_doctor_reports_of_a_fabric(changes, expected):
     condition = changes.pop("condition", WELL[0])
     assert problems(fabrics=(fabric(condition, **changes),)) == expected
 
@@ -350,7 +350,7 @@ def test_what_the_doctor_says_of_a_fabric(changes, expected):
 @pytest.mark.parametrize(
     ("created", "severity"), [(500, "error"), (5, "note")], ids=["for long", "just made"]
 )
-def test_a_fabric_of_which_nobody_has_said_anything(created, severity):
+def test_a_fabric_without_conditions_is_an_error_unless_it_was_just_made(created, severity):
     unserved = msgspec.structs.replace(fabric(created=created), status=fabrics.FabricStatus())
     assert problems(fabrics=(unserved,)) == {f"{severity} fabrics.served"}
 
@@ -399,7 +399,7 @@ def attached(when):
         held("of another driver than its Fabric", "error attachments.orphaned", driver="gpu.example.com"),
     ],
 )
-def test_what_the_doctor_says_of_an_attachment(attachment, expected):
+def test_what_the_doctor_reports_of_an_attachment(attachment, expected):
     check, _, word = (expected or "").partition(": ")
     assert problems(attachments=(attachment,)) == ({check} if check else set())
     said = plan.plan(dataclasses.replace(HEALTHY, attachments=(attachment,)))
@@ -410,7 +410,7 @@ def test_an_attachment_without_its_fabric_is_an_orphan():
     assert problems(fabrics=()) == {"note fabrics.served", "error attachments.orphaned"}
 
 
-def test_an_outage_is_told_in_a_page():
+def test_an_outage_is_reported_on_a_page():
     many = tuple(attachment(name=f"rack.gpu-{number}") for number in range(500))
     said = [
         finding
@@ -445,7 +445,7 @@ READINGS = [
 def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
     several = {"access": "node's permissions", "trials": "node's writes"}
     lost = (dataclasses.replace(LOST, what=several[field]),) if field in several else LOST
-    # What the controller says in a Fabric stands in for a probe that is not allowed.
+    # What the controller reports in a Fabric stands in for a probe that is not allowed.
     silent = {"fabrics": (), "attachments": ()} if field == "features" else {}
     said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
     assert Severity.UNCHECKED in {finding.severity for finding in said}

@@ -240,7 +240,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
         "no API server",
     ],
 )
-def test_what_the_doctor_says_of_a_node(changes, expected):
+def test_what_the_doctor_reports_of_a_node(changes, expected):
     said = host.plan(dataclasses.replace(WELL, **changes))
     assert unlike(said) == expected
     assert all(finding.remedy for finding in said if finding.severity is not Severity.OK)
