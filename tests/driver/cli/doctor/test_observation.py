@@ -274,7 +274,7 @@ async def test_the_documented_role_is_enough_and_each_rule_of_it_is_needed(servi
                 finding for finding in await cluster.said("eve") if finding.severity is Severity.UNCHECKED
             ]
             assert unchecked, less
-            assert all("run this as somebody who may" in finding.remedy for finding in unchecked), less
+            assert all("docs/doctor.md has a role for it" in finding.remedy for finding in unchecked), less
 
 
 async def test_a_daemon_may_ask_about_itself_and_gets_a_list_of_what_it_may_not_see(serving):
