@@ -72,7 +72,7 @@ async def test_the_newest_known_version_that_has_claims_comes_first(group, expec
     assert served.modern.is_set() == ("v1" in expected)
 
 
-async def test_where_nobody_may_ask_it_is_taken_for_v1():
+async def test_where_the_question_is_denied_it_is_taken_for_v1():
     api = ApiServer(v1alpha2=CLAIMS)
     api.trouble = [errors.Denied("403")]
     served = claim_versions.Served(api)
@@ -119,7 +119,7 @@ def handed(**fields):
 @pytest.mark.parametrize(
     "fields", [{"driverName": "drawbar.dev"}, {}], ids=["named", "of the allocating driver"]
 )
-async def test_a_handle_says_what_an_allocation_of_v1_would(fields):
+async def test_a_handle_has_what_an_allocation_of_v1_would(fields):
     api = ApiServer(v1alpha2=CLAIMS)
     api.put("v1alpha2", **handed(**fields))
     claim = await reader(api).read("c1", "default")

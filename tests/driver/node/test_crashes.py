@@ -226,7 +226,7 @@ async def test_a_daemon_that_is_killed_at_any_moment_loses_nothing(tmp_path, arr
 
 
 async def test_a_device_that_has_just_gone_is_not_taken_for_the_one_that_was_attached(tmp_path):
-    """It was given back and is attached again, and this daemon has not heard of either."""
+    """It was given back and is attached again, and this daemon has received no event of either."""
     async with cluster(tmp_path) as node:
         await node.plug()
         async with node.daemon() as context:

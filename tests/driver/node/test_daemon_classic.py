@@ -1,4 +1,4 @@
-"""The node daemon on clusters without `resource.k8s.io/v1`: it serves, says what it leaves out, and writes no claim."""
+"""The node daemon on clusters without `resource.k8s.io/v1`: it serves, reports what it leaves out, and writes no claim."""
 
 import logging
 

@@ -21,7 +21,7 @@ QUICK = devices.Tracking(coalesce_seconds=0, audit_seconds=0)
 
 @contextlib.asynccontextmanager
 async def following(tmp_path, settings=QUICK, **options):
-    """A mocked host, its devices as they are followed, and every change that was told."""
+    """A mocked host, its devices as they are followed, and every change that was reported."""
     tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
     tracker = devices.Devices(tree.root, settings=settings, **options)
     reported = []
@@ -136,8 +136,8 @@ async def test_slots_that_come_with_a_switch_take_in_what_is_below_them(tmp_path
     assert tracker.inventory == reader.read(tree.root)
 
 
-async def heard(tracker, *events):
-    """The devices after these events and nothing more."""
+async def follow_events(tracker, *events):
+    """Let the tracker follow these events and nothing more."""
     source = sources.Backlog(64)
     for event in events:
         source.put(uevents.parse(event.encode()))
@@ -153,15 +153,15 @@ async def test_the_events_of_a_region_refresh_the_decoders_that_have_none(tmp_pa
     reported = []
     tracker.subscribe(reported.append)
     tree.destroy_region(region.name)
-    await heard(tracker, f"remove@/{region.path}\0", f"remove@/{tracker.inventory.dax[0].path}\0")
+    await follow_events(tracker, f"remove@/{region.path}\0", f"remove@/{tracker.inventory.dax[0].path}\0")
     assert tracker.inventory == reader.read(tree.root)
     assert {decoder.region for decoder in tracker.inventory.decoders} == {None}
-    # Those whose memory it was are told.
+    # Those whose memory it was are reported.
     used = frozenset().union(*(changes.functions for changes in reported))
     assert len(used) == len(region.targets)
     assert {tracker.card_at(address).device_class.value for address in used} == {"cxl-memory"}
     tree.create_region([1])
-    await heard(tracker, f"add@/{region.path}\0", f"add@/{region.path}/dax_region0/dax0.0\0")
+    await follow_events(tracker, f"add@/{region.path}\0", f"add@/{region.path}/dax_region0/dax0.0\0")
     assert tracker.inventory == reader.read(tree.root)
     assert tracker.inventory.regions[0].committed
 
@@ -173,7 +173,7 @@ async def test_the_event_of_a_virtual_function_refreshes_the_physical_one(tmp_pa
     physical = next(each for each in tracker.inventory.functions if each.sriov and each.sriov.num_vfs)
     paths = [tracker.inventory.by_address(each).path for each in physical.sriov.virtual_functions]
     tree.set_vfs(1, 0)
-    await heard(tracker, *(f"remove@/{path}\0" for path in paths))
+    await follow_events(tracker, *(f"remove@/{path}\0" for path in paths))
     assert tracker.inventory == reader.read(tree.root)
     assert len(tracker.card_at(physical.address).functions) == 1
 
@@ -195,7 +195,7 @@ async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_mean
             # Of the function that the event names, and then of the physical one, which follows from that.
             for _ in range(2):
                 before = tracker.readings
-                while tracker.readings == before:  # noqa: ASYNC110 - counted, and told to nobody
+                while tracker.readings == before:  # noqa: ASYNC110 - counted, and sent to no subscriber
                     await asyncio.sleep(0)
 
     async with asyncio.timeout(20):
@@ -218,14 +218,14 @@ async def test_the_events_of_a_disk_with_several_paths_refresh_all_its_functions
         name = each.nvme[0].name
         (subsystem / name).symlink_to(f"../../../{each.path.removeprefix('devices/')}/nvme/{name}")
         (tree.root / each.path / "nvme" / name / f"nvme4c{number}n1").mkdir()
-    await heard(tracker, "add@/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1\0")
+    await follow_events(tracker, "add@/devices/virtual/nvme-subsystem/nvme-subsys4/nvme4n1\0")
     for each in (first, second):
         nodes = [node.path for node in tracker.card_at(each.address).device_nodes]
         assert "/dev/nvme4n1" in nodes
     assert tracker.inventory == reader.read(tree.root)
 
 
-async def test_an_audit_finds_and_counts_what_no_event_told_of(tmp_path):
+async def test_an_audit_finds_and_counts_what_no_event_reported(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     await tracker.read()
@@ -254,7 +254,7 @@ async def test_audits_are_made_by_themselves(tmp_path, caplog):
         await waiting.eventually(lambda: tracker.audits > audits + 1)
 
 
-async def test_whoever_has_had_enough_is_told_no_more(tmp_path):
+async def test_an_ended_subscription_receives_nothing(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     reported = []
     tracker = devices.Devices(tree.root, lambda: reported.append("all"))

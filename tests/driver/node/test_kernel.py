@@ -176,7 +176,7 @@ async def test_a_device_that_goes_while_it_is_removed_is_removed(tmp_path):
 
 @pytest.fixture
 def stuck(tree):
-    """A slot whose `power` is a pipe that nobody reads: opening it to write hangs until the test ends."""
+    """A slot whose `power` is a pipe that no process reads: opening it to write hangs until the test ends."""
     power = tree / "bus/pci/slots/3/power"
     power.unlink()
     os.mkfifo(power)
@@ -194,7 +194,7 @@ def _hanging():
     return [thread for thread in threading.enumerate() if thread.name.startswith("kernel: slot 3")]
 
 
-async def test_a_write_that_hangs_is_told_and_goes_on_alone(stuck):
+async def test_a_write_that_hangs_is_reported_and_goes_on_alone(stuck):
     asked = kernel.Kernel(stuck, deadline_seconds=0.05)
     for _ in range(3):
         with pytest.raises(errors.KernelSilent, match=r"has not answered for \d+ s.*slots/3/power"):
@@ -218,7 +218,7 @@ async def test_something_else_for_an_object_that_hangs_is_not_even_tried(stuck, 
     assert await until(reset, bool) == "1\n", "other objects go on"
 
 
-async def test_who_is_cancelled_leaves_the_write_to_whoever_asks_next(tree):
+async def test_a_cancelled_caller_leaves_the_write_to_the_next_one(tree):
     asked, go, calls = kernel.Kernel(tree), threading.Event(), []
     started, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -241,7 +241,7 @@ async def test_who_is_cancelled_leaves_the_write_to_whoever_asks_next(tree):
     assert await asked.run("x", "to be quick", lambda: 2) == 2
 
 
-async def test_nobody_gets_the_answer_to_another_question_about_the_same_object(tree):
+async def test_no_caller_gets_the_answer_to_another_question_about_the_same_object(tree):
     asked, go = kernel.Kernel(tree), threading.Event()
     async with asyncio.TaskGroup() as tasks:
         first = tasks.create_task(asked.run("x", "question one", lambda: go.wait(10) and "one"))
@@ -263,7 +263,7 @@ async def test_no_more_than_a_bounded_number_of_calls_is_under_way(tree):
         go.set()
 
 
-async def test_the_real_error_of_a_write_is_told(tree):
+async def test_the_real_error_of_a_write_is_reported(tree):
     """/dev/full stands for a file that answers with an errno."""
     path = tree / "bus/pci/rescan"
     path.unlink()

@@ -31,7 +31,7 @@ def after(tmp_path):
     return tmp_path / "after" / "sys"
 
 
-def test_the_inventory_knows_what_was_put_in(before, after):
+def test_the_inventory_has_what_was_put_in(before, after):
     had, has = reader.read(before), reader.read(after)
     new = {each.address: each for each in has.functions} | dict.fromkeys(
         each.address for each in had.functions
@@ -66,7 +66,7 @@ def test_the_kernels_events_are_enough_to_follow_it(before, after):
     ("device_class", "serial", "address"),
     [("nvme", "SN-disk-a", DISK), ("cxl-memory", "4660", MEMORY), ("cxl-memory", "0x1234", MEMORY)],
 )
-def test_a_device_is_known_by_the_serial_number_that_a_fabric_tells(
+def test_a_device_is_known_by_the_serial_number_that_a_fabric_reports(
     before, after, device_class, serial, address
 ):
     identity = attachments.Identity(device_class=device_class, serial=serial)

@@ -69,7 +69,7 @@ def test_every_topic_judges_its_values():
         for field in dataclasses.fields(settings.Settings)
         if dataclasses.is_dataclass(getattr(settings.Settings(), field.name))
     }
-    # What the log can be told are choices, of which no value is wrong.
+    # The settings of the log are choices, of which no value is wrong.
     assert topics == {*WRONG, "log"}
 
 

@@ -186,7 +186,7 @@ def test_a_gpu_of_nvidia_gives_its_own_file_and_the_shared_ones_that_exist(card,
     assert "/dev/nvidia-uvm" not in paths(edits)
 
 
-def test_a_gpu_whose_number_the_driver_does_not_tell_gives_what_sysfs_shows(card, tmp_path):
+def test_a_gpu_whose_number_the_driver_does_not_show_gives_what_sysfs_shows(card, tmp_path):
     seen = card(device(DeviceClass.GPU, vendor=0x10DE))
     edits = gpu.Gpu().edits(seen, nvidia(tmp_path, seen, text="Model: H100\n"))
     assert paths(edits) == ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/nvidiactl"]

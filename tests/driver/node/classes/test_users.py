@@ -70,7 +70,7 @@ def mount(number="259:0", point="/data", kind="xfs", source="/dev/nvme0n1"):
     return f"36 35 {number} / {point} rw,noatime shared:1 master:2 - {kind} {source} rw,errors=continue\n"
 
 
-def test_nobody_uses_a_device_that_nobody_uses(disk):
+def test_an_unused_device_has_no_users(disk):
     disk.process(
         1, opened=("/dev/zero", "socket:[1]", "/etc/passwd"), mounts=mount("8:1", source="/dev/sda1")
     )
@@ -176,7 +176,7 @@ def test_a_group_that_vfio_gave_away_counts(gpu):
     assert gpu.users(**bound) == ""
 
 
-def test_a_gpu_of_nvidia_is_used_by_whoever_has_its_own_file_open(tmp_path):
+def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_path):
     host = Host(tmp_path, MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=2))
     folder = host.proc / "driver/nvidia/gpus" / host.address
     folder.mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_a_bitstream_that_is_being_loaded_counts(fpga, state, loading):
     ],
     ids=["host", "host in a container", "alone", "shared by the pod", "no proc"],
 )
-def test_it_is_told_when_the_hosts_processes_cannot_be_seen(tmp_path, namespace, first, own, blind):
+def test_it_is_reported_when_the_hosts_processes_cannot_be_seen(tmp_path, namespace, first, own, blind):
     if namespace is not None:
         (tmp_path / own / "ns").mkdir(parents=True)
         (tmp_path / own / "ns/pid").symlink_to(namespace)

@@ -13,7 +13,7 @@ from drawbar.proto.kubelet.drahealth.v1 import api_pb2, api_pb2_grpc
 
 
 @pytest.mark.timeout(120)
-async def test_a_device_that_ails_or_is_pulled_is_told_to_kubelet_attachment_and_user_until_it_is_well(
+async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment_and_user_until_it_is_well(
     tmp_path, until
 ):
     async with nodes.serving(tmp_path, health=Policy(interval_seconds=1.0, recovery_seconds=0.0)) as node:
@@ -22,7 +22,7 @@ async def test_a_device_that_ails_or_is_pulled_is_told_to_kubelet_attachment_and
         tree = node.tree
 
         async def health():
-            """What the kubelet is told at first, once it is told anything of the device."""
+            """Return the first list that the kubelet gets, by device; nothing while the daemon does not listen."""
             if not await node.listening():
                 return {}
             async with grpc.aio.insecure_channel(f"unix:{node.socket}") as channel:

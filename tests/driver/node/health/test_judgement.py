@@ -1,4 +1,4 @@
-"""The course of findings: when they are told, and when they are lifted."""
+"""The course of findings: when they are reported, and when they are lifted."""
 
 import dataclasses
 
@@ -53,7 +53,7 @@ def test_a_device_is_unknown_until_it_was_read_once():
     assert course.after(HEALTHY).status is Status.HEALTHY
 
 
-def test_a_pulled_device_is_told_at_once_and_evicts():
+def test_a_pulled_device_is_reported_at_once_and_evicts():
     verdict = Course().after(HEALTHY, samples.Gone())
     assert verdict.status is Status.UNHEALTHY
     assert "disappeared" in verdict.message
@@ -62,7 +62,7 @@ def test_a_pulled_device_is_told_at_once_and_evicts():
     )
 
 
-def test_a_finding_that_must_last_is_told_when_it_has():
+def test_a_finding_that_must_last_is_reported_when_it_has():
     course = Course()
     assert course.after(RESETTING, *[RESETTING] * 5).status is Status.HEALTHY
     verdict = course.after(RESETTING)
@@ -168,7 +168,7 @@ def test_counting_on_changes_no_verdict():
     assert course.after(errors(9, 2)) == first
 
 
-def test_a_state_that_changes_is_told_as_it_is():
+def test_a_state_that_changes_is_reported_as_it_is():
     course = Course()
     course.after(*[RESETTING] * 7)
     deleting = reading(driver="nvme", nvme={"nvme0": "deleting"})

@@ -78,7 +78,9 @@ def has(*keys):
     return lambda verdict: [taint.key for taint in verdict.taints] == list(keys)
 
 
-async def test_a_device_is_unknown_until_it_is_read_and_then_everybody_is_told_once(tmp_path, until):
+async def test_a_device_is_unknown_until_it_is_read_and_then_each_subscriber_is_notified_once(
+    tmp_path, until
+):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
         assert world.monitor.of(KEY) == UNKNOWN
@@ -101,7 +103,7 @@ async def test_errors_of_the_card_become_a_taint_and_are_forgiven(tmp_path):
         await world.verdict(healthy)
 
 
-async def test_a_link_that_got_narrow_is_told_when_it_lasts(tmp_path):
+async def test_a_link_that_got_narrow_is_reported_when_it_lasts(tmp_path):
     async with running(tmp_path) as world:
         world.tree.attach(
             1, sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2, link_width=16)
@@ -187,7 +189,7 @@ async def test_there_is_a_limit_to_how_many_are_watched(tmp_path):
 
 
 @pytest.mark.timeout(60)
-async def test_a_read_that_hangs_is_told_and_stops_nobody_else(tmp_path):
+async def test_a_read_that_hangs_is_reported_and_stops_no_other(tmp_path):
     release, stuck = threading.Event(), "0000:01:00.0"
     started = []
 

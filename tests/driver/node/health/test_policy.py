@@ -52,7 +52,7 @@ def test_a_value_that_cannot_be_is_a_sentence_that_names_it(changes, names):
     assert names in problems[0]
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_listed_at_once():
     wrong = Policy(
         interval_seconds=0.0, ignored=("a", "b"), rules=Rules(cxl_locked=Rule(hold_down_seconds=-1.0))
     )

@@ -56,7 +56,7 @@ def test_a_healthy_disk_has_a_driver_a_live_controller_and_no_errors(tree):
     assert all(log.counters[severity].total == 0 for log in seen.logs for severity in Severity)
 
 
-def test_the_errors_of_the_port_above_and_what_the_root_port_was_told_are_read_too(tree):
+def test_the_errors_of_the_port_above_and_those_that_the_root_port_received_are_read_too(tree):
     tree.attach(1, DISK)
     tree.add_errors(1, sysfs.Severity.CORRECTABLE, {"BadTLP": 2, "Timeout": 1})
     tree.add_errors(1, sysfs.Severity.FATAL, {"DLP": 4}, at_port=True)
@@ -67,7 +67,7 @@ def test_the_errors_of_the_port_above_and_what_the_root_port_was_told_are_read_t
     assert (totals(seen.messages, Severity.CORRECTABLE), totals(seen.messages, Severity.FATAL)) == (3, 4)
 
 
-def test_a_port_of_a_switch_was_told_nothing(tmp_path):
+def test_a_port_of_a_switch_receives_no_errors(tmp_path):
     tree = sysfs.SysfsTree.create(tmp_path / "switched", layout="one-switch")
     tree.attach(1, DISK)
     seen = read(tree)
@@ -209,7 +209,7 @@ def test_the_kernel_s_own_count_of_committed_decoders_comes_first(tree):
     assert (memdev.committed, memdev.security) == (7, "locked")
 
 
-def test_a_memory_device_without_an_endpoint_tells_nothing_of_decoders(tree):
+def test_a_memory_device_without_an_endpoint_shows_no_decoders(tree):
     tree.attach(1, MEMORY)
     device = card(tree)
     (endpoint,) = (tree.root / "bus/cxl/devices").glob("endpoint*")

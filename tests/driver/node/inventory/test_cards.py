@@ -52,7 +52,7 @@ def test_virtual_functions_belong_to_the_card_of_their_physical_one():
     ]
 
 
-def test_a_card_of_nothing_but_bridges_is_told_apart_by_its_class():
+def test_a_card_of_nothing_but_bridges_is_distinguished_by_its_class():
     [card] = index.Inventory(functions=(function("0000:00:1c.0", DeviceClass.BRIDGE),)).cards
     assert card.device_class is DeviceClass.BRIDGE
 

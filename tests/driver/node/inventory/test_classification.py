@@ -88,13 +88,13 @@ def test_a_conventional_pci_function_has_no_serial_number():
     assert find(space((DSN_LAST, 0x100, NUMBER))[:256], size=256) is None
 
 
-def test_extended_space_that_is_not_shown_is_told_apart_from_none():
+def test_extended_space_that_is_not_shown_is_distinguished_from_none():
     with pytest.raises(pci.ConfigSpaceHidden):
         find(space((DSN_LAST, 0x100, NUMBER))[:64])
 
 
 @contextlib.contextmanager
-def as_nobody() -> Iterator[None]:
+def as_unprivileged_user() -> Iterator[None]:
     """Without root's right to read everything, if we have it."""
     before = os.geteuid()
     if before == 0:
@@ -106,12 +106,12 @@ def as_nobody() -> Iterator[None]:
 
 
 def test_a_serial_number_that_needs_privilege_is_noted_as_hidden():
-    with tempfile.TemporaryDirectory() as place:  # below tmp_path nobody else may look
+    with tempfile.TemporaryDirectory() as place:  # no other user may look below tmp_path
         tree = SysfsTree.create(Path(place) / "sys", slots=1)
         address = tree.attach(1, MockDevice(device_class=DeviceClass.OTHER, vendor=0x1234, device=0x11E8))
         Path(place).chmod(0o755)
         (tree.root / "bus/pci/devices" / address / "config").chmod(0)
-        with as_nobody():
+        with as_unprivileged_user():
             function = reader.read_function(tree.root, address)
     assert function is not None
     assert (function.dsn, function.dsn_hidden) == (None, True)
@@ -151,7 +151,7 @@ DATABASE = """\
 \t2331  GH100 [H100 PCIe]
 1af4  Red Hat, Inc.
 not a line
-zzzz  Nobody
+zzzz  Not a vendor
 C 03  Display controller
 \t02  3D controller
 \t\t00  Never asked for

@@ -54,7 +54,7 @@ def test_a_mocked_host_shows_exactly_the_cards_that_were_put_in(tmp_path):
     assert [s.name for s in inventory.slots if s.present] == [str(slot) for slot in range(2, 9)]
 
 
-def test_two_cards_that_claim_the_same_serial_are_both_told(tmp_path):
+def test_two_cards_that_claim_the_same_serial_are_both_listed(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys")
     tree.attach(1, CARDS[0])
     tree.attach(2, CARDS[0])
@@ -169,7 +169,7 @@ def test_a_function_that_no_driver_of_its_class_has_shows_all_that_the_kernel_sa
     assert function.link != model.Link()
 
 
-def test_a_function_that_nobody_has_and_that_vanishes_before_it_says_who_it_is_is_left_out(tmp_path):
+def test_an_unbound_function_that_vanishes_while_it_is_read_is_left_out(tmp_path):
     root, device = attached(tmp_path, CARDS[3])
     for entry in device.iterdir():
         shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

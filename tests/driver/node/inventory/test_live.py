@@ -44,17 +44,17 @@ STEPS = st.one_of(
     st.tuples(st.sampled_from(["power", "detach", "surprise", "no vfs"]), st.sampled_from(SLOTS), st.just(0)),
     st.tuples(st.just("vfs"), st.sampled_from(SLOTS), st.sampled_from([1, 3])),
     st.tuples(st.sampled_from(["region", "no region"]), st.sampled_from(SLOTS), st.just(0)),
-    st.tuples(st.just("hear"), st.just(0), st.integers(1, 9)),
+    st.tuples(st.just("deliver"), st.just(0), st.integers(1, 9)),
 )
 
 
 class Host:
-    """A mocked host whose events are heard when and how the test likes."""
+    """A mocked host whose events are delivered when and how the test likes."""
 
     def __init__(self, folder: Path, receiver: socket.socket) -> None:
         self.tree = SysfsTree.create(folder / "sys", slots=len(SLOTS), uevent_socket=folder / "uevents")
         self._receiver = receiver
-        self.unheard = []
+        self.undelivered = []
 
     def do(self, step: str, slot: int, number: int) -> None:
         """One thing that may happen; nothing does where it cannot."""
@@ -78,11 +78,11 @@ class Host:
             except BlockingIOError:
                 return
             assert event is not None
-            self.unheard.append(event)
+            self.undelivered.append(event)
 
 
 async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.Inventory]:
-    """The steps with events heard in any order, some of them twice; the model at the end, and a fresh reading."""
+    """The steps with events delivered in any order, some of them twice; the model at the end, and a fresh reading."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as receiver:
@@ -97,25 +97,25 @@ async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.In
             async with asyncio.TaskGroup() as tasks:
                 following = tasks.create_task(tracker.follow(source))
                 for step, slot, number in steps:
-                    if step != "hear":
+                    if step != "deliver":
                         host.do(step, slot, number)
                         continue
-                    chance.shuffle(host.unheard)
-                    for event in host.unheard[:number]:
+                    chance.shuffle(host.undelivered)
+                    for event in host.undelivered[:number]:
                         source.put(event)
                         if chance.random() < 0.3:
                             source.put(event)
-                    del host.unheard[:number]
+                    del host.undelivered[:number]
                     await asyncio.sleep(0)
-                chance.shuffle(host.unheard)
-                for event in host.unheard:
+                chance.shuffle(host.undelivered)
+                for event in host.undelivered:
                     if not loses or chance.random() < 0.5:
                         source.put(event)
                 if loses:
                     source.overflow()
                 source.close()
                 await following
-            # Cards are put in without power, and take no event to say so.
+            # Cards are put in without power, and no event reports it.
             for slot in SLOTS:
                 await tracker.refresh_slot(str(slot))
             return tracker.inventory, reader.read(host.tree.root)
@@ -183,7 +183,7 @@ def test_an_event_names_what_is_to_be_read_again(devpath, expected):
 
 
 @pytest.mark.parametrize("name", ["gpu-node", "fpga-node", "cxl-node", "switch-node"])
-async def test_a_model_that_was_told_everything_object_by_object_is_what_one_reading_shows(name, tmp_path):
+async def test_a_model_that_read_everything_object_by_object_is_what_one_reading_shows(name, tmp_path):
     tree = sysfs.build(name, tmp_path / "sys")
     tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     changes = await tracker.audit()

@@ -22,7 +22,7 @@ IDLE = netdevs.Netdev(
 )
 
 
-async def test_the_kernel_tells_of_its_interfaces_also_in_a_thread_of_a_running_loop():
+async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loop():
     interfaces = await asyncio.to_thread(netdevs.read)
     assert set(interfaces) == SHOWN
     lo = interfaces["lo"]

@@ -108,7 +108,7 @@ async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots
 @pytest.mark.timeout(60)
 async def test_a_disk_of_the_host_is_not_offered_and_a_free_one_is(tmp_path, until):
     async with world(tmp_path, classes=("nvme", "gpu"), selector="true") as cluster:
-        # The host's /proc lies beside the mocked tree; this one says that pid 1 is the host's.
+        # The host's /proc lies beside the mocked tree; in this one pid 1 is the host's.
         proc = tmp_path / "proc"
         (proc / "self" / "ns").mkdir(parents=True)
         (proc / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
@@ -162,7 +162,7 @@ async def test_a_pool_that_is_turned_off_is_withdrawn(tmp_path, until):
         await until(lambda: cluster.list(kinds.SLICE), lambda slices: not slices)
 
 
-def test_a_cdi_file_of_somebody_else_that_names_our_device_is_found(tmp_path):
+def test_a_cdi_file_of_another_program_that_names_our_device_is_found(tmp_path):
     edits = spec.ContainerEdits(env=("A=1",))
     content = spec.Spec(kind=f"{DRIVER}/device", devices=(spec.Device(name="u-gpu", edits=edits),))
     for name in (f"{DRIVER}-u.json", "copy.json"):

@@ -68,7 +68,7 @@ def test_a_holder_of_a_partition_is_found(host):
 def test_where_the_hosts_mounts_cannot_be_seen_every_disk_counts_as_used(host):
     (host.proc / "self/ns/pid").unlink()
     reasons = busy(host, card(function(nodes=(DISK,))))
-    assert "cannot be told" in reasons["0000:01:00.0"]
+    assert "whether the host uses its disk" in reasons["0000:01:00.0"]
     assert busy(host, card(function(nodes=(CONTROL,)))) == {}
 
 
@@ -84,13 +84,13 @@ def test_an_interface_with_an_address_keeps_its_whole_card(host):
     assert reasons == {"0000:01:00.0": "network interface eth1 has the address 192.0.2.1"}
 
 
-def test_where_addresses_cannot_be_told_every_network_card_counts_as_used(host):
+def test_where_addresses_are_unknown_every_network_card_counts_as_used(host):
     reasons = busy(host, card(function(interfaces=("eth0",))), interfaces=lambda names: None)
-    assert "cannot be told" in reasons["0000:01:00.0"]
+    assert "whether its network interfaces are in use" in reasons["0000:01:00.0"]
 
 
 def test_addresses_are_not_read_where_there_is_no_network_card(host):
     def never(names):
-        raise AssertionError("nobody asked for this")
+        raise AssertionError("no card has a network interface")
 
     assert busy(host, card(function()), interfaces=never) == {}

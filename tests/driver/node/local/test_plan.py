@@ -126,7 +126,7 @@ def test_the_last_device_takes_the_pool_with_it():
     assert plan.plan(observed(published=published), NOW) == (slice_plan.Delete(slice=published[0]),)
 
 
-def test_a_pool_of_somebody_else_is_left_alone():
+def test_a_pool_of_another_name_is_left_alone():
     (theirs,) = publish(offer("gpu-a"))
     spec = msgspec.structs.replace(
         theirs.spec, pool=slices.Pool(name="theirs", generation=1, resource_slice_count=1)

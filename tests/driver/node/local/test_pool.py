@@ -20,7 +20,7 @@ ILL = verdicts.Verdict(status=verdicts.Status.UNHEALTHY, message="ill", taints=(
 
 
 class Health:
-    """Remembers what it was told to watch."""
+    """Records the devices that it has to watch."""
 
     def __init__(self):
         self.watched, self.verdicts = {}, {}

@@ -222,7 +222,7 @@ async def test_a_slice_that_is_lost_behind_the_back_of_the_watch_is_found_by_the
         await until(world.devices, named("gpu-a"))
 
 
-async def test_a_slice_of_somebody_else_for_this_node_is_left_alone(tmp_path, until):
+async def test_a_slice_made_by_hand_for_this_node_is_left_alone(tmp_path, until):
     async with cluster(tmp_path) as world:
         pool = {"name": "by-hand", "generation": 1, "resourceSliceCount": 1}
         content = {"driver": DRIVER, "nodeName": NODE, "pool": pool, "devices": [{"name": "x"}]}
@@ -374,7 +374,7 @@ async def test_a_start_leaves_the_copies_of_the_null_device_as_they_are_and_says
         assert len(world.said) == 1
 
 
-async def test_a_null_device_that_is_not_shared_any_more_is_told_of_whatever_was_dropped_before(
+async def test_a_null_device_that_is_not_shared_any_more_is_reported_whatever_was_dropped_before(
     tmp_path, until
 ):
     wanted = nulls.NullDevice(enabled=True, copies=2)

@@ -65,7 +65,7 @@ def test_a_card_that_lives_here_is_offered():
         pytest.param(
             card(serial="Sn1 "),
             {"attached": (attachment("sN1"),)},
-            "attachment fab.x says that it belongs to fabric fab",
+            "belongs to fabric fab",
             id="attached-by-serial",
         ),
         pytest.param(
@@ -132,7 +132,7 @@ def test_what_is_not_this_nodes_or_not_free_is_refused_with_the_reason(resident,
         ),
     ],
 )
-def test_what_only_looks_like_somebody_elses_is_offered(resident, situation):
+def test_what_only_looks_like_another_owners_is_offered(resident, situation):
     offered, refused = chosen(resident, **situation)
     assert len(offered) == 1, refused
 
@@ -233,7 +233,7 @@ def test_a_label_is_always_a_label(text):
     ("pool", "ours"),
     [("n-1", True), ("n-1/1", True), ("n-1/0", False), ("n-1/01", False), ("n-1/x", False), ("n-1-1", False)],
 )
-def test_a_pool_of_this_node_is_told_from_those_of_others(pool, ours):
+def test_a_pool_of_this_node_is_distinguished_from_others(pool, ours):
     assert nodepools.is_pool(pool, "n-1") is ours
 
 

@@ -1,4 +1,4 @@
-"""The node daemon as a process: what it tells of itself, and that it ends when it is told to."""
+"""The node daemon as a process: what it reports of itself, and that it ends on a signal."""
 
 import asyncio
 import contextlib
@@ -84,7 +84,7 @@ class Pod:
         return int(head.split()[1]), content.decode()
 
     async def ready(self):
-        """What /readyz answers; None before anybody answers."""
+        """What /readyz answers; None before any process answers."""
         try:
             return json.loads((await self.page("/readyz"))[1])
         except OSError:
@@ -136,7 +136,7 @@ async def pod(tmp_path):
 
 
 @pytest.mark.timeout(90)
-async def test_the_daemon_tells_what_is_missing_until_it_is_ready(pod, until):
+async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
     await pod.start()
     only_kubelet = await pod.served(until)
     assert only_kubelet["ready"] is False
@@ -181,7 +181,7 @@ async def test_the_metrics_show_what_the_daemon_does(pod, until):
     assert 'drawbar_node_acting{driver="drawbar.dev"} 1.0' in text
 
 
-async def test_nobody_to_ask_is_one_sentence(pod):
+async def test_a_daemon_that_does_not_answer_is_one_sentence(pod):
     status, output = await pod.run("--check")
     assert (status, output.count("\n")) == (1, 1)
     assert "no daemon answers" in output

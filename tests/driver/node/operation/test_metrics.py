@@ -198,7 +198,7 @@ def test_attachments_are_counted_by_phase_and_by_what_blocks_them():
         ("/version", "other"),
     ],
 )
-def test_a_request_counts_for_its_resource_and_names_nobody(path, resource):
+def test_a_request_counts_for_its_resource_and_names_no_object(path, resource):
     assert client._resource(path) == resource
 
 

@@ -200,7 +200,7 @@ def test_without_proc_nothing_is_known(tmp_path):
 
 # --- for real ---
 
-NOBODY = 65_534
+UNPRIVILEGED_ID = 65_534
 RUNS_AS_ROOT = os.geteuid() == 0
 
 
@@ -251,14 +251,14 @@ def runs_as_another(tmp_path):
     return subprocess.run(command, capture_output=True, check=False, timeout=30).returncode == 0
 
 
-WITHOUT = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+WITHOUT = ("setpriv", f"--reuid={UNPRIVILEGED_ID}", f"--regid={UNPRIVILEGED_ID}", "--clear-groups")
 
 
 def test_an_unprivileged_start_says_all_that_is_missing(pod):
     if RUNS_AS_ROOT and not runs_as_another(pod):
         # Root without capabilities is as powerless as another user, where the files are another's.
         before = ("setpriv", "--bounding-set=-all", "--inh-caps=-all")
-        os.chown(pod, NOBODY, NOBODY)
+        os.chown(pod, UNPRIVILEGED_ID, UNPRIVILEGED_ID)
     else:
         before = WITHOUT if RUNS_AS_ROOT else ()
         pod.chmod(0o555)

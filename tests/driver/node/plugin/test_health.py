@@ -1,4 +1,4 @@
-"""The health of the devices as the kubelet hears it, over a real socket."""
+"""The health of the devices as the kubelet receives it, over a real socket."""
 
 import asyncio
 import contextlib
@@ -121,7 +121,7 @@ async def test_a_stream_that_the_kubelet_left_counts_no_longer(tmp_path):
                 await said(stream)
                 stream.cancel()
             async with asyncio.timeout(20):
-                while judged.subscribers:  # noqa: ASYNC110 - the server hears of it when it does
+                while judged.subscribers:  # noqa: ASYNC110 - the server notices it asynchronously
                     await asyncio.sleep(0.001)
 
 

@@ -80,7 +80,7 @@ async def test_the_answer_is_the_same_cdi_devices_in_the_kubelets_own_messages_h
     assert [(asked.name, asked.uid, asked.handle) for asked in preparation.asked] == [("c1", "u", passed)] * 2
 
 
-async def test_the_two_protocols_of_one_name_are_told_apart_claim_by_claim(tmp_path):
+async def test_the_two_protocols_of_one_name_are_distinguished_claim_by_claim(tmp_path):
     """A kubelet sends one of them; nothing of one call goes by what another one was."""
     async with serving(tmp_path, Preparation()) as channel:
         old = await protocols.prepare(channel, versions.V1ALPHA3, [claim("a"), claim("b")], 20)
@@ -142,7 +142,7 @@ async def test_in_a_call_for_one_claim_what_is_wrong_is_the_status_of_the_call(t
     [(v1alpha1, v1alpha1_grpc), (v1alpha2, v1alpha2_grpc)],
     ids=["v1alpha1", "v1alpha2"],
 )
-async def test_the_preparation_hears_how_soon_an_impatient_kubelet_gives_up(tmp_path, messages, stubs):
+async def test_the_preparation_receives_how_soon_an_impatient_kubelet_gives_up(tmp_path, messages, stubs):
     preparation = Preparation()
     request = messages.NodePrepareResourceRequest(namespace="n", claim_name="c", claim_uid="u")
     before = asyncio.get_running_loop().time()

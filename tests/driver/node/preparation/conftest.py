@@ -82,7 +82,7 @@ class LocalPool:
 
 
 class Recorder:
-    """Keeps what claims are told."""
+    """Keeps the Events of claims."""
 
     def __init__(self):
         self.said = []
@@ -261,7 +261,7 @@ class World(clusters.Cluster):
         return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
     async def claim(self, name="c1", results=None):
-        """A claim with d1 unless told otherwise; gives how the kubelet names it."""
+        """A claim with d1 unless `results` say otherwise; gives how the kubelet names it."""
         alternatives = [{"name": "fast", "deviceClassName": "nvme"}]
         requests = [
             {"name": "disk", "firstAvailable": alternatives},

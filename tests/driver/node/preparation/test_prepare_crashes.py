@@ -85,7 +85,7 @@ async def judge(folder, world, boot_id):
     assert not list(folder.glob("**/*.corrupt-*")), "a torn file"
     holder = instance.holder("p", "d1")
     assert holder in (None, "u1")
-    # Another claim gets the device if and only if nobody has it.
+    # Another claim gets the device if and only if no claim has it.
     assert await prepared(instance, "u3") == (holder is None)
     assert ("u3" in files(folder)) == (holder is None)
     await instance.unprepare(dying.claim("u3"))

@@ -144,7 +144,7 @@ async def test_of_two_claims_for_one_device_at_once_only_one_gets_it(world):
     assert len(world.recorded()) == len(world.cdi()) == 1
 
 
-async def test_an_unprepared_claim_leaves_nothing_and_tells_what_is_free(world):
+async def test_an_unprepared_claim_leaves_nothing_and_reports_what_is_free(world):
     name = await world.prepared()
     for _ in range(2):
         await world.preparer.unprepare(name)
@@ -223,7 +223,7 @@ async def offline(world):
         yield world
 
 
-async def test_attachments_that_tell_all_spare_the_api_server(offline):
+async def test_complete_attachments_spare_the_api_server(offline):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
     offline.attached = [offline.detailed("d1", "u1", devices=2), offline.detailed("d2", "u1", devices=2)]
     prepared = await offline.preparer.prepare(name)
@@ -259,7 +259,7 @@ async def test_a_uid_that_leads_out_of_the_cdi_directory_writes_and_removes_noth
         ),
     ],
 )
-async def test_attachments_that_do_not_tell_all_make_the_claim_be_read(offline, attached):
+async def test_incomplete_attachments_make_the_claim_be_read(offline, attached):
     name = servicers.ClaimName(namespace="default", name="c1", uid="u1")
     offline.attached = [
         offline.attachment(device, "u1", **{"requests": ("disk",), "devices": 1} | more)

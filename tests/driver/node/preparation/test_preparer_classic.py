@@ -43,7 +43,7 @@ def environment(world, uid):
 # --- the handle ---
 
 
-async def test_with_a_handle_nobody_is_asked_and_a_repeat_answers_the_same(world, classic):
+async def test_with_a_handle_no_claim_is_read_and_a_repeat_answers_the_same(world, classic):
     world.reader = Deaf()
     await world.restarted()
     world.attached = [world.attachment("d1", "u1"), world.attachment("d2", "u1")]
@@ -92,7 +92,7 @@ def test_a_handle_that_is_none_is_refused_in_one_clear_sentence(data, why):
     assert len(sentence) < 500
 
 
-async def test_a_claim_with_a_malformed_handle_is_told_so_and_nothing_is_prepared(world):
+async def test_a_claim_with_a_malformed_handle_gets_an_event_and_nothing_is_prepared(world):
     world.attached = [world.attachment("d1", "u1")]
     with pytest.raises(errors.PrepareError, match="the resource handle of claim default/c1 cannot be used"):
         await world.preparer.prepare(named(handle="no JSON"))
@@ -116,7 +116,7 @@ async def test_a_claim_that_neither_an_attachment_nor_the_api_server_knows_is_go
 
 
 @pytest.mark.parametrize("seconds", [2.2, -60.0], ids=["soon", "it waited elsewhere"])
-async def test_an_impatient_kubelet_hears_what_is_late_before_it_gives_up(world, classic, seconds):
+async def test_an_impatient_kubelet_gets_what_is_late_before_it_gives_up(world, classic, seconds):
     world.attached = [world.attachment("d1", "u1")]
     await world.unplug("d1")
     await world.restarted(waits=world.LONG)
@@ -128,7 +128,7 @@ async def test_an_impatient_kubelet_hears_what_is_late_before_it_gives_up(world,
             await world.preparer.prepare(asked)
 
 
-async def test_a_claim_that_goes_without_a_device_is_told_so_and_shares_that_with_others(world, classic):
+async def test_a_claim_without_a_device_gets_an_event_and_shares_that_with_others(world, classic):
     data = classic("v1alpha2").data(without=("claim",))
     for number in range(2):
         # It has no attachment, so the API server is asked whether there is such a claim.
@@ -177,7 +177,7 @@ async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of
         assert {"MODE=fast", "DEPTH=4"} <= set(environment(world, claim.uid)[1])
 
 
-async def test_requests_of_1_31_that_go_without_are_told_so_beside_devices_and_claims_share_that(
+async def test_requests_of_1_31_without_a_device_are_reported_beside_devices_and_claims_share_that(
     world_of, classic
 ):
     async with world_of("1.31-classic") as world:
@@ -214,7 +214,7 @@ async def test_a_claim_of_1_30_is_unknown_until_it_is_there_and_late_until_it_is
 
 
 @pytest.mark.parametrize(("profile", "version"), [("1.30-classic", "v1alpha2"), ("1.31-classic", "v1alpha3")])
-async def test_what_only_a_cdi_file_tells_of_is_explained_by_the_claim(world_of, classic, profile, version):
+async def test_what_only_a_cdi_file_records_is_explained_by_the_claim(world_of, classic, profile, version):
     async with world_of(profile) as world:
         api = classic(version)
         claim = await api.claim(world.api, status=api.allocation("d1"))

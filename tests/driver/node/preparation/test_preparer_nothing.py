@@ -35,7 +35,7 @@ async def test_the_container_gets_one_variable_for_the_request_and_nothing_else(
     assert environment(world, name.uid)[f"{name.uid}-none.disk"] == {"env": ["DRAWBAR_DISK=none"]}
 
 
-async def test_nothing_holds_up_nobody_and_unprepare_leaves_nothing(world):
+async def test_a_null_device_holds_up_no_claim_and_unprepare_leaves_nothing(world):
     name, _ = await prepared(world)
     results = [world.result("none", request="disk/fast", pool="n", shareID=FIRST)]
     other = await world.claim("c2", results)
@@ -56,7 +56,7 @@ async def test_a_copy_is_one_claims_alone(world):
     assert refused == "device n/none-3 is still in use by claim default/c1 on this node; trying again"
 
 
-async def test_after_a_restart_and_a_reboot_the_container_is_told_the_same(world):
+async def test_after_a_restart_and_a_reboot_the_container_gets_the_same(world):
     name, _ = await prepared(world)
     before = environment(world, name.uid)
     await world.restarted()

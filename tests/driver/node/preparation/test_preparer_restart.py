@@ -269,7 +269,7 @@ async def test_a_reboot_ends_whatever_a_device_of_unknown_ownership_was_kept_for
     assert world.recorded() == []
 
 
-# --- what nobody finished ---
+# --- what was never finished ---
 
 
 async def never_finished(world):
@@ -280,7 +280,7 @@ async def never_finished(world):
 
 
 @pytest.mark.parametrize("end", ["gone", "deallocated", "replaced"])
-async def test_a_claim_that_nobody_finished_is_given_back_once_it_is_over(world, end):
+async def test_a_claim_that_was_never_finished_is_given_back_once_it_is_over(world, end):
     name = await never_finished(world)
     await world.settle()
     assert world.recorded() == [name.uid], "the kubelet may still ask"

@@ -1,4 +1,4 @@
-"""Prepare while devices are late, while others prepare, and while somebody wants to release."""
+"""Prepare while devices are late, while others prepare, and while a release waits."""
 
 import asyncio
 import contextlib
@@ -118,7 +118,7 @@ async def test_a_device_counts_as_held_while_its_prepare_is_worked_on_and_no_lon
     with CANCELLED:
         await task
     assert world.preparer.holder("p", "d1") is None
-    assert world.released == [("p", "d1")], "whoever waits for the release hears of it"
+    assert world.released == [("p", "d1")], "the waiting release is notified"
 
 
 async def test_a_slow_claim_holds_up_no_other(world):
@@ -259,7 +259,7 @@ async def test_a_call_that_was_given_up_during_its_write_is_over_before_the_next
     assert world.preparer.holder("p", "d1") is None
 
 
-async def test_an_unprepare_that_was_given_up_during_its_write_tells_what_is_free(world, request):
+async def test_an_unprepare_that_was_given_up_during_its_write_reports_what_is_free(world, request):
     name = await world.prepared()
     slow_write = request.getfixturevalue("slow_write")
     task = await given_up(world.preparer.unprepare(name), slow_write)
@@ -272,7 +272,7 @@ async def test_an_unprepare_that_was_given_up_during_its_write_tells_what_is_fre
     assert world.released == [("p", "d1")], "once is enough"
 
 
-async def test_a_prepare_that_was_given_up_during_its_write_tells_what_it_let_go(world, request):
+async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_released(world, request):
     name = await world.prepared()
     await world.allocate("c1", ())
     await world.allocate("c1", (world.result("d2"),))
@@ -303,10 +303,10 @@ async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_wri
     assert world.recorded() == [names[0].uid]
 
 
-# --- what claims are told ---
+# --- the Events of claims ---
 
 
-async def test_a_claim_is_told_once_per_reason_and_again_after_a_success(world):
+async def test_a_claim_gets_one_event_per_reason_and_again_after_a_success(world):
     name = await world.claim()
     world.attached = [world.detailed("d1", name.uid, deleting=True)]
     for _ in range(3):
@@ -326,7 +326,7 @@ async def test_a_claim_is_told_once_per_reason_and_again_after_a_success(world):
     assert world.recorder.reasons[2:] == ["DeviceNotAttached"]
 
 
-async def test_a_claim_that_is_gone_is_told_nothing(world):
+async def test_a_claim_that_is_gone_gets_no_event(world):
     name = await world.claim()
     await world.remove()
     with pytest.raises(errors.PrepareError):
@@ -334,7 +334,7 @@ async def test_a_claim_that_is_gone_is_told_nothing(world):
     assert world.recorder.said == []
 
 
-async def test_a_checkpoint_that_cannot_be_written_is_told_too(world):
+async def test_a_checkpoint_that_cannot_be_written_is_reported_too(world):
     name = await world.claim()
     world.attached = [world.detailed("d1", name.uid)]
     (world.folder / "claims" / f".{name.uid}.json.tmp").mkdir()
@@ -363,8 +363,8 @@ def test_the_limits_by_default_are_sound():
     assert finding.problems(finding.Limits()) == []
 
 
-async def test_a_device_that_the_claim_has_no_more_is_told_when_its_prepare_is_over(world):
-    """Who waited for the release of the old device while the claim was worked on hears that it is free."""
+async def test_a_device_that_the_claim_has_no_more_is_reported_when_its_prepare_is_over(world):
+    """The release that waited for the old device while the claim was worked on learns that it is free."""
     name = await world.claim(results=(world.result("d2"),))
     world.attached = [world.detailed("d1", name.uid, deleting=True), world.detailed("d2", name.uid)]
     await world.preparer.prepare(name)

@@ -25,14 +25,14 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
         waits = []
 
         def wait():
-            # Somebody has it: nothing but its death frees it.
+            # Another process has it: nothing but its death frees it.
             waits.append(path)
             holder.kill()
 
         async with asyncio.timeout(30), sharedfiles.held(path, None, taken=wait):
             assert waits == [path]
         async with sharedfiles.held(path, None, taken=lambda: waits.append(path)):
-            assert waits == [path], "free, so nobody is waited for"
+            assert waits == [path], "free, so no process is waited for"
     finally:
         if holder.returncode is None:
             holder.kill()

@@ -69,7 +69,7 @@ def write(record, claim, **more):
     record.write_text(f'{{"version":1,{head}"crc32":{crc32},"claim":{text}}}')
 
 
-async def test_a_prepared_claim_is_one_file_that_says_what_the_claim_has(opened, record):
+async def test_a_prepared_claim_is_one_file_with_what_the_claim_has(opened, record):
     made = await opened()
     await made.start(CLAIM, CDI)
     document = json.loads(record.read_text())

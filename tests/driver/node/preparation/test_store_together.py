@@ -131,7 +131,7 @@ async def test_changes_of_one_claim_are_made_one_after_the_other(opened, writes,
     assert not (tmp_path / "cdi" / "drawbar.dev-a.json").exists()
 
 
-async def test_who_is_cancelled_in_a_write_of_several_hears_of_it_once_it_has_ended(opened, writes):
+async def test_a_caller_cancelled_in_a_write_of_several_ends_once_the_write_has_ended(opened, writes):
     async with asyncio.TaskGroup() as group:
         first = group.create_task(opened.start(claim("one", "d1"), content("one")))
         await asyncio.to_thread(writes.begun.wait, 20)

@@ -213,7 +213,7 @@ def test_a_recording_that_is_full_stays_within_its_bounds_and_says_how_much_is_m
     assert sum(len(each.data) for each in entries.values() if isinstance(each, kinds.Content)) <= 10_000
 
 
-def test_a_reader_without_privilege_is_told_what_is_missing(tmp_path):
+def test_a_recording_without_privilege_counts_what_is_missing(tmp_path):
     host = SysfsTree.create(tmp_path / "sys", slots=1)
     config = host.root / f"bus/pci/devices/{host.attach(1, NVME)}/config"
     config.write_bytes(config.read_bytes()[:64])
@@ -240,7 +240,7 @@ def test_other_buses_of_the_host_are_recorded_no_deeper_than_their_device_files(
     function = reader.read_function(host.root, host.attach(1, NVME)).path
     deepest = host.root / function / "usb1/1-1/1-1:1.0/0003:1234"
     deepest.mkdir(parents=True)
-    (host.root / function / "usb1/serial").write_text("of somebody's keyboard")
+    (host.root / function / "usb1/serial").write_text("of a user's keyboard")
     (host.root / function / "usb1/uevent").write_text("MAJOR=189\nMINOR=0\nDEVNAME=bus/usb/001/001\n")
     (deepest / "uevent").write_text("HID_NAME=Keyboard\n")
     assert_alike(host.root, again(host.root, tmp_path))

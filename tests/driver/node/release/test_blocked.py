@@ -101,7 +101,7 @@ class KeepsOnline(kernel.Kernel):
         await super().set_memory(block, state)
         file = self.sysfs / f"devices/system/memory/{block}/state"
         async with asyncio.timeout(20):
-            while "online" not in file.read_text():  # noqa: ASYNC110 - a file tells nobody
+            while "online" not in file.read_text():  # noqa: ASYNC110 - a file sends no events
                 await asyncio.sleep(0.01)
 
 
@@ -109,7 +109,7 @@ async def test_memory_that_will_not_go_offline_blocks(tmp_path):
     async with place(tmp_path, CXL, progress_seconds=0.2) as host:
         await asyncio.to_thread(host.tree.keep_online, "region0")
         host.releaser = release.Releaser(KeepsOnline(host.tree.root), limits=host.limits)
-        # Where the machine is slow, the step before may be told of as well.
+        # Where the machine is slow, the step before may be reported as well.
         blocked = await host.until(release.Blocked, told="2 memory blocks are online")
         assert blocked.reason == plan.STUCK
         assert len(regions(host.tree)) == 1
@@ -118,7 +118,7 @@ async def test_memory_that_will_not_go_offline_blocks(tmp_path):
 
 async def test_a_kernel_that_does_nothing_is_reported_and_not_asked_all_the_time(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
-    await asyncio.to_thread(tree.attach, SLOT, GPU)  # and nobody reacts
+    await asyncio.to_thread(tree.attach, SLOT, GPU)  # and no kernel reacts
     now = [100.0]
     releaser = release.Releaser(kernel.Kernel(tree.root), clock=lambda: now[0])
     card = Place(tree).card()
@@ -137,7 +137,7 @@ async def test_a_kernel_that_does_nothing_is_reported_and_not_asked_all_the_time
     assert f"asked to unbind the driver of {card.address}, the kernel has not for 12 s" in blocked.message
 
 
-async def test_a_kernel_that_hangs_is_reported_and_holds_nobody_up(tmp_path, until):
+async def test_a_kernel_that_hangs_is_reported_and_holds_no_device_up(tmp_path, until):
     tree = SysfsTree.create(tmp_path / "sys", slots=2)
     for slot, card in ((1, GPU), (2, NIC)):
         await asyncio.to_thread(tree.attach, slot, card)
@@ -164,7 +164,7 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_nobody_up(tmp_path, unt
     os.close(os.open(unbind, os.O_RDONLY | os.O_NONBLOCK))
 
 
-async def test_a_refusal_of_the_kernel_is_told_with_its_remedy(tmp_path):
+async def test_a_refusal_of_the_kernel_is_reported_with_its_remedy(tmp_path):
     async with place(tmp_path, BARE) as host:
         (host.tree.root / f"bus/pci/devices/{host.tree.address(SLOT)}/remove").unlink()
         blocked = await host.until(release.Blocked)

@@ -66,7 +66,7 @@ def test_the_next_step(observed, action):
 
 
 @pytest.mark.parametrize("action", [case[2] for case in CASES], ids=[case[0] for case in CASES])
-def test_every_step_can_be_told_in_words(action):
+def test_every_step_has_words(action):
     assert plan.words(action)
 
 

@@ -25,7 +25,7 @@ CARDS = [
 
 
 @pytest.mark.parametrize("card", CARDS)
-async def test_a_device_that_nobody_uses_is_released_and_its_slot_is_off(tmp_path, card):
+async def test_a_device_that_no_process_uses_is_released_and_its_slot_is_off(tmp_path, card):
     async with place(tmp_path, card) as host:
         await host.until(release.Released)
         assert host.is_off()
@@ -132,7 +132,7 @@ async def test_another_card_in_the_slot_by_now_is_left_alone(tmp_path):
 
 
 async def test_a_slot_whose_switch_always_says_on_counts_as_off_after_a_moment(tmp_path):
-    """So it is where the port has no power controller; here nobody reacts, and the file is put back."""
+    """So it is where the port has no power controller; here no kernel reacts, and the file is put back."""
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     power = tree.root / "bus/pci/slots/1/power"
     (tree.root / "bus/pci/slots/1/adapter").write_text("1\n")

@@ -70,13 +70,13 @@ class Testbed:
         )
         assert added, record
 
-    def tell(self, devpath, action):
-        """A uevent."""
+    def send(self, devpath, action):
+        """Send a uevent."""
         self._library.umockdev_testbed_uevent(self._bed, f"/sys{devpath}".encode(), action.encode())
 
     def remove(self, devpath):
-        """Tells that a device is removed, and removes it."""
-        self.tell(devpath, "remove")
+        """Send the uevent of a device's removal, and remove it."""
+        self.send(devpath, "remove")
         self._library.umockdev_testbed_remove_device(self._bed, f"/sys{devpath}".encode())
 
 
@@ -108,10 +108,10 @@ async def scene():
         steps.append([function.address for function in tracker.inventory.functions])
         following = tasks.create_task(tracker.follow(source))
         bed.add(DISK_RECORD)
-        bed.tell(DISK, "add")
+        bed.send(DISK, "add")
         await until(lambda card: card is not None)
         bed.add(CONTROLLER_RECORD)
-        bed.tell(f"{DISK}/nvme/nvme0", "add")
+        bed.send(f"{DISK}/nvme/nvme0", "add")
         await until(lambda card: card is not None and card.device_nodes and card.serial)
         bed.remove(f"{DISK}/nvme/nvme0")
         bed.remove(DISK)

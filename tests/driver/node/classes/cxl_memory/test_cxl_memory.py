@@ -101,7 +101,7 @@ FORWARD = [
     ),
     (region(), None, "online"),
     (dataclasses.replace(BARE, ram_bytes=0), None, "persistent memory alone"),
-    (region(mode="pmem", committed=False), None, "a persistent region of somebody else's"),
+    (region(mode="pmem", committed=False), None, "a persistent region that is not ours"),
     (dataclasses.replace(region(), regions=(ONLINE, ONLINE)), None, "two regions online"),
 ]
 
@@ -268,7 +268,7 @@ async def test_without_its_driver_the_driver_comes_first(tree):
 
 
 async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tree):
-    await asyncio.to_thread(tree.attach, 1, memory())  # and nobody reacts
+    await asyncio.to_thread(tree.attach, 1, memory())  # and no kernel reacts
     asked = kernel.Kernel(tree.root)
     said = await classes.of("cxl-memory").initialise(asked, card_of(tree))
     assert said == "the kernel has not yet done what it was asked"

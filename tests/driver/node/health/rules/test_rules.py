@@ -121,7 +121,7 @@ def test_a_device_that_comes_back_begins_anew():
     assert shown(before, samples.Gone(), reading(logs=(log(ADDRESS, fatal=2),))).present == {}
 
 
-def test_a_read_that_hangs_says_that_and_nothing_else():
+def test_a_read_that_hangs_is_the_only_finding():
     seen = shown(reading(), samples.Stuck(seconds=5.0))
     assert seen.present.keys() == {"not-answering"}
     assert "5 s" in seen.present["not-answering"].message
