@@ -29,7 +29,7 @@ ROUNDS_MAX = 400
 
 @types.coroutine
 def driven(coroutine, most):
-    """Runs a coroutine until it ends, or to its suspension number `most`; answers whether it ended."""
+    """Run a coroutine until it ends, or to its suspension number `most`; return whether it ended."""
     value = None
     for _ in range(most):
         try:
@@ -49,7 +49,7 @@ class Cluster(nodes.Node):
 
     @contextlib.asynccontextmanager
     async def daemon(self):
-        """What a daemon has in memory, as it is right after a start."""
+        """Yield what a daemon has in memory, as it is right after a start."""
         arrivals = devices.Devices(self.tree.root)
         await arrivals.read()
         asked = kernel.Kernel(self.tree.root)
@@ -76,7 +76,7 @@ class Cluster(nodes.Node):
         return await self.api.read(kinds.ATTACHMENT, nodes.NAME, into=attachments.DeviceAttachment)
 
     async def round(self, context, most):
-        """One round, cut short at a suspension; answers whether it came to its end."""
+        """Run one round, cut short at a suspension; return whether it came to its end."""
         await context.arrivals.read()
         attachment = await self.attachment()
         coroutine = executor.reconcile(context, attachment)
@@ -90,7 +90,7 @@ class Cluster(nodes.Node):
         return ended
 
     async def killed_in_each_round(self, holds, at):
-        """Rounds, the one after the other killed at its suspension `at`, each time with a new daemon; then one that lives."""
+        """Run rounds, each killed at its suspension `at` and with a new daemon; then one that lives."""
         for _ in range(3):
             async with self.daemon() as context:
                 await self.round(context, at)
@@ -127,7 +127,7 @@ def released(attachment):
 
 
 async def suspensions(tmp_path, arrival, work):
-    """How many suspensions the longest round of some work has."""
+    """Return how many suspensions the longest round of some work has."""
     async with cluster(tmp_path) as node:
         await prepared(node, arrival, work)
         most = 0

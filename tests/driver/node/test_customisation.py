@@ -54,7 +54,7 @@ def test_interfaces_get_numbers_behind_their_prefix():
 
 @pytest.fixture
 def network_card(tmp_path):
-    """`network_card(device, prefix, share)`: a network card, as Prepare finds it."""
+    """Return `network_card(device, prefix, share)`: a network card, as Prepare has it."""
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     mocked = MockDevice(
         device_class=DeviceClass.NIC, vendor=0x15B3, device=0x1021, serial="00-11-22-33-44-55-66-77"

@@ -21,7 +21,7 @@ class Node(nodes.Node):
     """What the controller makes of it, and what the node says and does."""
 
     async def attached(self, **identity):
-        """What the controller makes once the fabric has connected a device to slot 1, for no claim."""
+        """Do what the controller does once the fabric has connected a device to slot 1, for no claim."""
         await self.attach(**identity)
         now = meta.timestamp(datetime.datetime.now(datetime.UTC))
         await self.controller_says(
@@ -29,7 +29,7 @@ class Node(nodes.Node):
         )
 
     async def reports(self, kind, status="True", reason=None):
-        """The attachment once it has this condition."""
+        """Return the attachment once it has this condition."""
 
         def holds(attachment):
             entry = condition(attachment, kind)
@@ -38,13 +38,13 @@ class Node(nodes.Node):
         return await waiting.until(self.attachment, holds)
 
     async def said_before(self, seen, **node):
-        """What a daemon that ran before has said."""
+        """Write the status that a daemon that ran before has written."""
         fields = {"phase": "Ready", "conditions": [condition(seen, "Visible")]}
         report = seen["status"]["node"] | node
         await worlds.apply_status(self.api, nodes.NAME, "drawbar-node", node=report, **fields)
 
     async def node_until(self, holds):
-        """Waits for what the node says of the device."""
+        """Wait for the node's report of the device."""
         await waiting.until(self.attachment, lambda attachment: holds(attachment["status"]["node"]))
 
     def power(self, slot=1):

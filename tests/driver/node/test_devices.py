@@ -21,7 +21,7 @@ QUICK = devices.Tracking(coalesce_seconds=0, audit_seconds=0)
 
 @contextlib.asynccontextmanager
 async def following(tmp_path, settings=QUICK, **options):
-    """A mocked host, its devices as they are followed, and every change that was reported."""
+    """Yield a mocked host, its devices as they are followed, and every change that was reported."""
     tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
     tracker = devices.Devices(tree.root, settings=settings, **options)
     reported = []
@@ -51,7 +51,7 @@ async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path):
 
 async def test_an_event_makes_nothing_else_be_read(tmp_path):
     async with following(tmp_path) as (tree, tracker, reported):
-        shutil.rmtree(tree.root / "devices/pci0000:00/0000:00:04.0")  # another port, and no event tells
+        shutil.rmtree(tree.root / "devices/pci0000:00/0000:00:04.0")  # another port, and no event reports it
         await asyncio.to_thread(tree.attach, 1, GPU)
         await waiting.eventually(lambda: (card := tracker.card_at(ADDRESS)) and card.device_nodes)
         assert tracker.card_at("0000:00:04.0") is not None

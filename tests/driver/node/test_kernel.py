@@ -17,7 +17,7 @@ DEVICE = f"bus/pci/devices/{ADDRESS}"
 
 @pytest.fixture
 def tree(tmp_path):
-    """A function with a driver, a slot, a memory block and a CXL region with its decoder."""
+    """Return a function with a driver, a slot, a memory block and a CXL region with its decoder."""
     device = tmp_path / DEVICE
     driver = tmp_path / "bus/pci/drivers/nvme"
     for folder in (device, driver):
@@ -176,7 +176,7 @@ async def test_a_device_that_goes_while_it_is_removed_is_removed(tmp_path):
 
 @pytest.fixture
 def stuck(tree):
-    """A slot whose `power` is a pipe that no process reads: opening it to write hangs until the test ends."""
+    """Yield a slot whose `power` is a pipe that no process reads: opening it to write hangs until the test ends."""
     power = tree / "bus/pci/slots/3/power"
     power.unlink()
     os.mkfifo(power)

@@ -66,7 +66,7 @@ def arriving(match=None, **changes):
 
 
 def bare(**when):
-    """A device without its driver, and the last try to bind one."""
+    """Return a match of a device without its driver, and the last try to bind one."""
     return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
 
 

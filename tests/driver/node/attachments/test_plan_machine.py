@@ -34,7 +34,7 @@ slot = functools.cache(cards.slot)
 
 @functools.cache
 def function(slot, driver):
-    """A disk shows its serial number while its driver is bound."""
+    """Return a disk, which shows its serial number while its driver is bound."""
     fields = {"vendor": 0x144D, "device": 0xA824, "driver": driver, "slot": slot}
     return cards.function(f"0000:0{slot}:00.0", DeviceClass.NVME, nvme="SN1" if driver else "", **fields)
 
@@ -59,7 +59,7 @@ class Kernel:
         return index.Inventory(functions=functions, slots=slots)
 
     def release(self):
-        """One step."""
+        """Make one step of the release."""
         self.going = True
         if self.bound:
             self.bound = self.initialised = False
@@ -99,7 +99,7 @@ class Node(stateful.RuleBasedStateMachine):
         ),
     )
     def begin(self, slot, powered, hint, so_far):
-        """Somewhere in the life of an attachment: what comes late in it would be reached too seldom otherwise."""
+        """Start somewhere in the life of an attachment: what comes late in it would be reached too seldom otherwise."""
         if so_far == "nothing":
             return
         self.attach(slot, powered, hint)
@@ -123,7 +123,7 @@ class Node(stateful.RuleBasedStateMachine):
 
     @stateful.rule(back=st.booleans())
     def pull(self, back):
-        """And perhaps put in again, which waits for power."""
+        """Pull the card, and perhaps put it in again, which waits for power."""
         self.kernel = Kernel(slot=self.kernel.slot if back else None, willing=self.kernel.willing)
 
     @stateful.rule(willing=st.booleans())
@@ -187,7 +187,7 @@ class Node(stateful.RuleBasedStateMachine):
 
     @stateful.rule()
     def as_many_rounds_as_it_takes(self):
-        """The device ends where it belongs, and then nothing is said any more."""
+        """Run rounds until the device is where it belongs, and check that nothing is written any more."""
         if self.attachment.deleting:
             self.busy = False
         for _ in range(400):

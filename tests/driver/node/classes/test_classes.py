@@ -43,7 +43,7 @@ def card_of(tree, slot=1):
 
 @pytest.fixture
 def card(tmp_path):
-    """`card(device)`: the card as a mocked host shows it."""
+    """Return `card(device)`: the card as a mocked host shows it."""
 
     def make(mock, *, vfs=0):
         tree = SysfsTree.create(tmp_path / "sys", slots=1)

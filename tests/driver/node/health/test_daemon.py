@@ -1,4 +1,4 @@
-"""The node daemon tells the kubelet, the attachment and the user when a device falls ill."""
+"""The node daemon reports an ill device to the kubelet, in the attachment and to the user."""
 
 import asyncio
 

@@ -102,7 +102,7 @@ def test_clean_time_begins_anew_when_the_finding_comes_back():
 
 
 def clean_looks(course):
-    """How many healthy samples lift every taint."""
+    """Return how many healthy samples lift every taint."""
     looks = 1
     while course.after(HEALTHY).taints:
         looks += 1

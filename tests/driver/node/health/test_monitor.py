@@ -1,4 +1,4 @@
-"""The monitor on a mocked tree: when it looks, whom it tells, and what a read that hangs costs."""
+"""The monitor on a mocked tree: when it looks, whom it notifies, and what a read that hangs costs."""
 
 import asyncio
 import contextlib

@@ -63,7 +63,7 @@ def test_all_problems_are_listed_at_once():
 
 
 def rows(first_column):
-    """The rows of the page's table with this head, as lists of cells."""
+    """Return the rows of the page's table with this head, as lists of cells."""
     table = re.search(
         rf"^\| {first_column} \|.*\n\|[-|]+\n((?:\|.*\n)+)", PAGE.read_text(), re.MULTILINE
     ).group(1)

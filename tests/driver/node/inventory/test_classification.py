@@ -46,7 +46,7 @@ def test_a_function_is_classified_by_class_code_and_fpga_vendor(class_code, vend
 
 
 def space(*capabilities: tuple[int, int, bytes]) -> bytes:
-    """Configuration space with these extended capabilities: offset and next offset, then id and content."""
+    """Return configuration space with these extended capabilities: offset and next offset, then id and content."""
     result = bytearray(4096)
     for header, offset, content in capabilities:
         struct.pack_into("<I", result, offset, header)
@@ -95,7 +95,7 @@ def test_extended_space_that_is_not_shown_is_distinguished_from_none():
 
 @contextlib.contextmanager
 def as_unprivileged_user() -> Iterator[None]:
-    """Without root's right to read everything, if we have it."""
+    """Run without root's right to read everything, if we have it."""
     before = os.geteuid()
     if before == 0:
         os.seteuid(65534)

@@ -64,7 +64,7 @@ def test_two_cards_that_claim_the_same_serial_are_both_listed(tmp_path):
 
 
 def read_function(root: Path, address: str = NVME) -> model.PciFunction:
-    """The function, which must be there."""
+    """Return the function, which must be there."""
     function = reader.read_function(root, address)
     assert function is not None
     return function

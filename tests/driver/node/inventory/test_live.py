@@ -57,7 +57,7 @@ class Host:
         self.undelivered = []
 
     def do(self, step: str, slot: int, number: int) -> None:
-        """One thing that may happen; nothing does where it cannot."""
+        """Do one thing that may happen; do nothing where it cannot."""
         tree = self.tree
         doing = {
             "attach": lambda: tree.attach(slot, CARDS[number]),
@@ -82,7 +82,7 @@ class Host:
 
 
 async def play(steps, chance, *, loses=False) -> tuple[index.Inventory, index.Inventory]:
-    """The steps with events delivered in any order, some of them twice; the model at the end, and a fresh reading."""
+    """Play the steps with events in any order, some of them twice; return the model then, and a fresh reading."""
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as receiver:

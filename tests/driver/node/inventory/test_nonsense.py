@@ -41,13 +41,13 @@ UNHURRIED = settings(max_examples=20, deadline=None, suppress_health_check=list(
 
 @pytest.fixture(scope="module", params=NODES)
 def host(request):
-    """A mocked node that is only copied from."""
+    """Yield a mocked node that is only copied from."""
     with tempfile.TemporaryDirectory() as place:
         yield sysfs.build(request.param, Path(place) / "sys").root
 
 
 def everything(root):
-    """Reads all there is, and asks for all that is computed from it."""
+    """Read all there is, and compute everything that is computed from it."""
     inventory = reader.read(root)
     for card in inventory.cards:
         assert inventory.card_of(card.address) is card
@@ -94,7 +94,7 @@ def test_files_directories_and_links_that_are_missing_or_of_the_wrong_type_are_r
 
 
 def spoil(path, chance):
-    """Takes a file or directory away, or puts something else in its place."""
+    """Take a file or directory away, or put something else in its place."""
     if not os.path.lexists(path):
         return
     if path.is_dir() and not path.is_symlink():

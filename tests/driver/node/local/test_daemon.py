@@ -39,7 +39,7 @@ class World(nodes.Node):
 
 @contextlib.asynccontextmanager
 async def world(tmp_path, health=None, **wanted):
-    """Its kubelet is the double, in the attribute `kubelets`."""
+    """Yield a node whose kubelet is the double, in the attribute `kubelets`."""
     spec_ = node.NodeSpec(name=NODE, directory=tmp_path / "kubelet")
     async with nodes.serving(
         tmp_path,

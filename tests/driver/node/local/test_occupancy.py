@@ -25,7 +25,7 @@ CONTROL = model.DeviceNode(path="/dev/nvme0", major=240, minor=0, block=False, s
 
 @pytest.fixture
 def host(tmp_path):
-    """A host whose process namespace is the initial one, with one disk of one partition."""
+    """Return a host whose process namespace is the initial one, with one disk of one partition."""
     for name in ("self/ns", "1/ns"):
         (tmp_path / "proc" / name).mkdir(parents=True)
     (tmp_path / "proc/self/ns/pid").symlink_to(INITIAL)

@@ -31,7 +31,7 @@ def observed(*offers, **changes):
 
 
 def carried_out(published, actions):
-    """What is published after the actions, as an API server would have it."""
+    """Return what is published after the actions, as an API server would have it."""
     stored = {slice_.metadata.name: slice_ for slice_ in published}
     for action in actions:
         if isinstance(action, slice_plan.Delete):
@@ -43,7 +43,7 @@ def carried_out(published, actions):
 
 
 def publish(*offers, published=(), now=NOW, **changes):
-    """The slices after one round."""
+    """Return the slices after one round."""
     return carried_out(published, plan.plan(observed(*offers, published=published, **changes), now))
 
 

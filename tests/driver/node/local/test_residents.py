@@ -32,7 +32,7 @@ def seen(**report):
 
 
 def chosen(*cards, wanted=None, mismatch=lambda resident: None, **situation):
-    """The names that are offered, and the reasons why others are not."""
+    """Return the names that are offered, and the reasons why the rest is not."""
     listed = residents.residents(cards)
     about = residents.Situation(**{"boot_id": BOOT} | situation)
     made = residents.choose(listed, wanted or residents.Selection(), about, mismatch)

@@ -65,7 +65,7 @@ class Pod:
             )
 
     async def run(self, *words):
-        """Another `drawbar node` with the same settings: its exit status and what it printed."""
+        """Run another `drawbar node` with the same settings; return its exit status and what it printed."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "drawbar.driver.main", "node", *self.words, *words),
             stdout=asyncio.subprocess.PIPE,
@@ -84,14 +84,14 @@ class Pod:
         return int(head.split()[1]), content.decode()
 
     async def ready(self):
-        """What /readyz answers; None before any process answers."""
+        """Return what /readyz answers; None before any process answers."""
         try:
             return json.loads((await self.page("/readyz"))[1])
         except OSError:
             return None
 
     async def served(self, until):
-        """Waits until only the kubelet is missing, and its sockets are there."""
+        """Wait until only the kubelet is missing, and its sockets are there."""
         only_kubelet = await until(self.ready, lambda said: said and set(said["missing"]) == {"kubelet"})
 
         async def listens():
@@ -102,7 +102,7 @@ class Pod:
         return only_kubelet
 
     async def register(self):
-        """What a kubelet says of a driver that it found."""
+        """Notify the driver as a kubelet that has registered it."""
         async with grpc.aio.insecure_channel(f"unix:{self.registration}") as channel:
             stub = registration_pb2_grpc.RegistrationStub(channel)
             await stub.NotifyRegistrationStatus(
@@ -197,7 +197,7 @@ async def test_the_effective_settings_are_shown_without_a_daemon(pod):
 
 @contextlib.asynccontextmanager
 async def hung_prepare(pod, until):
-    """A Prepare whose claim the API server never answers for."""
+    """Start a Prepare whose claim the API server never answers for."""
     asked = pod.server.faults.add(
         faults.Fault(
             effect=faults.Partition(), select=faults.Selection(verb="get", resource="resourceclaims")

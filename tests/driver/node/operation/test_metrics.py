@@ -35,7 +35,7 @@ def clock():
 
 
 def sample(measured, name, **labels):
-    """A number as Prometheus reads it; None if there is none."""
+    """Return a number as Prometheus reads it; None if there is none."""
     wanted = "".join(
         f'{key}="{value}",' for key, value in sorted({"driver": DRIVER, **labels}.items())
     ).rstrip(",")
@@ -262,7 +262,7 @@ class Audits:
 
 @pytest.fixture
 def everything():
-    """The metrics of a daemon that shows all it has."""
+    """Return the metrics of a daemon that shows all it has."""
     shown = instrumentation.Instrumentation(settings.Settings(node_name="n"))
     shown.watch_attachments([PENDING])
     shown.watch_devices(Audits())

@@ -206,7 +206,7 @@ RUNS_AS_ROOT = os.geteuid() == 0
 
 @pytest.fixture
 def pod(tmp_path):
-    """The words of a daemon on the host's own kernel, whose API server does not answer."""
+    """Return the words of a daemon on the host's own kernel, whose API server does not answer."""
     # Another user must get to the files, whatever the mode of pytest's own directories is.
     folder = Path("/tmp") / f"drawbar-{os.getpid()}-{tmp_path.name}"
     folder.mkdir()
@@ -244,7 +244,7 @@ def program(arguments, *before):
 
 
 def runs_as_another(tmp_path):
-    """Whether another user could start this interpreter at all."""
+    """Return whether another user could start this interpreter at all."""
     if not RUNS_AS_ROOT or shutil.which("setpriv") is None:
         return False
     command = [*WITHOUT, sys.executable, "-c", "import drawbar.driver.main"]

@@ -48,7 +48,7 @@ async def serving(folder, judged, **more):
 
 
 async def said(stream):
-    """The next list: by device status, message and time-out."""
+    """Return the next list: by device status, message and time-out."""
     response = await stream.read()
     return {
         entry.device.device_name: (entry.health, entry.message, entry.health_check_timeout_seconds)

@@ -32,7 +32,7 @@ class Nothing:
 
 @contextlib.contextmanager
 def bound(path, *, alive):
-    """A socket at that path, of a server that lives or is dead."""
+    """Bind a socket at that path, of a server that lives or is dead."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(path))

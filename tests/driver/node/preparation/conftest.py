@@ -64,7 +64,7 @@ def attachment(
 
 
 def detailed(device, uid, devices=1, **more):
-    """An attachment with all that a Prepare needs."""
+    """Return an attachment with all that a Prepare needs."""
     return attachment(device, uid, requests=("disk",), devices=devices, **more)
 
 
@@ -116,7 +116,7 @@ class Classic:
         return handles.encode(self.handle(*devices, **more))
 
     def allocation(self, *devices, config=(), **more):
-        """The part of the status; `v1alpha3` has the handle among its configuration, before `config`."""
+        """Return the part of the status; `v1alpha3` has the handle among its configuration, before `config`."""
         handle = self.handle(*devices, **more)
         if self.version == "v1alpha2":
             return classic_v1alpha2.allocated(handle, DRIVER, shareable=False)
@@ -124,7 +124,7 @@ class Classic:
         return classic_v1alpha3.allocated(handle, DRIVER, nothing, config)
 
     async def claim(self, api, name="c1", status=None, requests=("disk",)):
-        """Gives how the kubelet names it. The requests are of `v1alpha3` alone."""
+        """Create a claim, and return its name for the kubelet. The requests are of `v1alpha3` alone."""
         listed = [{"name": request, "deviceClassName": "disks"} for request in requests]
         old, new = {"resourceClassName": "disks"}, {"controller": DRIVER, "devices": {"requests": listed}}
         spec = old if self.version == "v1alpha2" else new
@@ -161,14 +161,14 @@ class World(clusters.Cluster):
 
     @property
     def checkpoint(self) -> Path:
-        """What a version before the record files reads."""
+        """Return the file that a version before the record files reads."""
         return self.folder / "checkpoint.json"
 
     def record(self, uid) -> Path:
         return self.folder / "claims" / f"{uid}.json"
 
     def lose_record(self):
-        """Removes the whole record, in both forms."""
+        """Remove the whole record, in both forms."""
         shutil.rmtree(self.folder / "claims")
         self.checkpoint.unlink()
 
@@ -188,11 +188,11 @@ class World(clusters.Cluster):
         return self.arrivals.card_at(function.address) if function is not None else None
 
     def ask(self, api):
-        """Claims are read from that API server by whoever starts from now on."""
+        """Let every instance that starts from now on read claims from that API server."""
         self.reader = readers.modern(api, driver=DRIVER, node_name=NODE)
 
     def started(self, boot_id="boot-1", waits=NONE):
-        """A new instance that has not read anything yet."""
+        """Return a new instance that has not read anything yet."""
         files = store.Store(
             driver=DRIVER, cdi_dir=self.cdi_dir, directory=self.folder, lock_seconds=waits.lock_seconds
         )
@@ -212,12 +212,12 @@ class World(clusters.Cluster):
         return self.preparer
 
     async def reboot(self):
-        """Takes what a reboot takes, and starts."""
+        """Take what a reboot takes, and start."""
         self.forget_cdi()
         return await self.restarted("boot-2")
 
     async def settle(self):
-        """One round of the sweeper."""
+        """Run one round of the sweeper."""
         await sweeping.Sweeper(self.preparer, self.finder, self.reader).settle()
 
     def forget_cdi(self):
@@ -234,21 +234,21 @@ class World(clusters.Cluster):
         await self.arrivals.read()
 
     def cdi(self):
-        """The CDI device names by file."""
+        """Return the CDI device names by file."""
         return {
             file.name: [device["name"] for device in json.loads(file.read_text())["devices"]]
             for file in self.cdi_dir.glob("*.json")
         }
 
     def recorded(self):
-        """The uids of the prepared claims, which both forms of the record have."""
+        """Return the uids of the prepared claims, which both forms of the record have."""
         uids = sorted(self.claims())
         line = self.checkpoint.read_text().splitlines()[-1]
         assert sorted(json.loads(json.loads(line)["data"])["claims"]) == uids
         return uids
 
     def claims(self):
-        """What the record files say, by uid."""
+        """Return the content of the record files, by uid."""
         documents = [json.loads(file.read_text()) for file in (self.folder / "claims").glob("*.json")]
         return {document["claim"]["uid"]: document["claim"] for document in documents}
 
@@ -256,12 +256,12 @@ class World(clusters.Cluster):
         return self.claims()[uid]["state"]
 
     def written(self):
-        """Which files the record is in: others after each write."""
+        """Return which files the record is in, which changes with each write."""
         files = [self.checkpoint, *(self.folder / "claims").iterdir()]
         return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
     async def claim(self, name="c1", results=None):
-        """A claim with d1 unless `results` say otherwise; gives how the kubelet names it."""
+        """Create a claim with d1 or these results, and return its name for the kubelet."""
         alternatives = [{"name": "fast", "deviceClassName": "nvme"}]
         requests = [
             {"name": "disk", "firstAvailable": alternatives},
@@ -286,7 +286,7 @@ class World(clusters.Cluster):
         await self.api.delete(kinds.CLAIM, name, namespace="default")
 
     async def prepared(self):
-        """A claim that was prepared with d1."""
+        """Return a claim that was prepared with d1."""
         name = await self.claim()
         self.attached = [attachment("d1", name.uid)]
         await self.preparer.prepare(name)
@@ -320,11 +320,11 @@ async def world(tmp_path):
 
 @pytest.fixture
 def world_of(tmp_path):
-    """`async with world_of(profile) as world`: the same beside an API server of another release."""
+    """Return `world_of`: `async with world_of(profile) as world` has an API server of another release."""
     return functools.partial(_world, tmp_path)
 
 
 @pytest.fixture
 def classic():
-    """`classic(version)`: see `Classic`."""
+    """Return `classic(version)`: see `Classic`."""
     return Classic

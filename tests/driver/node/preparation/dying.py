@@ -46,7 +46,7 @@ SUSPENDS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def attachment(device, uid):
-    """An attachment that says all that a Prepare needs."""
+    """Return an attachment with all that a Prepare needs."""
     claim = attachments.ClaimReference(namespace="ns", name=uid, uid=uid, requests=("r",), devices=1)
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(name=f"fab.{device}.{uid}"),
@@ -74,7 +74,7 @@ def claim(uid):
 
 
 def made(folder, inventory, host, boot_id="boot-1"):
-    """An instance on the files in the folder, and what it let go."""
+    """Return an instance on the files in the folder, and what it released."""
     finder = finding.Finder(
         driver=DRIVER,
         node_name="n",

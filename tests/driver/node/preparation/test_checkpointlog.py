@@ -37,7 +37,7 @@ class Node:
         self.file = folder / "checkpoint.json"
 
     def left(self, name):
-        """Puts there what the version before left."""
+        """Write what the version before left."""
         shutil.copytree(HERE / "upgrade" / name, self.folder, dirs_exist_ok=True)
         self.file.write_bytes(self.file.read_bytes().ljust(512 * 1024, b"\n"))
 
@@ -47,14 +47,14 @@ class Node:
         return instance
 
     def content(self):
-        """What the version before takes for the content: that of the last whole line."""
+        """Return what the version before takes for the content: that of the last whole line."""
         line = json.loads(self.file.read_bytes().rstrip(b"\n").splitlines()[-1])
         assert line["version"] == 1
         assert zlib.crc32(line["data"].encode()) == line["crc32"]
         return json.loads(line["data"])
 
     def before_writes(self, change, *, replaces=False):
-        """The version before makes the change to the claims: it adds a line, or makes a new file of 512 KiB."""
+        """Make the change to the claims as the version before: it adds a line, or makes a new file of 512 KiB."""
         content = self.content()
         change(content["claims"])
         data = json.dumps(content)
@@ -256,7 +256,7 @@ def test_no_file_is_no_line(tmp_path):
 
 
 def before_wrote(file, data, **more):
-    """A file of a version that does not mark its lines."""
+    """Write a file of a version that does not mark its lines."""
     text = json.dumps(data)
     raw = {"version": 1, "crc32": zlib.crc32(text.encode()), "data": text, **more}
     file.write_text(json.dumps(raw))

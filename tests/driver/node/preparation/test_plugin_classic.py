@@ -54,7 +54,7 @@ class Node:
                 await agent.plugins.changed()
 
     async def pod(self, name, device):
-        """A pod as its scheduler leaves it, whose claim has that device attached here; gives the claim's uid."""
+        """Create a scheduled pod whose claim has that device attached here; return the claim's uid."""
         api, classic = self.world.api, self.classic
         claim = await classic.claim(api, name)
         self.world.attached = [self.world.detailed(device, claim.uid)]

@@ -49,7 +49,7 @@ class Node:
 
     @contextlib.asynccontextmanager
     async def instance(self, uid):
-        """One instance that serves; yields where."""
+        """Run one instance that serves; yield where."""
         preparer = await self.world.restarted()
         where = sockets.paths(self.directory, DRIVER, uid)
         sockets.sweep(self.directory, DRIVER)
@@ -57,7 +57,7 @@ class Node:
             yield where
 
     async def pod(self, name, claim, device):
-        """A pod as the scheduler leaves it, with a claim of its own."""
+        """Create a pod as the scheduler leaves it, with a claim of its own."""
         await self.world.claim(claim, results=(self.world.result(device),))
         current = await self.world.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
         self.world.attached.append(self.world.detailed(device, current["metadata"]["uid"]))
@@ -70,18 +70,18 @@ class Node:
         return current["metadata"]["uid"]
 
     async def runs(self, name, holds=lambda status: status.get("phase") == "Running"):
-        """Returns the pod's status once it is as wanted."""
+        """Return the pod's status once it is as wanted."""
         pod = await self.world.one(kinds.POD, name, lambda pod: holds(pod["status"]))
         return pod["status"]
 
     async def remove(self, name):
-        """Deletes the pod, and returns once it is gone."""
+        """Delete the pod, and return once it is gone."""
         await self.world.api.delete(kinds.POD, name, namespace="default")
         await self.world.gone(kinds.POD, name)
 
 
 async def connected(agent, *instances):
-    """Returns once exactly these are connected, the oldest first."""
+    """Return once exactly these are connected, the oldest first."""
     wanted = [str(where.service) for where in instances]
     async with asyncio.timeout(DEADLINE_SECONDS):
         while agent.plugins.connected() != wanted:
@@ -144,7 +144,7 @@ async def test_every_release_prepares_and_unprepares(node, release):
 
 
 def device_health(status):
-    """What the pod's status says of its device, if anything."""
+    """Return the health of the pod's device from the pod's status, if it has one."""
     for container in status.get("containerStatuses", ()):
         for resource in container.get("allocatedResourcesStatus", ()):
             for entry in resource["resources"]:

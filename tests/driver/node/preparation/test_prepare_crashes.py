@@ -31,7 +31,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def world(tmp_path):
-    """What is found on the node, and the host that it is."""
+    """Return what is on the node, and the host that it is."""
     folder = tmp_path / "sys"
     tree = sysfs.SysfsTree.create(folder)
     for slot, serial in enumerate(dying.SERIALS.values(), start=1):
@@ -42,7 +42,7 @@ def world(tmp_path):
 
 @pytest.fixture
 def kill(tmp_path, world):
-    """`kill(step, scenario, folder)`: what `dying.py` answers, which reads the node of `world` once it runs."""
+    """Yield `kill(step, scenario, folder)`: what `dying.py` answers, which reads the node of `world` once it runs."""
     command = (sys.executable, str(SCRIPT), str(tmp_path / "sys"))
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
@@ -68,7 +68,7 @@ def recorded(folder):
 
 
 async def prepared(instance, uid):
-    """Whether the claim could be prepared."""
+    """Return whether the claim could be prepared."""
     try:
         await instance.prepare(dying.claim(uid))
     except errors.PrepareError:
@@ -77,7 +77,7 @@ async def prepared(instance, uid):
 
 
 async def judge(folder, world, boot_id):
-    """Sees to it that a fresh instance makes good whatever is left."""
+    """Check that a fresh instance makes good whatever is left."""
     assert files(folder) <= recorded(folder), "a CDI file that no record explains"
     instance, _ = dying.made(folder, *world, boot_id)
     await instance.restore()

@@ -213,7 +213,7 @@ async def test_a_cdi_file_that_cannot_be_removed_fails_the_call_and_the_claim_ke
 
 @pytest.fixture
 async def offline(world):
-    """The world with an instance whose API server never answers."""
+    """Return the world with an instance whose API server never answers."""
     nowhere = config.Connection(
         server="http://127.0.0.1:9", tls=None, authorization=lambda: "Bearer x", origin="test"
     )

@@ -9,7 +9,7 @@ SECOND = "22222222-2222-4222-8222-222222222222"
 
 
 async def prepared(world, device="none", shares=(FIRST, SECOND)):
-    """A claim with d1 for one request and nothing for two alternatives of others."""
+    """Prepare a claim with d1 for one request and nothing for two alternatives of others."""
     results = [world.result("d1", request="other")]
     for share in shares:
         more = {"shareID": share} if share else {}

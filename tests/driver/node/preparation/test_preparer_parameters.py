@@ -22,7 +22,7 @@ def said(source, driver="drawbar.dev", requests=(), **content):
 
 
 async def claimed(world, *config, results=None):
-    """A claim with d1 whose allocation has this configuration; its attachment knows no parameters."""
+    """Create a claim with d1 whose allocation has this configuration; its attachment has no parameters."""
     name = await world.claim(results=())
     results = [world.result("d1")] if results is None else results
     await allocated(world, name, results, config)
@@ -36,7 +36,7 @@ async def allocated(world, name, results, config):
 
 
 def given(world, uid, device="d1"):
-    """What a container gets of the device."""
+    """Return what a container gets of the device."""
     file = json.loads((world.cdi_dir / f"drawbar.dev-{uid}.json").read_text())
     (entry,) = [entry for entry in file["devices"] if entry["name"] == f"{uid}-{device}"]
     return entry["containerEdits"]
@@ -82,7 +82,7 @@ async def test_after_a_restart_and_a_reboot_a_container_gets_the_same(world):
 
 
 async def put_network_cards(world):
-    """Network cards in place of the disks; gives the attachment of each by its device."""
+    """Put network cards in place of the disks; yield the device and the identity of each."""
     for slot, device in enumerate(("d1", "d2"), start=1):
         serial = f"00-11-22-33-44-55-66-0{slot}"
         await world.unplug(device)
@@ -95,7 +95,7 @@ async def put_network_cards(world):
 
 
 async def numbered(world):
-    """A claim that was prepared with two network cards, and a question for the names of their interfaces."""
+    """Return a claim that was prepared with two network cards, and a function for the names of their interfaces."""
     identities = {device: identity async for device, identity in put_network_cards(world)}
     results = [world.result("d1"), world.result("d2", request="other")]
     name = await claimed(world, said("FromClaim", network={"interfacePrefix": "data"}), results=results)

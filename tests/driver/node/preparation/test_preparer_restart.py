@@ -164,7 +164,7 @@ async def test_a_lost_checkpoint_does_not_lose_a_device_that_is_being_detached(w
 
 
 async def unexplained(world):
-    """A claim of which only the CDI file is left here."""
+    """Return a claim of which only the CDI file is left here."""
     name = await world.prepared()
     world.lose_record()
     world.attached = []

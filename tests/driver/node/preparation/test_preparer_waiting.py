@@ -21,7 +21,7 @@ CANCELLED = contextlib.suppress(asyncio.CancelledError)
 
 
 async def waiting(world, *names):
-    """Tasks that prepare these claims, and have come as far as they get."""
+    """Return tasks that prepare these claims, and have come as far as they get."""
     tasks = [asyncio.Task(world.preparer.prepare(name)) for name in names]
     async with asyncio.timeout(20):
         while not all(name.uid in world.preparer._underway for name in names):  # noqa: ASYNC110
@@ -30,7 +30,7 @@ async def waiting(world, *names):
 
 
 async def late(world, waits=None):
-    """A claim whose disk is not there, of a daemon that waits for it."""
+    """Return a claim whose disk is not there, of a daemon that waits for it."""
     name = await world.claim()
     await world.unplug("d1")
     await world.restarted(waits=waits or world.LONG)
@@ -139,7 +139,7 @@ async def test_a_slow_claim_holds_up_no_other(world):
 
 
 def lock(world):
-    """The lock that another instance would have, held."""
+    """Take the lock that another instance would have."""
     descriptor = os.open(world.folder / "checkpoint.json.lock", os.O_RDWR | os.O_CREAT)
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return descriptor
@@ -231,10 +231,10 @@ def slow_write(monkeypatch):
 
 
 async def given_up(call, slow_write):
-    """Cancels the call while its write is under way; returns its task."""
+    """Cancel the call while its write is under way; return its task."""
     task = asyncio.Task(call)
     assert await asyncio.to_thread(slow_write[0].wait, 20)
-    for _ in range(3):  # whoever is impatient cancels more than once
+    for _ in range(3):  # an impatient caller cancels more than once
         task.cancel()
         await asyncio.sleep(0)
         assert not task.done()

@@ -46,7 +46,7 @@ def as_found(stored):
 
 @pytest.fixture
 def opened(tmp_path):
-    """`await opened()`: a store on the files of the test's folder that takes up what it finds."""
+    """Return `await opened()`: a store on the files of the test's folder that takes up what it reads."""
 
     async def make(decide=as_found):
         made = store.Store(driver="drawbar.dev", cdi_dir=tmp_path / "cdi", directory=tmp_path / "plugin")

@@ -23,13 +23,13 @@ def content(text):
 
 
 def masked(tree):
-    """The contents of a masked tree, in order, and the masks."""
+    """Return the contents of a masked tree, in order, and the masks."""
     pseudonyms = masks.Masks()
     return pseudonyms.snapshot(tree), pseudonyms
 
 
 def recorded(root, tmp_path):
-    """What is left of the tree's inventory after masking, and everything that was written."""
+    """Return what is left of the tree's inventory after masking, and everything that was written."""
     folder = tmp_path / "recording"
     asyncio.run(recorder.record(recorder.Settings(folder=folder, sysfs=root, masked=True), asyncio.Event()))
     load_recording(folder, tmp_path / "loaded")
@@ -38,7 +38,7 @@ def recorded(root, tmp_path):
 
 
 def without_names(inventory):
-    """A model without all that is masked."""
+    """Return a model without all that is masked."""
     return dataclasses.replace(
         inventory,
         functions=tuple(
@@ -59,7 +59,7 @@ def without_names(inventory):
 
 
 def same_serials(first, other):
-    """Which functions have a serial number in common, by address."""
+    """Return which functions have a serial number in common, by address."""
     return [[a.serial == b.serial for a in each.functions for b in each.functions] for each in (first, other)]
 
 

@@ -27,20 +27,20 @@ NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, s
 
 
 def recorded(root, folder, **settings):
-    """Records the tree alone; gives the summary."""
+    """Record the tree alone; return the summary."""
     chosen = recorder.Settings(folder=folder, sysfs=root, **settings)
     return asyncio.run(recorder.record(chosen, asyncio.Event()))
 
 
 def again(root, tmp_path, **settings):
-    """The tree, recorded and loaded."""
+    """Return the tree, recorded and loaded."""
     recorded(root, tmp_path / "recording", **settings)
     load_recording(tmp_path / "recording", tmp_path / "loaded" / "sys")
     return tmp_path / "loaded" / "sys"
 
 
 def read(root, **limits):
-    """What is read of a tree, and what is left out."""
+    """Return what is read of a tree, and what is left out."""
     left_out = tree.Omissions()
     return tree.read(str(root), tree.Limits(**limits), left_out), left_out
 
@@ -50,7 +50,7 @@ def snapshot(folder):
 
 
 def assert_alike(first, other):
-    """Both trees show the same to everything in the node daemon that reads them."""
+    """Assert that both trees show the same to everything in the node daemon that reads them."""
     inventory = reader.read(first)
     assert inventory == reader.read(other)
     hosts = classes.Host.from_sysfs(first), classes.Host.from_sysfs(other)

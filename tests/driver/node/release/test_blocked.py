@@ -31,7 +31,7 @@ def open_by(tmp_path):
 
 
 def number(tree, path, numbers):
-    """Gives a mocked device the numbers of a device that this machine has."""
+    """Give a mocked device the numbers of a device that this machine has."""
     target = tree.root / path
     text = target.read_text()
     major, minor = numbers

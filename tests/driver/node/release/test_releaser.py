@@ -52,7 +52,7 @@ class Budget:
 
     @types.coroutine
     def spend(self, coroutine):
-        """Runs it; gives None if it was abandoned at a suspension."""
+        """Run it; return None if it was abandoned at a suspension."""
         while True:
             try:
                 future = coroutine.send(None)

@@ -196,7 +196,7 @@ needs_kernel_events = pytest.mark.skipif(
 
 
 def ask_kernel_for_event(argument: str) -> None:
-    """A synthetic event of /dev/null: Documentation/ABI/testing/sysfs-uevent."""
+    """Ask for a synthetic event of /dev/null: Documentation/ABI/testing/sysfs-uevent."""
     NULL_DEVICE.write_text(f"change {uuid.uuid4()} DRAWBAR={argument}")
 
 

@@ -63,7 +63,7 @@ class Testbed:
         self._bed = ctypes.c_void_p(self._library.umockdev_testbed_new())
 
     def add(self, record):
-        """Makes a device from a record in umockdev's format, and tells of it."""
+        """Make a device from a record in umockdev's format, and send its uevent."""
         error = ctypes.c_void_p()
         added = self._library.umockdev_testbed_add_from_string(
             self._bed, record.encode() + b"\n", ctypes.byref(error)
@@ -81,7 +81,7 @@ class Testbed:
 
 
 async def scene():
-    """A disk is put in and taken out; answers what was known of it, step by step."""
+    """Put a disk in and take it out; return what was recorded of it, step by step."""
     from drawbar.driver.node import uevents
     from drawbar.driver.node.discovery import devices
 
@@ -121,7 +121,7 @@ async def scene():
 
 
 def missing():
-    """What this machine lacks for the scene, or None."""
+    """Return what this machine lacks for the scene, or None."""
     if shutil.which("umockdev-wrapper") is None:
         return "umockdev-wrapper is not installed (Debian package umockdev)"
     for name, package in (

@@ -201,12 +201,12 @@ def memory(serial="4660", size=1 << 29):
 
 @pytest.fixture
 def tree(tmp_path):
-    """A host with one slot, which is empty."""
+    """Return a host with one slot, which is empty."""
     return SysfsTree.create(tmp_path / "sys", slots=1)
 
 
 def with_region(tree):
-    """The region of a memory device that was put into the slot."""
+    """Return the region of a memory device that was put into the slot."""
     tree.attach(1, memory())
     tree.create_region([1])
     return tree.root / "bus/cxl/devices/region0"

@@ -33,7 +33,7 @@ def seen(tree):
 
 
 def make_dax(tree, start):
-    """As `ndctl create-namespace -m devdax` does: below the nd bus, and in the region's range."""
+    """Do what `ndctl create-namespace -m devdax` does: below the nd bus, and in the region's range."""
     device = tree.root / "bus/nd/devices/dax0.0" / "dax0.0"
     device.mkdir()
     (device / "resource").write_text(f"{start:#x}\n")

@@ -27,7 +27,7 @@ def reading(**changes):
 
 
 def shown(*samples, elapsed=10.0, policy=POLICY):
-    """The findings of the last of these samples."""
+    """Return the findings of the last of these samples."""
     memory = judgement.Memory()
     for sample in samples:
         memory, observed = judgement.observe(memory, sample, elapsed, policy)
