@@ -88,3 +88,23 @@ def test_another_attachment_of_the_name_counts_anew():
     index.change(deleting("a"), deleting("a", uid="v"), after(60))
     assert index.overdue("f", after(60)) == frozenset()
     assert index.held_since("a") == after(60)
+
+
+def test_a_device_awaits_its_node_while_it_is_attached_and_neither_visible_nor_going():
+    index = attachment_index.Index()
+    stored = None
+
+    def names_after(*conditions, **changes):
+        nonlocal stored
+        listed = [meta.Condition(type=kind, status="True") for kind in conditions]
+        new = scenes.attachment(*listed, name="a", device="a", **changes)
+        index.change(stored, new, NOW)
+        stored = new
+        return [attachment.metadata.name for attachment in index.awaiting_nodes()]
+
+    assert names_after() == []
+    assert names_after(attachments.ATTACHED) == ["a"]
+    assert names_after(attachments.ATTACHED, attachments.VISIBLE) == []
+    assert names_after(attachments.ATTACHED) == ["a"]
+    index.change(stored, None, NOW)
+    assert list(index.awaiting_nodes()) == []

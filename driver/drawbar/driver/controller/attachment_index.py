@@ -13,6 +13,7 @@ from drawbar.driver.api import attachments
 
 # A release that takes longer shows in the pool: the device is not to be given out meanwhile.
 RELEASE_SECONDS = 30.0
+_AWAITING_NODE = ("awaits", "node")
 
 
 class Index:
@@ -102,6 +103,10 @@ class Index:
         """Return all attachments for a claim."""
         return iter(tuple(self._by.get(("claim", uid), {}).values()))
 
+    def awaiting_nodes(self) -> Iterator[attachments.DeviceAttachment]:
+        """Return all attachments whose device is attached and not yet visible to its node."""
+        return iter(tuple(self._by.get(_AWAITING_NODE, {}).values()))
+
     def has(self, fabric: str) -> bool:
         """Return whether there is any attachment of the fabric."""
         return ("fabric", fabric) in self._by
@@ -116,3 +121,9 @@ def _places(attachment: attachments.DeviceAttachment) -> Iterator[tuple[str, str
     yield "node", attachment.spec.node_name
     if attachment.spec.claim is not None:
         yield "claim", attachment.spec.claim.uid
+    if (
+        attachment.holds(attachments.ATTACHED)
+        and not attachment.holds(attachments.VISIBLE)
+        and not attachment.deleting
+    ):
+        yield _AWAITING_NODE

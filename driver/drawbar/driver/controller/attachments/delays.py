@@ -98,13 +98,11 @@ class Delays:
     def look_at_nodes(self, patience_seconds: float) -> None:
         """Emit that devices are attached which their nodes have not reported ready for as long as that."""
         cluster, waiting = self.context.cluster, []
-        for key in cluster.allocated.devices():
-            attachment = self._attached(key)
-            if attachment is None or attachment.deleting:
-                continue
+        for attachment in cluster.placed.awaiting_nodes():
+            key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
             for claim in cluster.allocated.of(key):
                 wish = self._wish(key, claim)
-                if wish is None or not wish.attached_said or wish.visible_said or wish.failed_said:
+                if wish is None or not wish.attached_said or wish.failed_said:
                     continue
                 waiting.append(_allocation(key, claim))
                 now = cluster.clock()
