@@ -107,7 +107,7 @@ def _jobs(size: float) -> Iterator[tuple[str, str, Json]]:
 
 async def lists(api: Api) -> list[report.Measure]:
     """The slowest of a few full lists of each kind."""
-    found = []
+    measures = []
     paths = {"nodes": world.NODES_PATH, "slices": world.SLICES_PATH, "claims": world.CLAIMS_PATH}
     for name, path in paths.items():
         times = []
@@ -116,9 +116,9 @@ async def lists(api: Api) -> list[report.Measure]:
             raw = await api.send("GET", path, None)
             times.append(time.monotonic() - began)
         megabytes = len(raw) / 1e6
-        found.append(report.Measure(f"apiserver: full list of {name}", max(times), "s", target=3))
-        found.append(report.Measure(f"apiserver: size of that list of {name}", megabytes, "MB"))
-    return found
+        measures.append(report.Measure(f"apiserver: full list of {name}", max(times), "s", target=3))
+        measures.append(report.Measure(f"apiserver: size of that list of {name}", megabytes, "MB"))
+    return measures
 
 
 async def write_steadily(api: Api, *, rate: float, seconds: float, claims: int) -> list[float]:
@@ -195,7 +195,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             count = await load(api, options.size)
             loaded = count / (time.monotonic() - began)
             resident = report.memory(pid)["VmRSS"]
-            found = await lists(api)
+            of_lists = await lists(api)
             peak = report.memory(pid)["VmHWM"]
             async with watchers(api, options.watchers) as finish:
                 used = report.processor_seconds(pid)
@@ -208,7 +208,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
     expected = len(took) * options.watchers
     under = f"{options.rate:g} writes/s, {options.watchers} watchers"
     return [
-        *found,
+        *of_lists,
         report.Measure(f"apiserver: watch event p99 ({under})", report.p99(latencies), "ms", target=20),
         report.Measure(f"apiserver: watch event p50 ({under})", statistics.median(latencies), "ms"),
         report.Measure(f"apiserver: watch event slowest ({under})", max(latencies), "ms"),

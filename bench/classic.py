@@ -245,8 +245,8 @@ async def _compete(
         )
         await life.over(size.pods)
         took = time.perf_counter() - began
-        for one in work:
-            one.cancel()
+        for task in work:
+            task.cancel()
     cost = report.processor_seconds(pid) - used
     last = max(life.served.values()) - began
     return [
@@ -288,11 +288,11 @@ def _measure(name: str, value: float, unit: str) -> report.Measure:
 
 
 def _leaves(group: BaseExceptionGroup[Ended]) -> Iterator[Ended]:
-    for one in group.exceptions:
-        if isinstance(one, Ended):
-            yield one
+    for error in group.exceptions:
+        if isinstance(error, Ended):
+            yield error
         else:
-            yield from _leaves(one)
+            yield from _leaves(error)
 
 
 def main() -> int:
@@ -327,7 +327,9 @@ def main() -> int:
         print(f"not all pods were served within {lives.PATIENCE_SECONDS:.0f} s", file=sys.stderr)
     if not measures:
         return 1
-    named = [msgspec.structs.replace(one, name=f"{options.profile}: {one.name}") for one in measures]
+    named = [
+        msgspec.structs.replace(measure, name=f"{options.profile}: {measure.name}") for measure in measures
+    ]
     return 0 if report.publish(title, named, where=where, path=options.output) else 1
 
 

@@ -151,8 +151,12 @@ def _percentile(values: list[float], share: float) -> float:
 
 async def _published(api: client.Client, devices: int) -> list[tuple[str, str]]:
     while True:
-        found = (await api.list_all(kinds.SLICE, into=slices.ResourceSlice)).items
-        offered = [(one.spec.pool.name, device.name) for one in found for device in one.spec.devices]
+        published = (await api.list_all(kinds.SLICE, into=slices.ResourceSlice)).items
+        offered = [
+            (published_slice.spec.pool.name, device.name)
+            for published_slice in published
+            for device in published_slice.spec.devices
+        ]
         if len(offered) >= devices:
             return offered
         await asyncio.sleep(0.1)
@@ -189,9 +193,9 @@ async def _under_load(
     api: client.Client, server: apiserver.ApiServer, pid: int, count: int, devices: int
 ) -> list[report.Measure]:
     load = Load(api)
-    for one in await _published(api, devices):
-        load.free.put_nowait(one)
-    found: list[report.Measure] = []
+    for name in await _published(api, devices):
+        load.free.put_nowait(name)
+    measures: list[report.Measure] = []
     watches = (
         mirror.Mirror(api, kinds.CLAIM, into=claims.ResourceClaim, changed=load.claim_changed),
         mirror.Mirror(
@@ -209,7 +213,7 @@ async def _under_load(
             used, writes = report.processor_seconds(pid), server.writes.count(user=CONTROLLER)
             seconds = await load.cycles(count, rate)
             under = f"{rate} attaches/s"
-            found += [
+            measures += [
                 _measure(f"attached p99, {under}", _percentile(load.latencies, 0.99), "ms", 100),
                 _measure(f"attached p50, {under}", statistics.median(load.latencies) * 1000, "ms"),
                 _measure(
@@ -231,10 +235,10 @@ async def _under_load(
                     at_least=True,
                 ),
             ]
-        found.append(_measure("memory", report.memory(pid)["VmRSS"], "MB"))
-        for one in work:
-            one.cancel()
-    return found
+        measures.append(_measure("memory", report.memory(pid)["VmRSS"], "MB"))
+        for task in work:
+            task.cancel()
+    return measures
 
 
 def _measure(name: str, value: float, unit: str, target: float | None = None) -> report.Measure:

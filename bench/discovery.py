@@ -92,15 +92,15 @@ class Disk:
 
 async def hotplugs(tree: Path, folder: Path, count: int) -> tuple[float, float]:
     """Processor time and the time until it is known, per hot-plug event sequence, in milliseconds."""
-    known = devices.Devices(tree, settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
-    await known.read()
+    discovered = devices.Devices(tree, settings=devices.Tracking(audit_seconds=0), pauses_seconds=(0.05,))
+    await discovered.read()
     source = sources.Backlog(4096)
     disk = Disk(tree, folder)
     changed = asyncio.Event()
-    known.subscribe(lambda changes: changed.set() if disk.path[-12:] in changes.functions else None)
+    discovered.subscribe(lambda changes: changed.set() if disk.path[-12:] in changes.functions else None)
     spent, waited = 0.0, 0.0
     async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(known.follow(source), name="follow")
+        tasks.create_task(discovered.follow(source), name="follow")
         await asyncio.sleep(0.1)
         for number in range(count):
             plugged_in = number % 2 == 1
@@ -113,8 +113,8 @@ async def hotplugs(tree: Path, folder: Path, count: int) -> tuple[float, float]:
             async with asyncio.timeout(10):
                 await changed.wait()
             waited += time.perf_counter() - began
-            assert (known.card_at(disk.path[-12:]) is not None) is plugged_in
-            assert len(known.cards) > 0
+            assert (discovered.card_at(disk.path[-12:]) is not None) is plugged_in
+            assert len(discovered.cards) > 0
             await asyncio.sleep(0.15)  # until everything has settled
             spent += time.process_time() - cpu
         source.close()

@@ -104,7 +104,7 @@ async def quiet(pid: int) -> None:
 
 async def measure(count: int) -> list[report.Measure]:
     """Run it with each kind of claim."""
-    found: list[report.Measure] = []
+    measures: list[report.Measure] = []
     for kind, make in KINDS.items():
         folder = Path(tempfile.mkdtemp(prefix="bench-"))
         async with apiserver.serving() as server:
@@ -121,9 +121,9 @@ async def measure(count: int) -> list[report.Measure]:
                 watched, rest = sizes["VmHWM"], sizes["VmRSS"]
         what = f"hostile: memory, {count} claims of {kind}"
         for name, value in (("after a list", listed), ("after a watch", watched)):
-            found.append(report.Measure(f"{what}, largest {name}", value, "MB", target=MEMORY_MB))
-        found.append(report.Measure(f"{what}, at rest", rest, "MB"))
-    return found
+            measures.append(report.Measure(f"{what}, largest {name}", value, "MB", target=MEMORY_MB))
+        measures.append(report.Measure(f"{what}, at rest", rest, "MB"))
+    return measures
 
 
 def main() -> int:

@@ -56,13 +56,13 @@ class Life:
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
         """Report that a device is visible, or released, once each."""
-        found = new or old
-        assert found is not None
+        attachment = new or old
+        assert attachment is not None
         if new is None:
-            self._there.discard(found.metadata.uid)
+            self._there.discard(attachment.metadata.uid)
             self._said -= {
-                (found.metadata.uid, attachments.VISIBLE),
-                (found.metadata.uid, attachments.RELEASED),
+                (attachment.metadata.uid, attachments.VISIBLE),
+                (attachment.metadata.uid, attachments.RELEASED),
             }
             self.changed.set()
             return

@@ -83,7 +83,7 @@ class Relay:
 
     def before(self, moment: float) -> tuple[float, float]:
         """When the first datagram since the last clearing came, and the last one before that moment."""
-        return self.times[0], max(one for one in self.times if one <= moment)
+        return self.times[0], max(sent for sent in self.times if sent <= moment)
 
     def run(self) -> None:
         """Until the socket is closed."""
@@ -121,7 +121,7 @@ class Load:
     def claim_changed(self, _old: object, new: claims.ResourceClaim | None) -> None:
         """Record when a claim is first said to have its device visible."""
         kind = bindings.condition_type(DRIVER, bindings.VISIBLE)
-        if new is not None and any(meta.is_true(one.conditions, kind) for one in new.status.devices):
+        if new is not None and any(meta.is_true(status.conditions, kind) for status in new.status.devices):
             self.visible.setdefault(new.metadata.name, time.perf_counter())
             self.changed.set()
 
@@ -134,7 +134,7 @@ class Load:
 
     async def attach(self, number: int) -> str:
         """A claim with a device, and its attachment; gives the claim's uid."""
-        name, found = f"device-{number}", device(number)
+        name, added = f"device-{number}", device(number)
         claim = await self._allocate(name)
         uid: str = claim["metadata"]["uid"]
         reference = {"namespace": "default", "name": name, "uid": uid, "requests": ["r"], "devices": 1}
@@ -150,7 +150,7 @@ class Load:
                 "device": name,
                 "nodeName": NODE,
                 "hostID": "h1",
-                "identity": {"deviceClass": str(found.device_class), "serial": found.serial},
+                "identity": {"deviceClass": str(added.device_class), "serial": added.serial},
                 "claim": reference,
                 "allocationTimestamp": STAMP,
             },
@@ -267,7 +267,7 @@ async def use(folder: Path, uids: list[str]) -> grpc.aio.Channel:
     answer = await api_pb2_grpc.DRAPluginStub(channel).NodePrepareResources(
         api_pb2.NodePrepareResourcesRequest(claims=named)
     )
-    failed = [one.error for one in answer.claims.values() if one.error]
+    failed = [result.error for result in answer.claims.values() if result.error]
     if failed:
         raise SystemExit(f"a claim was not prepared: {failed[0]}")
     stream = health_pb2_grpc.DRAResourceHealthStub(channel).NodeWatchResources(
@@ -286,17 +286,17 @@ async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
     await asyncio.sleep(seconds)
     used = (report.processor_seconds(pid) - used) / seconds
     scrape = await asyncio.to_thread(http_address.ask, endpoint, "/metrics")
-    found = report.memory(pid) | report.memory(pid, "smaps_rollup")
+    memory = report.memory(pid) | report.memory(pid, "smaps_rollup")
     plain = {
-        f"node: share of memory (PSS), idle, {DEVICES} devices": (found["Pss"], "MB"),
-        f"node: memory that is no file, idle, {DEVICES} devices": (found["RssAnon"], "MB"),
-        "node: memory at its largest": (found["VmHWM"], "MB"),
+        f"node: share of memory (PSS), idle, {DEVICES} devices": (memory["Pss"], "MB"),
+        f"node: memory that is no file, idle, {DEVICES} devices": (memory["RssAnon"], "MB"),
+        "node: memory at its largest": (memory["VmHWM"], "MB"),
         f"node: processor used, idle, {DEVICES} devices": (100 * used, "% of a core"),
         "node: size of the metrics": (len(scrape.text) / 1000, "kB"),
     }
     name = f"node: memory, idle, {DEVICES} devices"
     return [
-        report.Measure(name, found["VmRSS"], "MB", target=MEMORY_MB),
+        report.Measure(name, memory["VmRSS"], "MB", target=MEMORY_MB),
         *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]
 
@@ -340,7 +340,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                     await asyncio.to_thread(tree.attach, number + 1, device(number))
                 await load.until_visible(*(f"device-{number}" for number in range(DEVICES)))
                 channel = await use(folder, uids)
-                found = await idle(folder, pid, options.seconds)
+                idle_measures = await idle(folder, pid, options.seconds)
                 took, whole = await arrivals(load, tree, relay, options.rounds)
                 after = report.memory(pid)["VmRSS"]
                 await channel.close()
@@ -353,7 +353,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
         "node: first uevent of a device to visible p50": (statistics.median(whole), "ms"),
     }
     return [
-        *found,
+        *idle_measures,
         report.Measure("node: uevent to visible p99", report.p99(took), "ms", target=VISIBLE_MS),
         *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]

@@ -59,8 +59,8 @@ async def serve(folder: Path, cdi: Path) -> None:
     disk = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
     tree = sysfs.SysfsTree.create(folder / "sys")
     tree.attach(1, disk)
-    found = reader.read(folder / "sys")
-    card = next(card for card in found.cards if card.first.serial)
+    discovered = reader.read(folder / "sys")
+    card = next(card for card in discovered.cards if card.first.serial)
 
     def attachment(number: int) -> attachments.DeviceAttachment:
         reference = attachments.ClaimReference(
@@ -94,11 +94,11 @@ async def serve(folder: Path, cdi: Path) -> None:
             del changed
             return lambda: None
 
-    known = [attachment(number) for number in range(PARALLEL)]
+    stored = [attachment(number) for number in range(PARALLEL)]
     finder = finding.Finder(
         driver=DRIVER,
         node_name="n",
-        attached=lambda: known,
+        attached=lambda: stored,
         card=lambda _: card,
         host=classes.Host.from_sysfs(folder / "sys"),
     )
@@ -146,7 +146,7 @@ async def timed(call: Any, request: Any) -> tuple[float, Any]:
 
 def check(request: Any, answer: Any) -> None:
     """Sees that every claim of the request is well in the answer."""
-    wrong = [one.error for one in answer.claims.values() if one.error]
+    wrong = [result.error for result in answer.claims.values() if result.error]
     if wrong or len(answer.claims) != len(request.claims):
         raise SystemExit(f"{len(wrong)} of {len(request.claims)} claims failed, first: {wrong[:1]}")
 
@@ -165,9 +165,9 @@ def unprepare(client: socketclient.Client, claims: list[api_pb2.Claim]) -> float
 
 def _timed(client: socketclient.Client, method: str, request: Any, answer: Any) -> float:
     began = time.perf_counter()
-    found = client.call(f"/{SERVICE}/{method}", request, answer)
+    response = client.call(f"/{SERVICE}/{method}", request, answer)
     took = (time.perf_counter() - began) * 1e3
-    check(request, found)
+    check(request, response)
     return took
 
 
@@ -184,8 +184,8 @@ def one_by_one(path: str, count: int) -> tuple[list[float], list[float], list[fl
             names = [claim(number % 16)]
             took = prepare(client, names), unprepare(client, names), prepare(client, [])
             if number >= 0:
-                for each, one in zip((prepares, unprepares, nothing), took, strict=True):
-                    each.append(one)
+                for each, milliseconds in zip((prepares, unprepares, nothing), took, strict=True):
+                    each.append(milliseconds)
         unprepare(client, beside)
     return prepares, unprepares, nothing
 
@@ -212,16 +212,16 @@ async def at_once(stub: Any, rounds: int) -> tuple[list[float], list[float]]:
         began = time.perf_counter()
         answers = await asyncio.gather(
             *(
-                timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=one))
-                for one in names
+                timed(stub.NodePrepareResources, api_pb2.NodePrepareResourcesRequest(claims=claims))
+                for claims in names
             )
         )
         whole.append((time.perf_counter() - began) * 1e3)
         each += [took for took, _ in answers]
         await asyncio.gather(
             *(
-                timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=one))
-                for one in names
+                timed(stub.NodeUnprepareResources, api_pb2.NodeUnprepareResourcesRequest(claims=claims))
+                for claims in names
             )
         )
     return each, whole
@@ -270,18 +270,18 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                 stub = api_pb2_grpc.DRAPluginStub(channel)
                 library, library_nothing = await by_library(stub, options.count)
                 each, whole = await at_once(stub, options.rounds)
-    one, many = "prepare: one claim, durable", f"prepare: {PARALLEL} claims at once, durable"
+    single, many = "prepare: one claim, durable", f"prepare: {PARALLEL} claims at once, durable"
 
     def median(name: str, values: list[float], target: float | None = None) -> report.Measure:
         return report.Measure(name, statistics.median(values), "ms", target=target)
 
     return [
-        median(f"{one}, p50", prepares, 2),
-        report.Measure(f"{one}, p99", report.p99(prepares), "ms", target=10),
+        median(f"{single}, p50", prepares, 2),
+        report.Measure(f"{single}, p99", report.p99(prepares), "ms", target=10),
         median("prepare: unprepare, p50", unprepares, 2),
         report.Measure("prepare: unprepare, p99", report.p99(unprepares), "ms", target=10),
         median("prepare: a call for no claim, p50", nothing),
-        median(f"{one}, by Python's gRPC client, p50", library),
+        median(f"{single}, by Python's gRPC client, p50", library),
         median("prepare: a call for no claim, by Python's gRPC client, p50", library_nothing),
         report.Measure(f"{many}, per claim", statistics.median(whole) / PARALLEL, "ms", target=2),
         median(f"{many}, a call's p50", each),

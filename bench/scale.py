@@ -84,11 +84,11 @@ def status(number: int, *, attached: bool, nodes: int) -> Json:
     if attached:
         result = worlds.result(pool, device, request="gpu")
     user = {"resource": "pods", "name": f"pod-{number}", "uid": f"00000000-0000-4000-8000-{number:012}"}
-    found: Json = {"allocation": worlds.allocation(node, result, at=world.STAMP), "reservedFor": [user]}
+    written: Json = {"allocation": worlds.allocation(node, result, at=world.STAMP), "reservedFor": [user]}
     if attached:
         said = [_condition(kind, node) for kind in bindings.binding_conditions(DRIVER)]
-        found["devices"] = [{**where, "conditions": said}]
-    return found
+        written["devices"] = [{**where, "conditions": said}]
+    return written
 
 
 def attachment(number: int, uid: str, nodes: int) -> tuple[Json, Json]:
@@ -195,7 +195,7 @@ def _done(api: client.Client, options: argparse.Namespace) -> Callable[[], Await
         rack = await api.read(kinds.FABRIC, FABRIC, into=Json)
         slices = await api.list_all(kinds.SLICE, into=Json, fields=f"spec.driver={DRIVER}")
         labelled = await api.list_all(kinds.NODE, into=Json, labels=f"fabric.drawbar.dev/{FABRIC}=true")
-        published = sum(len(one["spec"]["devices"]) for one in slices.items)
+        published = sum(len(listed["spec"]["devices"]) for listed in slices.items)
         state = rack.get("status", {})
         attached, devices = state.get("attached"), state.get("devices")
         return (attached, devices, published, len(labelled.items)) == (

@@ -52,7 +52,7 @@ class Client:
         self._socket.sendall(
             _frame(HEADERS, END_HEADERS, stream, _headers(method)) + _frame(DATA, END_STREAM, stream, body)
         )
-        found = b""
+        data = b""
         while True:
             kind, flags, where, payload = self._frame()
             if kind == SETTINGS and not flags & ACK:
@@ -62,11 +62,11 @@ class Client:
             elif kind in (RST_STREAM, GOAWAY):
                 raise SystemExit(f"the server ended {method} with an HTTP/2 frame of type {kind}")
             elif kind == DATA and where == stream:
-                found += payload
+                data += payload
             if where == stream and kind in (DATA, HEADERS) and flags & END_STREAM:
-                if not found:
+                if not data:
                     raise SystemExit(f"the server refused {method}")
-                return answer.FromString(found[5:])
+                return answer.FromString(data[5:])
 
     def _frame(self) -> tuple[int, int, int, bytes]:
         head = self._take(9)

@@ -20,9 +20,9 @@ _SENT = re.compile(rb"sent=(\d+)")
 class Watcher(asyncio.Protocol):
     """One watch on a connection of its own."""
 
-    def __init__(self, request: bytes, found: array.array[float], opened: asyncio.Future[None]) -> None:
+    def __init__(self, request: bytes, latencies: array.array[float], opened: asyncio.Future[None]) -> None:
         self._request = request
-        self._found = found
+        self._latencies = latencies
         self._opened = opened
         self._rest = b""
 
@@ -41,13 +41,13 @@ class Watcher(asyncio.Protocol):
         for line in lines:
             stamps = [int(stamp) for stamp in _SENT.findall(line)]
             if stamps:
-                self._found.append((now - max(stamps)) / 1e6)
+                self._latencies.append((now - max(stamps)) / 1e6)
 
 
 async def run(port: int, token: str, path: str, version: str, count: int) -> None:
     """Open the watches, and wait for the end of standard input."""
     loop = asyncio.get_running_loop()
-    found: array.array[float] = array.array("d")
+    latencies: array.array[float] = array.array("d")
     request = (
         f"GET {path}?watch=true&resourceVersion={version} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
         f"Authorization: Bearer {token}\r\n\r\n"
@@ -56,7 +56,7 @@ async def run(port: int, token: str, path: str, version: str, count: int) -> Non
     for _ in range(count):
         opened: asyncio.Future[None] = loop.create_future()
         transport, _ = await loop.create_connection(
-            lambda opened=opened: Watcher(request, found, opened), "127.0.0.1", port
+            lambda opened=opened: Watcher(request, latencies, opened), "127.0.0.1", port
         )
         transports.append(transport)
         async with asyncio.timeout(30):
@@ -65,7 +65,7 @@ async def run(port: int, token: str, path: str, version: str, count: int) -> Non
     await asyncio.to_thread(sys.stdin.read)
     for transport in transports:
         transport.abort()
-    print(json.dumps({"latencies": list(found)}), flush=True)
+    print(json.dumps({"latencies": list(latencies)}), flush=True)
 
 
 if __name__ == "__main__":

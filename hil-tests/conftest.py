@@ -36,7 +36,7 @@ def pytest_configure(config):
 
 def pytest_generate_tests(metafunc):
     if "listed" in metafunc.fixturenames:
-        metafunc.parametrize("listed", [one.id for one in SITE.devices] if SITE else ["none"])
+        metafunc.parametrize("listed", [device.id for device in SITE.devices] if SITE else ["none"])
 
 
 @pytest.hookimpl(trylast=True)

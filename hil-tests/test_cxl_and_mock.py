@@ -44,7 +44,7 @@ REGION = (
 )
 
 
-def told(events):
+def summary(events):
     """Of each event action, name and variables: those of the nd bus apart, in no order.
 
     Names are without numbers, since that of a device that was here before need not be free again.
@@ -59,7 +59,7 @@ def told(events):
         for event in events
         if event["SUBSYSTEM"] in BUSES
     ]
-    return [one for one in lines if one[1] != "nd"], sorted(one for one in lines if one[1] == "nd")
+    return [line for line in lines if line[1] != "nd"], sorted(line for line in lines if line[1] == "nd")
 
 
 async def of_the_kernel(node):
@@ -69,7 +69,11 @@ async def of_the_kernel(node):
 
         async def count(action, name):
             events = [json.loads(line) for line in process.output.splitlines()[1:] if line.endswith("}")]
-            return [one for one in events if one["ACTION"] == action and one["DEVPATH"].endswith(f"/{name}")]
+            return [
+                event
+                for event in events
+                if event["ACTION"] == action and event["DEVPATH"].endswith(f"/{name}")
+            ]
 
         await process.says("{}")
         await node.chassis.plug(memory, "cxl-1")
@@ -80,15 +84,15 @@ async def of_the_kernel(node):
         await waiting.until(lambda: count("add", "dax0.0"))
         shown = {}
         for place in REGIONS:
-            found = await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", place))
-            shown[place] = json.loads(found)
+            output = await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", place))
+            shown[place] = json.loads(output)
         await persistent.delete_region(node.guest)
         await node.guest.write(f"/sys/bus/pci/devices/{CARD}/driver/unbind", f"{CARD}\n")
         await node.guest.write(f"/sys/bus/pci/devices/{CARD}/remove", "1\n")
         await node.guest.write(slot, "0\n")
         await node.chassis.out(memory)
         await waiting.until(lambda: count("remove", CARD))
-        return told([json.loads(line) for line in process.output.splitlines()[1:]]), shown
+        return summary([json.loads(line) for line in process.output.splitlines()[1:]]), shown
 
 
 async def of_the_mock(folder):
@@ -132,13 +136,15 @@ async def of_the_mock(folder):
         await write(f"bus/pci/devices/{CARD}/remove", 1)
 
         async def last():
-            return any(one["ACTION"] == "remove" and one["DEVPATH"].endswith(f"/{CARD}") for one in events)
+            return any(
+                event["ACTION"] == "remove" and event["DEVPATH"].endswith(f"/{CARD}") for event in events
+            )
 
         await waiting.until(last)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    return told(events), shown
+    return summary(events), shown
 
 
 def unlocked(root):

@@ -47,12 +47,12 @@ async def demo(drawbar, folder, *arguments):
 
 def programs_of(folder):
     """The programs whose command line names the folder."""
-    found = []
+    programs = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended
             line = (process / "cmdline").read_bytes().decode(errors="replace")
-            found += [line.split("\0")[0]] if str(folder) in line else []
-    return found
+            programs += [line.split("\0")[0]] if str(folder) in line else []
+    return programs
 
 
 async def processes(folder):
@@ -143,8 +143,8 @@ async def test_what_goes_wrong_in_the_lab_is_one_sentence_of_the_demo(raised, ki
 class Watched:
     """An adapter that tells of operations."""
 
-    def __init__(self, *told):
-        self._told = told
+    def __init__(self, *operations):
+        self._operations = operations
 
     async def devices(self):
         return contract.Inventory(version="1", devices=())
@@ -155,7 +155,7 @@ class Watched:
     @contextlib.asynccontextmanager
     async def watch(self, _version):
         async def events():
-            for operation in self._told:
+            for operation in self._operations:
                 yield contract.OperationChanged(version="2", operation=operation)
             await asyncio.get_running_loop().create_future()
 
@@ -170,20 +170,20 @@ def operation(number, kind, **more):
 @pytest.mark.short
 async def test_the_journal_has_a_start_and_an_end_for_each_operation(tmp_path):
     attach, detach = contract.OperationKind.ATTACH, contract.OperationKind.DETACH
-    told = [
+    events = [
         operation("1", attach, done=False),
         operation("1", attach, done=False, percent=50),
         operation("1", attach, done=True),
         operation("2", detach, done=True),
     ]
     path = tmp_path / "journal"
-    async with fabric_journal.writing(Watched(*told), path):
+    async with fabric_journal.writing(Watched(*events), path):
 
         async def entries():
             return journal.read(path)
 
-        found = await waiting.until(entries, lambda found: len(found) == 4)
-    assert [(entry.kind, entry.event, entry.host) for entry in found] == [
+        written = await waiting.until(entries, lambda written: len(written) == 4)
+    assert [(entry.kind, entry.event, entry.host) for entry in written] == [
         (attach, "started", "node-1"),
         (attach, "finished", "node-1"),
         (detach, "started", "node-1"),

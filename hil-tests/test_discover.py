@@ -10,7 +10,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 DEVICE = "/sys/bus/pci/devices/0000:01:00.0"
 
 
-def told(watch):
+def reported(watch):
     """Of each event: action, device, and the serial number of the function as it is, or was last."""
     events = [json.loads(line) for line in watch.output.splitlines() if line.endswith("}")]
     return [
@@ -27,10 +27,10 @@ async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(lab, guest, drawbar)
         await watch.says("Watching", 120)
 
         async def heard():
-            return told(watch)
+            return reported(watch)
 
         for _ in range(2):
-            begun = len(told(watch))
+            begun = len(reported(watch))
             await plugs.plug(disk, "port-1")
             await waiting.until(
                 heard, lambda events, begun=begun: ("add", "ng0n1", disk.serial) in events[begun:]
@@ -41,6 +41,8 @@ async def test_a_disk_is_told_of_as_it_comes_and_as_it_goes(lab, guest, drawbar)
             await plugs.out(disk)
             await waiting.until(
                 heard,
-                lambda events, begun=begun: ("remove", "0000:01:00.0") in [one[:2] for one in events[begun:]],
+                lambda events, begun=begun: (
+                    ("remove", "0000:01:00.0") in [event[:2] for event in events[begun:]]
+                ),
             )
-        assert {serial for _, _, serial in told(watch)} <= {disk.serial, None}
+        assert {serial for _, _, serial in reported(watch)} <= {disk.serial, None}

@@ -122,4 +122,4 @@ async def test_the_same_tests_run_on_a_fabric_and_a_node_that_a_file_names(site,
     assert "3 passed" in output, output
     assert [name for name in await guest.names("/run") if name.startswith("drawbar-hil")] == []
     there = await guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
-    assert not any("listed" in one["name"] or "other" in one["name"] for one in there)
+    assert not any("listed" in entry["name"] or "other" in entry["name"] for entry in there)

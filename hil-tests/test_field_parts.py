@@ -107,7 +107,7 @@ def test_credentials_are_texts_by_name():
     assert configuration.credentials("username: u\ntoken: s3cret\n").token == "s3cret"
 
 
-def of(name="t", **more):
+def hardware_test(name="t", **more):
     return choice.Test(name=name, hardware=True, **more)
 
 
@@ -115,17 +115,17 @@ def of(name="t", **more):
     ("test", "devices", "reason"),
     [
         (choice.Test(name="t"), (), "the lab's electrician"),
-        (of(needs={"nvme": 1}), (DISK,), ""),
-        (of(needs={"nvme": 2}), (DISK, EXPENDABLE), ""),
-        (of(needs={"nvme": 3}), (), "wants 3 of class nvme, and 2 are listed"),
-        (of(needs={"nvme": 1}, writes=True), (EXPENDABLE,), ""),
+        (hardware_test(needs={"nvme": 1}), (DISK,), ""),
+        (hardware_test(needs={"nvme": 2}), (DISK, EXPENDABLE), ""),
+        (hardware_test(needs={"nvme": 3}), (), "wants 3 of class nvme, and 2 are listed"),
+        (hardware_test(needs={"nvme": 1}, writes=True), (EXPENDABLE,), ""),
         (
-            of(needs={"nvme": 2}, writes=True),
+            hardware_test(needs={"nvme": 2}, writes=True),
             (),
             "writes to 2 of class nvme, and 1 listed say `contents: lose`",
         ),
-        (of(needs={"gpu": 1, "nvme": 1}), (GPU, DISK), ""),
-        (of(device="gpu-1"), (GPU,), ""),
+        (hardware_test(needs={"gpu": 1, "nvme": 1}), (GPU, DISK), ""),
+        (hardware_test(device="gpu-1"), (GPU,), ""),
     ],
     ids=["lab", "one", "two", "too-few", "writes", "writes-too-few", "mixed", "each"],
 )
@@ -143,8 +143,10 @@ def seen(**changes):
     """What the fabric says of the three listed devices, and of one that is not listed."""
     classes = {"disk-1": "nvme", "disk-2": "nvme", "gpu-1": "gpu", "foreign": "nvme"}
     devices = {
-        name: contract.Device(id=name, device_class=contract.DeviceClass(one), model="M", serial=f"S-{name}")
-        for name, one in classes.items()
+        name: contract.Device(
+            id=name, device_class=contract.DeviceClass(device_class), model="M", serial=f"S-{name}"
+        )
+        for name, device_class in classes.items()
     }
     for name, change in changes.items():
         key = name.replace("_", "-")
@@ -154,7 +156,7 @@ def seen(**changes):
 
 def without(device_id):
     inventory = seen()
-    kept = tuple(one for one in inventory.devices if one.id != device_id)
+    kept = tuple(device for device in inventory.devices if device.id != device_id)
     return dataclasses.replace(inventory, devices=kept)
 
 
@@ -190,8 +192,8 @@ def test_what_the_fabric_says_against_it_is_one_sentence(problems, sentence):
 
 def test_what_would_be_touched_is_said_with_what_is_lost_and_what_is_left_out():
     tests = [
-        of("t.py::reads", needs={"nvme": 1}),
-        of("t.py::mounts", needs={"nvme": 1}, writes=True),
+        hardware_test("t.py::reads", needs={"nvme": 1}),
+        hardware_test("t.py::mounts", needs={"nvme": 1}, writes=True),
         choice.Test(name="t.py::pulls"),
     ]
     text = preflight.describe(SITE, choice.choose(tests, SITE), (host(),), seen(), "Linux 6.1")

@@ -17,8 +17,8 @@ async def pool(lab, node):
 
 async def device_of(pool):
     """The name of the only device that is attached, and its attachment."""
-    found = await waiting.until(pool.attachments, lambda value: len(value) == 1)
-    return next(iter(found.items()))
+    attached = await waiting.until(pool.attachments, lambda value: len(value) == 1)
+    return next(iter(attached.items()))
 
 
 async def no_attachment(pool):
@@ -44,11 +44,11 @@ async def test_a_disk_that_is_pulled_is_tainted_until_its_claim_is_released(pool
     await node.cluster.running_pod("two")
     name, _attachment = await device_of(pool)
     there = await node.guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
-    (pulled,) = [one["name"] for one in there if name in one["name"]]
+    (pulled,) = [entry["name"] for entry in there if name in entry["name"]]
     await node.guest.monitor.ask("device_del", {"id": pulled})
     taints = await waiting.until(lambda: pool.taints(name))
     assert any(taint.endswith(":NoExecute") for taint in taints), taints
     # The eviction double ends the pod, and with the claim's release the device is whole again.
-    await waiting.until(lambda: node.cluster.read(kinds.POD, "two"), lambda found: found is None)
+    await waiting.until(lambda: node.cluster.read(kinds.POD, "two"), lambda pod: pod is None)
     await no_attachment(pool)
-    await waiting.until(lambda: pool.taints(name), lambda found: not found)
+    await waiting.until(lambda: pool.taints(name), lambda taints: not taints)

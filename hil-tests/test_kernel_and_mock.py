@@ -31,7 +31,7 @@ DISK = sysfs.MockDevice(
 )
 
 
-def told(events):
+def summary(events):
     """What counts of the events: action, subsystem, name, and which variables there are."""
     return [
         (
@@ -56,7 +56,7 @@ async def seen(events, action, name):
     """Return once there was such an event."""
 
     async def there():
-        return any(one["ACTION"] == action and one["DEVPATH"].endswith(f"/{name}") for one in events())
+        return any(event["ACTION"] == action and event["DEVPATH"].endswith(f"/{name}") for event in events())
 
     await waiting.until(there)
 
@@ -84,14 +84,14 @@ async def of_the_kernel(node):
 @contextlib.contextmanager
 def listening(path):
     """The events of a mocked tree, as they come."""
-    found = []
+    events = []
     loop = asyncio.get_running_loop()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
         listener.setblocking(False)
-        loop.add_reader(listener, lambda: found.append(decoded(listener.recv(16384))))
+        loop.add_reader(listener, lambda: events.append(decoded(listener.recv(16384))))
         try:
-            yield found
+            yield events
         finally:
             loop.remove_reader(listener)
 
@@ -119,7 +119,7 @@ def decoded(datagram):
 def unlike(mock, kernel):
     """The first event that differs, of both."""
     return next(
-        ([*pair] for pair in itertools.zip_longest(told(mock), told(kernel)) if pair[0] != pair[1]), []
+        ([*pair] for pair in itertools.zip_longest(summary(mock), summary(kernel)) if pair[0] != pair[1]), []
     )
 
 

@@ -25,16 +25,16 @@ def test_an_archive_is_what_cpio_reads_and_the_same_bytes_each_time():
     data = cpio.archive(entries)
     assert data == cpio.archive(entries)
     assert len(data) % 512 == 0
-    found = {}
+    unpacked = {}
     place = 0
     while data[place : place + 6] == b"070701":
         fields = [int(data[place + 6 + 8 * index : place + 14 + 8 * index], 16) for index in range(13)]
         mode, size, name_size = fields[1], fields[6], fields[11]
         name = data[place + 110 : place + 110 + name_size - 1].decode()
         place += -(-(110 + name_size) // 4) * 4
-        found[name] = (stat.filemode(mode), data[place : place + size])
+        unpacked[name] = (stat.filemode(mode), data[place : place + size])
         place += -(-size // 4) * 4
-    assert found == {
+    assert unpacked == {
         "bin": ("drwxr-xr-x", b""),
         "bin/tool": ("-rwxr-xr-x", b"#!/bin/sh\n"),
         "bin/other": ("lrwxrwxrwx", b"tool"),
@@ -68,7 +68,7 @@ def test_the_initrd_is_built_once_and_again_for_other_modules(tmp_path):
     assert initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("nvme", "ext4")) == first
     assert first.stat().st_mtime_ns == stamp
     assert initrd.cached(tmp_path / "cache", kernel, tmp_path / "busybox", ("overlay",)) != first
-    assert sorted(one.name for one in (tmp_path / "cache").iterdir() if one.name.startswith(".")) == []
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir() if path.name.startswith(".")) == []
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ asyncio.run(main())
     async def alive():
         return [pid for pid in children if exists(f"/proc/{pid}/exe")]
 
-    await waiting.until(alive, lambda found: not found, 10)
+    await waiting.until(alive, lambda running: not running, 10)
     assert exists(folder), "nobody could delete it"
     with laboratory._folder():
         assert not exists(folder)

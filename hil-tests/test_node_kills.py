@@ -40,11 +40,11 @@ async def holding(node, *command):
     """A program that has the disk open."""
     async with node.guest.process(
         *command, "sh", "-c", "exec 3< /dev/nvme0n1; echo open; sleep 600"
-    ) as found:
-        await found.says("open")
+    ) as process:
+        await process.says("open")
         yield
-        await found.signal(signal.SIGKILL)
-        await found.wait()
+        await process.signal(signal.SIGKILL)
+        await process.wait()
 
 
 async def lend(node, name):
@@ -105,7 +105,8 @@ async def test_a_disk_that_went_while_nobody_looked_is_said_to_be_lost(node, dae
     await node.chassis.pull(lent.card)
     await daemon.start(*FLAGS)
     lost = await waiting.until(
-        lambda: node.cluster.condition(lent.device, "Visible"), lambda found: found["status"] == "False"
+        lambda: node.cluster.condition(lent.device, "Visible"),
+        lambda condition: condition["status"] == "False",
     )
     assert lost["reason"] == "DeviceLost"
     await given_back(node, lent)
@@ -206,9 +207,9 @@ async def test_killed_before_it_could_say_so_the_release_is_said_by_the_next_one
         return said.struck
 
     await handover.ask_back(node, lent)
-    await waiting.until(slot, lambda found: found == ("0", "0"))
+    await waiting.until(slot, lambda state: state == ("0", "0"))
     before = said.struck
-    await waiting.until(refusals, lambda found: found > before)
+    await waiting.until(refusals, lambda count: count > before)
     await daemon.end()
     said.lift()
     await daemon.start(*FLAGS)

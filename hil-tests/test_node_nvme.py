@@ -62,19 +62,20 @@ async def test_a_disk_is_attached_read_through_its_cdi_device_and_released(node)
 
 @pytest.mark.short
 async def test_two_disks_at_once_and_one_that_the_fabric_takes_without_a_word(node):
-    (first, one, _), (second, other, _) = await asyncio.gather(
+    (first, pulled, _), (second, other, _) = await asyncio.gather(
         attach(node, "disk-b", "port-1"), attach(node, "disk-c", "port-2")
     )
     # The attention button of its slot: after 5 s the kernel removes it, driver and all.
     await node.chassis.press(first)
     lost = await waiting.until(
-        lambda: node.cluster.condition(one, "Visible"), lambda found: found.get("status") == "False"
+        lambda: node.cluster.condition(pulled, "Visible"),
+        lambda condition: condition.get("status") == "False",
     )
     assert lost["reason"] == "DeviceLost"
     assert first.serial in lost["message"]
     kept = await node.cluster.condition(other, "Visible")
     assert kept["status"] == "True", "the other one is none of its business"
-    await asyncio.gather(give_back(node, first, one), give_back(node, second, other))
+    await asyncio.gather(give_back(node, first, pulled), give_back(node, second, other))
     assert await node.slot("1") == await node.slot("2") == ("0", "0")
 
 
@@ -82,7 +83,8 @@ async def test_a_disk_that_comes_back_in_another_slot_is_known_by_its_serial_num
     disk, device, seen = await attach(node, "disk-d", "port-1")
     await node.chassis.pull(disk)
     await waiting.until(
-        lambda: node.cluster.condition(device, "Visible"), lambda found: found.get("status") == "False"
+        lambda: node.cluster.condition(device, "Visible"),
+        lambda condition: condition.get("status") == "False",
     )
     await node.chassis.plug(disk, "port-4")
     again = await node.cluster.visible(device)
@@ -94,8 +96,8 @@ async def namespace_of(node, address):
     """The block device of the NVMe function at an address, and of no other."""
     folder = f"/sys/bus/pci/devices/{address}/nvme"
     (controller,) = await node.guest.names(folder)
-    found = [f"/dev/{name}" for name in await node.guest.names(f"{folder}/{controller}")]
-    (path,) = [path for path in found if NAMESPACE.fullmatch(path)]
+    paths = [f"/dev/{name}" for name in await node.guest.names(f"{folder}/{controller}")]
+    (path,) = [path for path in paths if NAMESPACE.fullmatch(path)]
     return path
 
 
@@ -109,7 +111,8 @@ async def test_a_disk_that_is_mounted_is_not_taken_away(node):
     await node.cluster.deallocate("disk-e")
     await node.cluster.begin_release(device)
     said = await waiting.until(
-        lambda: node.cluster.condition(device, "Released"), lambda found: found.get("status") == "False"
+        lambda: node.cluster.condition(device, "Released"),
+        lambda condition: condition.get("status") == "False",
     )
     assert f"mounted at {place}" in said["message"]
     assert await node.slot(seen["slot"]) == ("1", "1")

@@ -83,11 +83,11 @@ async def test_a_daemon_with_four_capabilities_lends_a_disk_sees_its_user_and_ta
             await holder.says("open")
             assert await probe(node, *BITS) == EVERYTHING
             for name, what in LOST.items():
-                rest = [one for one in BITS if one != name]
+                rest = [bit for bit in BITS if bit != name]
                 assert await probe(node, *rest) == EVERYTHING | {what: False}, name
             await handover.ask_back(node, lent)
-            told = await handover.refused(node, lent, saying="held by pid")
-            assert "(sleep), /dev/nvme0n1" in told["message"]
+            condition = await handover.refused(node, lent, saying="held by pid")
+            assert "(sleep), /dev/nvme0n1" in condition["message"]
             await holder.signal(signal.SIGKILL)
             await holder.wait()
         await handover.take_back(node, lent)

@@ -19,7 +19,7 @@ async def test_after_a_reset_the_claim_has_its_disk_again(node):
     await node.reset()
     assert node.guest.boot_id != before["bootID"]
     seen = await waiting.until(
-        lambda: node.cluster.visible(device), lambda found: found["bootID"] == node.guest.boot_id
+        lambda: node.cluster.visible(device), lambda condition: condition["bootID"] == node.guest.boot_id
     )
     assert seen["slot"] == "3"
     # CDI files are in memory and went; the kubelet prepares the claim again for the pod's new sandbox.

@@ -22,7 +22,7 @@ async def other(lab, node):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def pool(lab, node, other):
-    async with plane.giving_out(node, lab.folder, others=[other], disks=1) as made:
+    async with plane.giving_out(node, lab.folder, other_nodes=[other], disks=1) as made:
         yield made
 
 
@@ -42,5 +42,5 @@ async def test_the_only_disk_goes_from_one_node_to_another_with_what_was_written
     done = await other.contained(pod, "head", "-n", "1", "/dev/nvme0n1")
     assert done.output == f"{MARK}\n"
     await other.cluster.end_pod("pod-there")
-    await waiting.until(pool.attachments, lambda found: not found)
+    await waiting.until(pool.attachments, lambda attachments: not attachments)
     assert await other.slot("1") == ("0", "0")

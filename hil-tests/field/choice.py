@@ -56,11 +56,11 @@ def _decide(test: Test, listed: Sequence[configuration.Device]) -> Choice:
     if not test.hardware:
         return Choice(test=test, reason=LAB_ALONE)
     if test.device:
-        return Choice(test=test, devices=tuple(one for one in listed if one.id == test.device))
+        return Choice(test=test, devices=tuple(device for device in listed if device.id == test.device))
     chosen: list[configuration.Device] = []
     for device_class, count in (test.needs or {}).items():
-        fit = [one for one in listed if one.device_class == device_class]
-        usable = [one for one in fit if one.expendable or not test.writes]
+        fit = [device for device in listed if device.device_class == device_class]
+        usable = [device for device in fit if device.expendable or not test.writes]
         if len(usable) < count:
             return Choice(test=test, reason=_lacking(device_class, count, len(fit), len(usable)))
         chosen += usable[:count]

@@ -23,7 +23,7 @@ from lab import errors
 from drawbar.fabric import contract
 from field import reading
 
-CLASSES = tuple(str(one) for one in contract.OFFERED_CLASSES)
+CLASSES = tuple(str(device_class) for device_class in contract.OFFERED_CLASSES)
 CONTENTS = ("keep", "lose")
 WAIT_SECONDS = 120.0
 
@@ -130,7 +130,7 @@ def parse(text: str) -> Site:
     site = Site(
         fabric=_fabric(whole.table("fabric")),
         node=_node(whole.table("node")),
-        devices=tuple(_device(one) for one in whole.tables("devices")),
+        devices=tuple(_device(table) for table in whole.tables("devices")),
         attach_seconds=whole.seconds("attachSeconds", WAIT_SECONDS),
         detach_seconds=whole.seconds("detachSeconds", WAIT_SECONDS),
     )
@@ -178,7 +178,10 @@ def _device(table: reading.Table) -> Device:
 
 def _repeated(devices: Sequence[Device]) -> list[str]:
     ids = [device.id for device in devices if device.id]
-    return [f'the device "{one}" is listed twice' for one in sorted({i for i in ids if ids.count(i) > 1})]
+    return [
+        f'the device "{device_id}" is listed twice'
+        for device_id in sorted({i for i in ids if ids.count(i) > 1})
+    ]
 
 
 def credentials(text: str) -> contract.Credentials:

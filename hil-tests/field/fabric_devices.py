@@ -125,9 +125,9 @@ class FabricDevices:
         """The listed devices that the site's host has, by the fabric's names."""
         inventory = await self._adapter.devices()
         connections = {
-            one.id: device.connection
-            for one in self._site.devices
-            if (device := inventory.device(one.id)) is not None
+            listed.id: device.connection
+            for listed in self._site.devices
+            if (device := inventory.device(listed.id)) is not None
         }
         host = self._site.node.host
         return tuple(name for name, seen in connections.items() if seen is not None and seen.host_id == host)

@@ -13,20 +13,22 @@ def judge(
     inventory: contract.Inventory,
 ) -> tuple[str, ...]:
     """One sentence for everything that keeps the tests from running here."""
-    found = []
+    problems = []
     if not capabilities.exact_device:
-        found.append(
+        problems.append(
             f"the adapter {site.fabric.adapter} cannot attach a named device, so nobody can say what it touches"
         )
-    host = next((one for one in hosts if one.id == site.node.host), None)
+    host = next((candidate for candidate in hosts if candidate.id == site.node.host), None)
     if host is None:
-        known = ", ".join(sorted(one.id for one in hosts)) or "none"
-        found.append(f'the fabric has no host "{site.node.host}": set node.host to one of {known}')
+        host_ids = ", ".join(sorted(candidate.id for candidate in hosts)) or "none"
+        problems.append(f'the fabric has no host "{site.node.host}": set node.host to one of {host_ids}')
     elif not free_ports(host):
-        found.append(f"the host {host.id} has no free port: detach something from it, or name another host")
+        problems.append(
+            f"the host {host.id} has no free port: detach something from it, or name another host"
+        )
     for device in site.devices:
-        found += _judge_device(device, inventory.device(device.id))
-    return tuple(found)
+        problems += _judge_device(device, inventory.device(device.id))
+    return tuple(problems)
 
 
 def free_ports(host: contract.Host) -> tuple[contract.Port, ...]:
@@ -66,9 +68,9 @@ def describe(
         inventory: of the fabric.
         facts: a line about the node's kernel.
     """
-    run = [one for one in choices if not one.reason]
-    left = [one for one in choices if one.reason]
-    host = next((one for one in hosts if one.id == site.node.host), None)
+    run = [choice for choice in choices if not choice.reason]
+    left = [choice for choice in choices if choice.reason]
+    host = next((candidate for candidate in hosts if candidate.id == site.node.host), None)
     ports = [_port(port) for port in free_ports(host)] if host is not None else []
     lines = [
         "This would be touched:",
@@ -80,7 +82,7 @@ def describe(
     ]
     for device in site.devices:
         lines += _device(device, inventory.device(device.id), run)
-    lines += [f"{len(run)} tests run:", *(f"  {one.test.name}" for one in run)]
+    lines += [f"{len(run)} tests run:", *(f"  {choice.test.name}" for choice in run)]
     lines += [f"{len(left)} are left out:", *_left_out(left)]
     return "\n".join(lines) + "\n"
 
@@ -88,8 +90,11 @@ def describe(
 def _left_out(choices: Sequence[choice.Choice]) -> list[str]:
     """By reason, since many share one."""
     lines = []
-    for reason in dict.fromkeys(one.reason for one in choices):
-        lines += [f"  {reason}:", *(f"    {one.test.name}" for one in choices if one.reason == reason)]
+    for reason in dict.fromkeys(entry.reason for entry in choices):
+        lines += [
+            f"  {reason}:",
+            *(f"    {entry.test.name}" for entry in choices if entry.reason == reason),
+        ]
     return lines
 
 
@@ -100,8 +105,8 @@ def _port(port: contract.Port) -> str:
 def _device(
     listed: configuration.Device, seen: contract.Device | None, run: Sequence[choice.Choice]
 ) -> list[str]:
-    using = [one for one in run if listed in one.devices]
-    writing = [one for one in using if one.test.writes]
+    using = [choice for choice in run if listed in choice.devices]
+    writing = [choice for choice in using if choice.test.writes]
     model = f"{seen.model or 'unknown model'}, serial {seen.serial}" if seen is not None else "not there"
     done = f"attached and detached by {len(using)} tests" if using else "not used by any test"
     if writing:

@@ -59,16 +59,20 @@ class Table:
         value = self._value(key, None)
         if value is None:
             return ()
-        if not isinstance(value, list) or not value or not all(isinstance(one, str) and one for one in value):
+        if (
+            not isinstance(value, list)
+            or not value
+            or not all(isinstance(word, str) and word for word in value)
+        ):
             return self._wrong(key, "a list of texts, such as [ssh, root@worker-7]", ())
         return tuple(value)
 
     def texts_by_name(self, key: str) -> dict[str, str]:
         """A table of texts; none where it is missing."""
         value = self._value(key, {})
-        if not isinstance(value, dict) or not all(isinstance(one, str) for one in value.values()):
+        if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
             return self._wrong(key, "a table of texts", {})
-        return {str(name): one for name, one in value.items()}
+        return {str(name): text for name, text in value.items()}
 
     def table(self, key: str) -> "Table":
         """A table inside of this one."""
@@ -86,15 +90,16 @@ class Table:
             self._wrong(key, "a list with at least one entry", None)
             return []
         return [
-            Table(one, f"{self._name(key)}[{number}]", self._problems) for number, one in enumerate(value)
+            Table(content, f"{self._name(key)}[{number}]", self._problems)
+            for number, content in enumerate(value)
         ]
 
     def nothing_else(self) -> None:
         """Record a problem for every key that was not read."""
         for key in self._content:
             if key not in self._known:
-                known = ", ".join(sorted(self._known))
-                self._problems.append(f"{self._name(str(key))} is not a known key; known are {known}")
+                keys = ", ".join(sorted(self._known))
+                self._problems.append(f"{self._name(str(key))} is not a known key; known are {keys}")
 
     def _value(self, key: str, default: Any) -> Any:
         self._known.add(key)

@@ -56,7 +56,9 @@ async def fabric(site: configuration.Site) -> AsyncIterator[contract.FabricAdapt
     try:
         adapter = await registry.adapter_class(site.fabric.adapter).connect(_settings(site.fabric))
     except fabric_errors.InvalidConfiguration as error:
-        raise configuration.InvalidConfiguration([f"fabric: {one}" for one in error.problems]) from error
+        raise configuration.InvalidConfiguration(
+            [f"fabric: {problem}" for problem in error.problems]
+        ) from error
     except fabric_errors.FabricError as error:
         raise errors.Unavailable(f"the fabric manager at {site.fabric.endpoint}: {error}") from error
     async with adapter:
@@ -127,7 +129,7 @@ async def run(path: Path, *, yes: bool) -> int:
     choices = choice.choose(tests, site)
     sys.stdout.write(preflight.describe(site, choices, seen.hosts, seen.inventory, seen.facts))
     sys.stdout.flush()
-    if not any(not one.reason for one in choices):
+    if not any(not made.reason for made in choices):
         sys.stderr.write(f"error: {path}: no test applies to the listed devices\n")
         return NOT_RUN
     if not yes and not await asyncio.to_thread(_agreed):
@@ -159,4 +161,4 @@ async def _listed(path: Path, listing: Path) -> list[choice.Test]:
     if status != 0:
         said = await asyncio.to_thread(log.read_text, errors="replace")
         raise errors.LabError(f"the tests cannot be collected: {said[-2000:]}")
-    return [choice.Test(**one) for one in json.loads(await asyncio.to_thread(listing.read_text))]
+    return [choice.Test(**fields) for fields in json.loads(await asyncio.to_thread(listing.read_text))]

@@ -89,8 +89,10 @@ async def _release(belongs: cluster.Cluster, name: str, seconds: float) -> None:
         await belongs.api.delete(kinds.ATTACHMENT, name)
 
     async def released() -> bool:
-        found = await belongs.read(kinds.ATTACHMENT, name) or {}
-        conditions = found.get("status", {}).get("conditions", ())
-        return not found or any(one["type"] == "Released" and one["status"] == "True" for one in conditions)
+        attachment = await belongs.read(kinds.ATTACHMENT, name) or {}
+        conditions = attachment.get("status", {}).get("conditions", ())
+        return not attachment or any(
+            condition["type"] == "Released" and condition["status"] == "True" for condition in conditions
+        )
 
     await waiting.until(released, seconds=seconds)

@@ -157,7 +157,7 @@ class Chassis:
     async def plugged(self, device: Card) -> bool:
         """Whether QEMU has it in a port."""
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
-        return any(one["name"] == device.name for one in there)
+        return any(entry["name"] == device.name for entry in there)
 
 
 async def plugged(host: guest.Guest) -> list[str]:
@@ -172,7 +172,7 @@ async def plugged(host: guest.Guest) -> list[str]:
 
     nodes = await host.monitor.ask("query-named-block-nodes", {"flat": True})
     files = {node["node-name"]: node["file"] for node in nodes}
-    notes = [one["name"] for one in await host.monitor.ask("qom-list", {"path": "/objects"})]
+    notes = [entry["name"] for entry in await host.monitor.ask("qom-list", {"path": "/objects"})]
     arguments: list[tuple[str, dict[str, object]]] = []
     for port in host.machine.port_names:
         bus = f"/machine/peripheral/{port}/{port}"

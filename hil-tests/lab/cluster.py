@@ -114,9 +114,9 @@ class Cluster:
         ]
         allocation = worlds.allocation(node, *results, at=_now())
         await self.merge(kinds.CLAIM, name, {"status": {"allocation": allocation}}, "status")
-        found = await self.read(kinds.CLAIM, name)
-        assert found is not None, claim
-        return found
+        stored = await self.read(kinds.CLAIM, name)
+        assert stored is not None, claim
+        return stored
 
     async def deallocate(self, name: str) -> None:
         """Take a claim's devices away from it, and delete the claim."""
@@ -128,9 +128,9 @@ class Cluster:
         container = {
             "name": "main",
             "image": "none",
-            "resources": {"claims": [{"name": one} for one in claims]},
+            "resources": {"claims": [{"name": claim} for claim in claims]},
         }
-        uses = [{"name": one, "resourceClaimName": one} for one in claims]
+        uses = [{"name": claim, "resourceClaimName": claim} for claim in claims]
         spec = {"nodeName": node, "containers": [container], "resourceClaims": uses}
         pod = await self.create(kinds.POD, name, spec=spec)
         consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
@@ -202,12 +202,14 @@ class Cluster:
     async def condition(self, device: Device, kind: str) -> dict[str, Any]:
         """A condition of the attachment; empty where it is not there."""
         listed = (await self.attachment(device)).get("status", {}).get("conditions", ())
-        return next((one for one in listed if one["type"] == kind), {})
+        return next((condition for condition in listed if condition["type"] == kind), {})
 
     async def visible(self, device: Device, seconds: float = DEADLINE_SECONDS) -> dict[str, Any]:
         """What the node says of the device, once it shows it."""
         await waiting.until(
-            lambda: self.condition(device, "Visible"), lambda found: found.get("status") == "True", seconds
+            lambda: self.condition(device, "Visible"),
+            lambda condition: condition.get("status") == "True",
+            seconds,
         )
         return (await self.attachment(device))["status"]["node"]
 
@@ -218,21 +220,23 @@ class Cluster:
     async def released(self, device: Device, seconds: float = DEADLINE_SECONDS) -> None:
         """Return when the node has let go of it."""
         await waiting.until(
-            lambda: self.condition(device, "Released"), lambda found: found.get("status") == "True", seconds
+            lambda: self.condition(device, "Released"),
+            lambda condition: condition.get("status") == "True",
+            seconds,
         )
 
     async def end_release(self, device: Device) -> None:
         """The fabric says that the device is free, so the object goes."""
         await self.merge(kinds.ATTACHMENT, device.attachment, {"metadata": {"finalizers": None}})
-        await waiting.until(lambda: self.attachment(device), lambda found: not found)
+        await waiting.until(lambda: self.attachment(device), lambda attachment: not attachment)
 
     async def claim_condition(self, claim: str, kind: str) -> str | None:
         """The status of a condition of the claim's first device."""
-        found = await self.read(kinds.CLAIM, claim) or {}
-        for device in found.get("status", {}).get("devices", ()):
-            for one in device.get("conditions", ()):
-                if one["type"] == f"{DRIVER}/{kind}":
-                    return one["status"]
+        stored = await self.read(kinds.CLAIM, claim) or {}
+        for device in stored.get("status", {}).get("devices", ()):
+            for condition in device.get("conditions", ()):
+                if condition["type"] == f"{DRIVER}/{kind}":
+                    return condition["status"]
         return None
 
 

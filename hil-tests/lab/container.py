@@ -51,7 +51,7 @@ def main(arguments: list[str]) -> int:
 def _enter(spec: dict[str, Any]) -> None:
     _mount("none", "/", "", MS_REC | MS_PRIVATE)
     nodes = [(path, _host_node(path, node)) for path, node in _device_nodes(spec)]
-    binds = [(one, Path(one["source"])) for one in spec.get("mounts") or ()]
+    binds = [(mount, Path(mount["source"])) for mount in spec.get("mounts") or ()]
     _mount("tmpfs", "/dev", "tmpfs", MS_NOSUID)
     for name, (major, minor) in DEFAULT_DEVICES.items():
         os.mknod(f"/dev/{name}", stat.S_IFCHR | 0o666, os.makedev(major, minor))
@@ -59,8 +59,8 @@ def _enter(spec: dict[str, Any]) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         os.mknod(path, kind | mode, number)
     _mount("proc", "/proc", "proc", 0)
-    for one, source in binds:
-        _bind(source, Path(one["destination"]), one.get("options") or ())
+    for mount, source in binds:
+        _bind(source, Path(mount["destination"]), mount.get("options") or ())
 
 
 def _device_nodes(spec: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:

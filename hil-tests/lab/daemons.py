@@ -28,12 +28,12 @@ class Daemons:
     async def start(self, *flags: str) -> None:
         """Start one, and return when the kubelet has registered it."""
         self._begun = len(self._forkserver.errors)
-        told = len(self._told())
+        count = len(self._records())
         line = json.dumps(self._node.arguments(*flags)).encode() + b"\n"
         await self._forkserver.write(line)
 
         async def pid() -> int | None:
-            return next((one["pid"] for one in self._told()[told:]), None)
+            return next((record["pid"] for record in self._records()[count:]), None)
 
         self.pid = await waiting.until(pid)
         await waiting.until(self._said, lambda said: REGISTERED in said, READY_SECONDS)
@@ -47,13 +47,13 @@ class Daemons:
         """Its status, once it has ended."""
 
         async def status() -> int | None:
-            mine = (one for one in self._told() if one.get("pid") == self.pid)
-            return next((one["status"] for one in mine if "status" in one), None)
+            mine = (record for record in self._records() if record.get("pid") == self.pid)
+            return next((record["status"] for record in mine if "status" in record), None)
 
-        found = await waiting.until(status, lambda value: value is not None)
-        assert found is not None
+        ended = await waiting.until(status, lambda value: value is not None)
+        assert ended is not None
         self.pid = None
-        return found
+        return ended
 
     @contextlib.asynccontextmanager
     async def killed(self, *moment: str) -> AsyncIterator[None]:
@@ -68,7 +68,7 @@ class Daemons:
     async def _said(self) -> str:
         return self._forkserver.errors[self._begun :]
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _records(self) -> list[dict[str, Any]]:
         whole, _, _ = self._forkserver.output.rpartition("\n")
         return [json.loads(line) for line in whole.splitlines()]
 

@@ -24,8 +24,8 @@ def load() -> None:
     for name in (PROGRAM, *LIBRARIES):
         importlib.import_module(name)
     for package in PACKAGES:
-        for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-            importlib.import_module(found.name)
+        for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+            importlib.import_module(module.name)
 
 
 def serve() -> None:

@@ -21,10 +21,14 @@ class Guest(reached.Reached):
     """
 
     def __init__(
-        self, made: machine.Machine, places: machine.Places, found: monitor.Monitor, tasks: asyncio.TaskGroup
+        self,
+        made: machine.Machine,
+        places: machine.Places,
+        connection: monitor.Monitor,
+        tasks: asyncio.TaskGroup,
     ) -> None:
         super().__init__(made.name, tasks)
-        self.machine, self.places, self.monitor = made, places, found
+        self.machine, self.places, self.monitor = made, places, connection
         self._connection: asyncio.Task[None] | None = None
 
     async def start(self) -> None:

@@ -78,7 +78,7 @@ async def refused(node: worker.Worker, lent: Lent, *, saying: str = "") -> dict[
     """The node's word that it does not let go, and why; it may say something else first."""
     return await waiting.until(
         lambda: node.cluster.condition(lent.device, "Released"),
-        lambda found: found.get("status") == "False" and saying in found["message"],
+        lambda condition: condition.get("status") == "False" and saying in condition["message"],
     )
 
 

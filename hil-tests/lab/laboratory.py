@@ -88,8 +88,8 @@ class Lab:
         ) + list(plugged or ())
         async with self._room, self._process(arguments, places) as process, waiting.tasks() as tasks:
             await self._sockets(process, places)
-            async with monitor.connected(places.monitor) as found:
-                running = guest.Guest(made, places, found, tasks)
+            async with monitor.connected(places.monitor) as connection:
+                running = guest.Guest(made, places, connection, tasks)
                 try:
                     await running.start()
                     yield running

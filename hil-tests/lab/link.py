@@ -187,10 +187,10 @@ class Link:
             stream = self._streams[number] = Stream(self, number)
             tasks.create_task(self._handle(json.loads(payload), stream), name=f"stream-{number}")
             return
-        known = self._streams.get(number)
-        if known is not None:  # else: it was given up here, and the other side does not know yet
-            await known.take(kind, payload)
-            self.release(known)
+        open_stream = self._streams.get(number)
+        if open_stream is not None:  # else: it was given up here, of which the other side has yet to learn
+            await open_stream.take(kind, payload)
+            self.release(open_stream)
 
     async def _handle(self, request: dict[str, Any], stream: Stream) -> None:
         try:

@@ -21,8 +21,8 @@ def find(root: Path) -> dict[str, Path]:
 
 def dependencies(content: bytes) -> list[str]:
     """What a module needs, in the order of its file."""
-    found = _DEPENDS.search(content)
-    listed = found[1].decode().split(",") if found else []
+    match = _DEPENDS.search(content)
+    listed = match[1].decode().split(",") if match else []
     soft = _SOFT.search(content)
     wished = soft[1].decode().split() if soft else []
     return [name.replace("-", "_") for name in [*wished, *listed] if name]

@@ -120,12 +120,12 @@ async def connected(path: Path) -> AsyncIterator[Monitor]:
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
             await reader.readline()
-        found = Monitor(reader, writer)
+        connection = Monitor(reader, writer)
         async with waiting.tasks() as tasks:
-            follower = tasks.create_task(found._follow(), name=f"monitor-{path.name}")
-            await found.ask("qmp_capabilities")
+            follower = tasks.create_task(connection._follow(), name=f"monitor-{path.name}")
+            await connection.ask("qmp_capabilities")
             try:
-                yield found
+                yield connection
             finally:
                 follower.cancel()
     except TimeoutError as error:

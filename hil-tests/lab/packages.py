@@ -21,7 +21,10 @@ BUSYBOX = "busybox-static"
 QEMU = "qemu-system-x86_64"
 DOWNLOAD_SECONDS = 300
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-_UNUSED = ("usr", *(f"lib/modules/*/kernel/{one}" for one in ("sound", "net/[!9]*", "drivers/[!bcdnv]*")))
+_UNUSED = (
+    "usr",
+    *(f"lib/modules/*/kernel/{folder}" for folder in ("sound", "net/[!9]*", "drivers/[!bcdnv]*")),
+)
 """Of the 400 MB, what no guest has a use for is not kept: the drivers that it has are block, char, cxl, dax, net, n* and v*."""
 _IMAGE = re.compile(r"^\s*Depends: (linux-image-\d\S+)$", re.MULTILINE)
 
@@ -60,8 +63,8 @@ def kernel(folder: Path) -> Kernel:
         errors.Unavailable: it cannot be had; says what to do.
     """
     # The newest that is there is good enough: a test run does not depend on a package index.
-    known = sorted(folder.glob("linux-image-[0-9]*"))
-    root = known[-1] if known else _unpacked(_image_package(), folder)
+    unpacked = sorted(folder.glob("linux-image-[0-9]*"))
+    root = unpacked[-1] if unpacked else _unpacked(_image_package(), folder)
     images = sorted(root.glob("boot/vmlinuz-*"))
     modules = sorted(root.glob("lib/modules/*"))
     if not images or not modules:
@@ -83,10 +86,10 @@ def busybox(folder: Path) -> Path:
     root = folder / BUSYBOX
     if not root.exists():
         root = _unpacked(BUSYBOX, folder)
-    found = [root / name for name in ("bin/busybox", "usr/bin/busybox") if (root / name).exists()]
-    if not found:
+    paths = [root / name for name in ("bin/busybox", "usr/bin/busybox") if (root / name).exists()]
+    if not paths:
         raise errors.Unavailable(f"{root} holds no busybox: delete it, and it is downloaded again")
-    return found[0]
+    return paths[0]
 
 
 def qemu() -> str:
@@ -95,12 +98,12 @@ def qemu() -> str:
     Raises:
         errors.Unavailable: it is not installed.
     """
-    found = shutil.which(QEMU)
-    if found is None:
+    program = shutil.which(QEMU)
+    if program is None:
         raise errors.Unavailable(
             f"{QEMU} is not installed: apt-get install --no-install-recommends qemu-system-x86"
         )
-    return found
+    return program
 
 
 def tools() -> None:
@@ -129,10 +132,10 @@ def _is_static(program: Path) -> bool:
 
 
 def _image_package() -> str:
-    found = _IMAGE.search(_output(["apt-cache", "depends", KERNEL]))
-    if found is None:
+    match = _IMAGE.search(_output(["apt-cache", "depends", KERNEL]))
+    if match is None:
         raise errors.Unavailable(f"apt knows no {KERNEL}: run apt-get update, on Debian")
-    return found[1]
+    return match[1]
 
 
 def _unpacked(package: str, folder: Path) -> Path:

@@ -19,7 +19,7 @@ ALIGNMENT_BYTES = 2 << 20
 
 async def make_region(machine: guest.Guest, size_bytes: int) -> None:
     """A committed region over all of the only endpoint, as `cxl create-region -t pmem` makes it."""
-    (endpoint,) = [one for one in await machine.names(f"{CXL}/devices") if one.startswith("endpoint")]
+    (endpoint,) = [name for name in await machine.names(f"{CXL}/devices") if name.startswith("endpoint")]
     decoder = f"decoder{endpoint.removeprefix('endpoint')}.0"
     for path, value in (
         ("decoder0.0/create_pmem_region", REGION),
@@ -95,10 +95,10 @@ async def used_bytes(machine: guest.Guest, node: str) -> int:
         errors.GuestFailure: there is no such node.
     """
     lines = (await machine.read(f"/sys/devices/system/node/node{node}/meminfo")).splitlines()
-    found = next((line.split()[3] for line in lines if "MemUsed:" in line), None)
-    if found is None:
+    kibibytes = next((line.split()[3] for line in lines if "MemUsed:" in line), None)
+    if kibibytes is None:
         raise errors.GuestFailure(f"node {node} has no memory")
-    return int(found) << 10
+    return int(kibibytes) << 10
 
 
 async def _write(machine: guest.Guest, path: str, value: object) -> None:

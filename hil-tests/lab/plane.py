@@ -52,19 +52,23 @@ class Plane:
         """The published devices of the pool by name."""
         listing = await self.cluster.api.list_all(kinds.SLICE, into=dict)
         slices = [
-            one["spec"] for one in listing.items if one["spec"]["pool"]["name"].startswith(f"{FABRIC}/")
+            published["spec"]
+            for published in listing.items
+            if published["spec"]["pool"]["name"].startswith(f"{FABRIC}/")
         ]
         return {device["name"]: device for spec in slices for device in spec.get("devices", ())}
 
     async def taints(self, device: str) -> set[str]:
         """The taints of a device, as `key=value:effect`."""
-        found = (await self.devices()).get(device, {}).get("taints", ())
-        return {f"{one['key'].partition('/')[2]}={one.get('value', '')}:{one['effect']}" for one in found}
+        taints = (await self.devices()).get(device, {}).get("taints", ())
+        return {
+            f"{taint['key'].partition('/')[2]}={taint.get('value', '')}:{taint['effect']}" for taint in taints
+        }
 
     async def attachments(self) -> dict[str, dict[str, Any]]:
         """The DeviceAttachments by device."""
         listing = await self.cluster.api.list_all(kinds.ATTACHMENT, into=dict)
-        return {one["spec"]["device"]: one for one in listing.items}
+        return {attachment["spec"]["device"]: attachment for attachment in listing.items}
 
 
 def first_line(image: Path) -> str:
@@ -83,8 +87,8 @@ def _describe(nodes: Sequence[worker.Worker], folder: Path, images: dict[str, Pa
         about = {"id": f"pool-{number}", "enclosure": ENCLOSURE, "model": "lab"}
         devices.append({"driver": "nvme", "serial": serial, "file": str(image)} | about)
     hosts = [
-        {"id": one.name, "qmp": str(one.guest.places.fabric), "ports": list(one.guest.machine.port_names)}
-        for one in nodes
+        {"id": node.name, "qmp": str(node.guest.places.fabric), "ports": list(node.guest.machine.port_names)}
+        for node in nodes
     ]
     path = folder / "fabric.json"
     path.write_text(json.dumps({"hosts": hosts, "devices": devices}))
@@ -96,7 +100,7 @@ async def giving_out(
     node: worker.Worker,
     folder: Path,
     *,
-    others: Sequence[worker.Worker] = (),
+    other_nodes: Sequence[worker.Worker] = (),
     disks: int = 2,
     withdrawn: bool = True,
 ) -> AsyncIterator[Plane]:
@@ -104,14 +108,14 @@ async def giving_out(
 
     Args:
         node: the host of the fabric.
-        others: further hosts.
+        other_nodes: further hosts.
         folder: of the disks, sockets and kubeconfigs.
         disks: how many.
         withdrawn: in the end the pool is withdrawn, which takes until all is given back; without it the cluster is
             left as it is, for who ends it anyway.
     """
     images = {f"POOL{number:04}": folder / f"pool-{number}.img" for number in range(disks)}
-    described = await asyncio.to_thread(_describe, (node, *others), folder, images)
+    described = await asyncio.to_thread(_describe, (node, *other_nodes), folder, images)
     server = node.cluster.server
     connection = config.from_kubeconfig(server.kubeconfig(folder / "plane.kubeconfig", "admin"))
     account = server.kubeconfig(folder / "controller.kubeconfig", "drawbar:drawbar-controller")
@@ -135,13 +139,13 @@ async def giving_out(
         spec = {"adapter": "grpc", "endpoint": endpoint, "policy": policy}
         await node.cluster.create(kinds.FABRIC, FABRIC, spec=spec)
         plane = Plane(node, adapter, images)
-        await waiting.until(plane.devices, lambda found: len(found) == disks)
+        await waiting.until(plane.devices, lambda devices: len(devices) == disks)
         try:
             yield plane
         finally:
             if withdrawn:
                 await node.cluster.api.delete(kinds.FABRIC, FABRIC)
-                await waiting.until(plane.devices, lambda found: not found)
+                await waiting.until(plane.devices, lambda devices: not devices)
 
 
 async def _stopped(task: "asyncio.Task[None]") -> None:

@@ -116,30 +116,30 @@ class Reached:
     ) -> AsyncIterator[processes.Process]:
         """A program that runs while the context lasts; it is killed then if it has not ended. `log` gets all it says."""
         stream = await self._open(do="run", argv=list(argv), env=env)
-        found = processes.Process(stream, argv)
-        follower = self._tasks.create_task(self._follow(found, log), name=f"process-{argv[0]}")
+        process = processes.Process(stream, argv)
+        follower = self._tasks.create_task(self._follow(process, log), name=f"process-{argv[0]}")
         try:
-            yield found
+            yield process
         finally:
             with contextlib.suppress(errors.LabError):
-                if found.status is None:
+                if process.status is None:
                     await stream.reset("the host is done with it")
                 else:
                     await stream.end()  # of its stdin: only what both sides have ended is forgotten
             follower.cancel()
 
-    async def _follow(self, found: processes.Process, log: Path | None) -> None:
+    async def _follow(self, process: processes.Process, log: Path | None) -> None:
         try:
-            await found.follow(log)
+            await process.follow(log)
         except errors.LabError as error:
-            found.lose(str(error))
+            process.lose(str(error))
 
     async def run(
         self, *argv: str, seconds: float = RUN_SECONDS, env: dict[str, str] | None = None
     ) -> processes.Done:
         """Run a program to its end."""
-        async with self.process(*argv, env=env) as found:
-            return await found.wait(seconds)
+        async with self.process(*argv, env=env) as process:
+            return await process.wait(seconds)
 
     async def output(self, *argv: str, seconds: float = RUN_SECONDS) -> str:
         """What a program writes to stdout.

@@ -25,7 +25,7 @@ from lab import cluster, errors, fabric_journal, guest, laboratory, machine, pla
 MACHINE = machine.Machine(name="node-1", ports=4, memory_mib=1536)
 SPARE = 1
 """Disks that nobody asks for, so that there is something to choose from."""
-TOLD_EVERY_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 CONSOLE_BYTES = 4096
 LINE_CHARACTERS = 100
 PREFIX = "drawbar-demo-"
@@ -34,24 +34,24 @@ PREFIX = "drawbar-demo-"
 class Progress:
     """Tells what is being waited for, again and again, with the seconds and the kernel's latest words."""
 
-    def __init__(self, told: Callable[[doubles.Happening], None], console: Path) -> None:
-        self._told, self._console = told, console
+    def __init__(self, report: Callable[[doubles.Happening], None], console: Path) -> None:
+        self._report, self._console = report, console
         self._doing, self._since = "", 0.0
         self.listens = False
 
     def do(self, what: str, *, listens: bool = False) -> None:
         """This is waited for now; `listens`: what the kernel says tells how far it is."""
         self._doing, self._since, self.listens = what, asyncio.get_running_loop().time(), listens
-        self._told(doubles.Waiting(what=what))
+        self._report(doubles.Waiting(what=what))
 
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await asyncio.sleep(TOLD_EVERY_SECONDS)
+            await asyncio.sleep(REPORT_SECONDS)
             seconds = asyncio.get_running_loop().time() - self._since
             said = await asyncio.to_thread(last_line, self._console) if self.listens else ""
             more = f", {said}" if said else ""
-            self._told(doubles.Waiting(what=f"{self._doing}: {seconds:.0f} s so far{more}"))
+            self._report(doubles.Waiting(what=f"{self._doing}: {seconds:.0f} s so far{more}"))
 
 
 def last_line(console: Path) -> str:
@@ -115,9 +115,9 @@ class World:
             done = await node.contained(pod, "head", "-n", "1", disk)
         there = await asyncio.to_thread(plane.first_line, self._pool.images[view.serial])
         if done.status != 0 or done.output != there:
-            found = done.output.strip() if done.status == 0 else done.errors.strip()
+            content = done.output.strip() if done.status == 0 else done.errors.strip()
             raise doubles.ClusterError(
-                f'the container of {view.pod} read "{found[-200:]}" from {disk}, and not "{there.strip()}", which is on '
+                f'the container of {view.pod} read "{content[-200:]}" from {disk}, and not "{there.strip()}", which is on '
                 f"the disk with serial {view.serial} (logs: {self._logs})"
             )
         return done.output.strip()
@@ -126,11 +126,11 @@ class World:
         """The block device that the runtime gave to the pod's container."""
         path = f"{worker.KUBELET}/pods/{pod['metadata']['uid']}/config.json"
         spec = json.loads(await self._pool.node.guest.read(path))
-        found = [node["path"] for node in spec["linux"]["devices"] if node.get("type") == "b"]
-        if not found:
+        paths = [node["path"] for node in spec["linux"]["devices"] if node.get("type") == "b"]
+        if not paths:
             name = pod["metadata"]["name"]
             raise doubles.ClusterError(f"the container of {name} was given no disk (logs: {self._logs})")
-        return found[0]
+        return paths[0]
 
     async def leaks(self) -> int:
         """What the fabric has attached, attachments, CDI files, and disks that the kernel shows."""
@@ -153,7 +153,7 @@ class Stage:
         self.wanted = {f"demo-{number + 1}": DeviceClass.NVME for number in range(pods)}
 
     @contextlib.asynccontextmanager
-    async def running(self, told: Callable[[doubles.Happening], None]) -> AsyncIterator[World]:
+    async def running(self, report: Callable[[doubles.Happening], None]) -> AsyncIterator[World]:
         """A node that has booted and a pool that is published.
 
         Raises:
@@ -164,7 +164,7 @@ class Stage:
         keep = False
         try:
             with _logged(logs / "control-plane.log"):
-                async with self._started(told, logs) as world:
+                async with self._started(report, logs) as world:
                     try:
                         yield world
                     finally:
@@ -177,9 +177,9 @@ class Stage:
                 await asyncio.to_thread(shutil.rmtree, logs)
 
     @contextlib.asynccontextmanager
-    async def _started(self, told: Callable[[doubles.Happening], None], logs: Path) -> AsyncIterator[World]:
+    async def _started(self, report: Callable[[doubles.Happening], None], logs: Path) -> AsyncIterator[World]:
         console = machine.Places.below(logs, logs, MACHINE.name).log
-        doing = Progress(told, console)
+        doing = Progress(report, console)
         async with waiting.tasks() as tasks, contextlib.AsyncExitStack() as stack:
             ticker = tasks.create_task(doing.run(), name="progress")
             try:

@@ -23,7 +23,7 @@ OLDEST = 31
 
 def run(context: stages.Context) -> stages.Outcome:
     """As many rounds as ACCIDENTS_ROUNDS says, 30 if nothing; from ACCIDENTS_SEED, or a new seed."""
-    if context.found.release.minor < OLDEST:
+    if context.installed.release.minor < OLDEST:
         return stages.Outcome(skipped=True, text=f"claims of 1.{OLDEST} and later alone are written here")
     seed = int(os.environ.get(SEED) or time.time_ns() % 1_000_000)
     rounds = int(os.environ.get(ROUNDS) or 30)
@@ -55,13 +55,17 @@ async def _rounds(
     folder.mkdir()
     async with installation.Installation.running(plane, nodes, folder, devices=DEVICES) as made:
         context.say(f"Drawbar has {DEVICES} devices for {len(nodes)} nodes")
-        for one in planned:
+        for planned_round in planned:
             begun = time.monotonic()
             try:
-                await _round(made, one)
+                await _round(made, planned_round)
             except errors.RealClusterError as error:
-                raise errors.RealClusterError(f"round {one.number} ({one}): {error}") from error
-            context.say(f"round {one.number}: {one}; at rest after {time.monotonic() - begun:.0f} s")
+                raise errors.RealClusterError(
+                    f"round {planned_round.number} ({planned_round}): {error}"
+                ) from error
+            context.say(
+                f"round {planned_round.number}: {planned_round}; at rest after {time.monotonic() - begun:.0f} s"
+            )
         for pod in planned[-1].alive:
             await made.delete_pod(pod)
         await stages.settle(made.left, SETTLE_SECONDS)
@@ -101,11 +105,11 @@ async def _play(made: installation.Installation, planned: accidents.Round, begun
 
 async def _unsettled(made: installation.Installation, alive: Sequence[str]) -> list[str]:
     """What is not yet as it is to be, one sentence each."""
-    pods = {one["metadata"]["name"]: one for one in await made.objects(kinds.POD)}
-    found = [f"pod {name} is {installation.phase(pods.get(name)) or 'not there'}" for name in alive]
-    found = [sentence for sentence in found if not sentence.endswith(" is Running")]
-    found += [f"pod {name} is still there" for name in pods if name not in alive]
-    return found or await made.untrue()
+    pods = {pod["metadata"]["name"]: pod for pod in await made.objects(kinds.POD)}
+    problems = [f"pod {name} is {installation.phase(pods.get(name)) or 'not there'}" for name in alive]
+    problems = [sentence for sentence in problems if not sentence.endswith(" is Running")]
+    problems += [f"pod {name} is still there" for name in pods if name not in alive]
+    return problems or await made.untrue()
 
 
 async def _kill(made: installation.Installation, victim: accidents.Victim, node: str) -> None:

@@ -49,8 +49,10 @@ READS = "env; echo devices: $(ls /dev /dev/dri); exec sleep 3600"
 
 def run(context: stages.Context) -> stages.Outcome:
     """Install, use, upgrade, roll back, uninstall."""
-    if context.found.release.minor < MODERN_SINCE:
-        return stages.Outcome(skipped=True, text=f"{context.found.release.name} has no resource.k8s.io/v1")
+    if context.installed.release.minor < MODERN_SINCE:
+        return stages.Outcome(
+            skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
+        )
     try:
         if helm.program() is None:
             return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
@@ -111,14 +113,16 @@ def _component(
     plane: control_plane.ControlPlane, node: container_node.Node, *, binds: dict[str, str]
 ) -> processes.Component:
     """The node as a process."""
-    found = plane.settings.binaries
+    installed = plane.settings.binaries
     content = programs.kubelet_configuration(
-        runtime=node.endpoint, port=10250, gates=programs.kubelet_gates(found.release, plane.settings.gates)
+        runtime=node.endpoint,
+        port=10250,
+        gates=programs.kubelet_gates(installed.release, plane.settings.gates),
     )
-    content |= {**programs.kubelet_extras(found.release), "oomScoreAdj": 0}
+    content |= {**programs.kubelet_extras(installed.release), "oomScoreAdj": 0}
     (node.path / "kubelet.yaml").write_text(programs.as_json(content))
     kubelet = programs.kubelet(
-        found,
+        installed,
         node=NODE,
         folder=node.path,
         kubeconfig=plane.kubeconfig(programs.NODE_PREFIX + NODE),
@@ -223,8 +227,8 @@ class Cluster:
 
     async def phase(self, pod: str) -> str:
         """Return the pod's phase, `None` before its kubelet has reported one."""
-        found = await self.api.read(kinds.POD, pod, namespace="default", into=dict)
-        return str(found.get("status", {}).get("phase"))
+        stored = await self.api.read(kinds.POD, pod, namespace="default", into=dict)
+        return str(stored.get("status", {}).get("phase"))
 
     async def settle(self, problems: Callable[[], Awaitable[list[str]]]) -> None:
         """Return when there are no problems any more; see `stages.settle`."""
@@ -341,37 +345,39 @@ class Release(Cluster):
 
     async def _node_unready(self) -> list[str]:
         try:
-            found = await self.api.read(kinds.NODE, NODE, into=dict)
+            stored = await self.api.read(kinds.NODE, NODE, into=dict)
         except kube_errors.NotFound:
             return ["there is no Node"]
-        conditions = found.get("status", {}).get("conditions", ())
+        conditions = stored.get("status", {}).get("conditions", ())
         return [
-            f"{one['type']}: {one['message']}"
-            for one in conditions
-            if one["type"] == "Ready" and one["status"] != "True"
+            f"{condition['type']}: {condition['message']}"
+            for condition in conditions
+            if condition["type"] == "Ready" and condition["status"] != "True"
         ]
 
     async def _not_rolled_out(self) -> list[str]:
-        found = []
+        problems = []
         for kind, wanted, counts in (
             (DEPLOYMENT, "replicas", ("updatedReplicas", "availableReplicas", "replicas")),
             (DAEMON_SET, "desiredNumberScheduled", ("updatedNumberScheduled", "numberAvailable")),
         ):
-            for one in await self.objects(kind, NAMESPACE):
-                status, name = one.get("status", {}), one["metadata"]["name"]
-                number = one["spec"].get("replicas", status.get(wanted, 0))
-                current = status.get("observedGeneration") == one["metadata"]["generation"]
+            for workload in await self.objects(kind, NAMESPACE):
+                status, name = workload.get("status", {}), workload["metadata"]["name"]
+                number = workload["spec"].get("replicas", status.get(wanted, 0))
+                current = status.get("observedGeneration") == workload["metadata"]["generation"]
                 if not current or not number or any(status.get(count, 0) != number for count in counts):
-                    found.append(f"{kind.kind} {name} is not rolled out: {status}")
-        return found
+                    problems.append(f"{kind.kind} {name} is not rolled out: {status}")
+        return problems
 
     async def _not_uninstalled(self) -> list[str]:
-        found = await self.left(kinds.DEVICE_CLASS, kinds.SLICE)
+        problems = await self.left(kinds.DEVICE_CLASS, kinds.SLICE)
         for kind in (kinds.POD, DEPLOYMENT, DAEMON_SET, kinds.CONFIG_MAP):
             # Kubernetes keeps certificates in each namespace.
             names = [item["metadata"]["name"] for item in await self.objects(kind, NAMESPACE)]
-            found += [f"{kind.kind} {name} is still there" for name in names if not name.endswith("ca.crt")]
-        return found
+            problems += [
+                f"{kind.kind} {name} is still there" for name in names if not name.endswith("ca.crt")
+            ]
+        return problems
 
     async def _helm(self, verb: str, **arguments: Any) -> str:
         return await self._engine.call(

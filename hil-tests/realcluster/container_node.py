@@ -171,7 +171,11 @@ def _inside(node: Node, file: Path) -> int:
         (node.path / name).mkdir(parents=True, exist_ok=True)
     for words in (
         ["ip", "link", "set", "lo", "up"],
-        *(["ip", "address", "add", f"{one}/32", "dev", "lo"] for one in (node.service, ADDRESS) if one),
+        *(
+            ["ip", "address", "add", f"{address}/32", "dev", "lo"]
+            for address in (node.service, ADDRESS)
+            if address
+        ),
         # Containers see mounts that come later; nothing goes back to the host.
         ["mount", "--make-rshared", "/"],
         *(["mount", "-t", "tmpfs", "tmpfs", path] for path in node.memory),

@@ -64,7 +64,7 @@ class ControlPlane:
     @contextlib.contextmanager
     def running(
         cls,
-        found: Binaries,
+        installed: Binaries,
         folder: Path,
         *,
         gates: Mapping[str, bool] | None = None,
@@ -75,7 +75,7 @@ class ControlPlane:
         """A control plane for as long as the block lasts.
 
         Args:
-            found: the binaries.
+            installed: the binaries.
             folder: for state and logs, which stay behind.
             gates: feature gates; None: what Drawbar needs of the release.
             nodes: the names of the nodes that kubelets may have, each with credentials.
@@ -87,10 +87,10 @@ class ControlPlane:
         """
         folder.mkdir(parents=True, exist_ok=True)
         settings = programs.Settings(
-            binaries=found,
+            binaries=installed,
             folder=folder,
             ports=_ports(base_port),
-            gates=programs.default_gates(found.release) if gates is None else dict(gates),
+            gates=programs.default_gates(installed.release) if gates is None else dict(gates),
             binding_timeout_seconds=binding_timeout_seconds,
         )
         plane = cls(settings, nodes)
@@ -113,7 +113,9 @@ class ControlPlane:
     @property
     def pids(self) -> dict[str, int]:
         """The components that run, by name."""
-        return {name: one.pid for name, one in self.components.items() if one.pid is not None}
+        return {
+            name: component.pid for name, component in self.components.items() if component.pid is not None
+        }
 
     def kubeconfig(self, user: str) -> Path:
         """The kubeconfig of a static user: `admin`, or `system:node:NAME`.
@@ -162,8 +164,8 @@ class ControlPlane:
             # It serves no port; when it has begun it has listed what it schedules.
             SCHEDULER: lambda: True,
         }
-        for one in COMPONENTS if name is None else (name,):
-            self.components[one].until(checks[one], seconds)
+        for component in COMPONENTS if name is None else (name,):
+            self.components[component].until(checks[component], seconds)
 
     def stop_all(self) -> None:
         """End all components, the last started first."""
@@ -215,8 +217,8 @@ class ControlPlane:
                 return text
         except urllib.error.HTTPError as error:
             with error:
-                told = error.read().decode(errors="replace")[:300]
-            raise errors.RealClusterError(f"{method} {path}: {error.code} {told}") from error
+                message = error.read().decode(errors="replace")[:300]
+            raise errors.RealClusterError(f"{method} {path}: {error.code} {message}") from error
         except OSError as error:
             raise errors.RealClusterError(f"{method} {path}: {error}") from error
 
@@ -266,14 +268,14 @@ class ControlPlane:
 def _ports(base: int | None) -> programs.Ports:
     if base is not None:
         return programs.Ports(apiserver=base, etcd=base + 1, etcd_peer=base + 2)
-    one, two, three = free_ports(3)
-    return programs.Ports(apiserver=one, etcd=two, etcd_peer=three)
+    first, second, third = free_ports(3)
+    return programs.Ports(apiserver=first, etcd=second, etcd_peer=third)
 
 
 def free_ports(count: int) -> list[int]:
     """Ports of 127.0.0.1 that nobody listens on now."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for listener in sockets:
+            listener.bind(("127.0.0.1", 0))
+        return [int(listener.getsockname()[1]) for listener in sockets]

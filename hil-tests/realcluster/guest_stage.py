@@ -48,8 +48,10 @@ LOOKS = "echo $(env) $(ls /dev/cxl); exec sleep 3600"
 
 def run(context: stages.Context) -> stages.Outcome:
     """Two pods read disks at once; a disk is pulled out; a slot fails; CXL memory; a power cycle."""
-    if context.found.release.minor < chart_stage.MODERN_SINCE:
-        return stages.Outcome(skipped=True, text=f"{context.found.release.name} has no resource.k8s.io/v1")
+    if context.installed.release.minor < chart_stage.MODERN_SINCE:
+        return stages.Outcome(
+            skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
+        )
     node = chart_stage.described(Path(FOLDER))
     if missing := container_node.lacking(node):
         return stages.Outcome(skipped=True, text=missing)
@@ -99,13 +101,15 @@ async def _laboratory(context: stages.Context) -> laboratory.Lab:
 
 def _kubelet_files(plane: control_plane.ControlPlane, folder: Path) -> Sequence[str]:
     """Write the kubelet's configuration; return its command line. The guest sees the host's files."""
-    found = plane.settings.binaries
-    gates = programs.kubelet_gates(found.release, plane.settings.gates)
+    installed = plane.settings.binaries
+    gates = programs.kubelet_gates(installed.release, plane.settings.gates)
     runtime = f"unix://{FOLDER}/containerd.sock"
     content = programs.kubelet_configuration(runtime=runtime, port=10250, gates=gates)
-    (folder / "kubelet.yaml").write_text(programs.as_json(content | programs.kubelet_extras(found.release)))
+    (folder / "kubelet.yaml").write_text(
+        programs.as_json(content | programs.kubelet_extras(installed.release))
+    )
     command = programs.kubelet(
-        found,
+        installed,
         node=NODE,
         folder=folder,
         kubeconfig=plane.kubeconfig(programs.NODE_PREFIX + NODE),
@@ -233,7 +237,7 @@ class Cluster(chart_stage.Cluster):
         """A disk that is pulled out under its pod evicts the pod, and the other disk serves another pod."""
         await self._pod("loses")
         await self._line("loses")
-        (device,) = [one["spec"]["deviceID"] for one in await self.objects(kinds.ATTACHMENT)]
+        (device,) = [attachment["spec"]["deviceID"] for attachment in await self.objects(kinds.ATTACHMENT)]
         begun = time.monotonic()
         await self._guest.monitor.ask("device_del", {"id": f"drawbar.{device}"})
         await self.settle(lambda: self.left(kinds.POD))
@@ -255,8 +259,8 @@ class Cluster(chart_stage.Cluster):
             return [] if await self._warnings("waits") else ["the claim was not told of its disk"]
 
         await self.settle(untold)
-        told = await self._warnings("waits")
-        self.expect(set(told) == {"DeviceNotFound"}, f"the claim is told the right reason: {told}")
+        reasons = await self._warnings("waits")
+        self.expect(set(reasons) == {"DeviceNotFound"}, f"the claim is told the right reason: {reasons}")
         self.say(
             f"the claim was told of the disk that did not come up after {time.monotonic() - begun:.0f} s"
         )
@@ -326,12 +330,14 @@ class Cluster(chart_stage.Cluster):
         return said[0]
 
     async def _not_given_back(self) -> list[str]:
-        found = await self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
+        problems = await self.left(kinds.POD, kinds.CLAIM, kinds.ATTACHMENT)
         there = await self._guest.monitor.ask("qom-list", {"path": "/machine/peripheral"})
-        found += [f"{one['name']} is still plugged in" for one in there if one["name"].startswith("drawbar.")]
+        problems += [
+            f"{entry['name']} is still plugged in" for entry in there if entry["name"].startswith("drawbar.")
+        ]
         names = await self._guest.names("/sys/bus/pci/drivers/nvme")
         names = [name for name in names if name.startswith("0000:")] + await self._memories()
-        return found + [f"the kernel still has {name}" for name in names]
+        return problems + [f"the kernel still has {name}" for name in names]
 
     async def _memories(self) -> list[str]:
         """The kernel's CXL memory devices."""
@@ -340,19 +346,19 @@ class Cluster(chart_stage.Cluster):
     async def _warnings(self, name: str) -> list[str]:
         """The reasons of Warnings on the claims of a pod."""
         return [
-            one["reason"]
-            for one in await self.objects(kinds.EVENT)
-            if one.get("type") == "Warning"
-            and one.get("regarding", {}).get("kind") == "ResourceClaim"
-            and one["regarding"]["name"].startswith(f"{name}-")
+            event["reason"]
+            for event in await self.objects(kinds.EVENT)
+            if event.get("type") == "Warning"
+            and event.get("regarding", {}).get("kind") == "ResourceClaim"
+            and event["regarding"]["name"].startswith(f"{name}-")
         ]
 
     async def _tainted(self) -> list[str]:
         """The names of the devices that failed."""
         return [
             device["name"]
-            for one in await self.objects(kinds.SLICE)
-            for device in one["spec"].get("devices", ())
+            for published in await self.objects(kinds.SLICE)
+            for device in published["spec"].get("devices", ())
             if any(taint["key"] == FAILED for taint in device.get("taints", ()))
         ]
 
@@ -360,7 +366,7 @@ class Cluster(chart_stage.Cluster):
         return [f"{name} is still tainted" for name in await self._tainted()]
 
     async def _still_attached(self, device: str) -> list[str]:
-        attached = [one["spec"]["device"] for one in await self.objects(kinds.ATTACHMENT)]
+        attached = [attachment["spec"]["device"] for attachment in await self.objects(kinds.ATTACHMENT)]
         return [f"{device} is still attached"] if device in attached else []
 
     async def _probation(self, seconds: int) -> None:
@@ -368,10 +374,12 @@ class Cluster(chart_stage.Cluster):
         await self.api.patch(kinds.FABRIC, FABRIC, change, content=client.Patch.MERGE, into=dict)
 
     async def _node_unready(self) -> list[str]:
-        nodes = {one["metadata"]["name"]: one for one in await self.objects(kinds.NODE)}
+        nodes = {stored["metadata"]["name"]: stored for stored in await self.objects(kinds.NODE)}
         status = nodes.get(NODE, {}).get("status", {})
         conditions = status.get("conditions", [])
-        ready = any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        ready = any(
+            condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+        )
         # A node that lost its power is Ready for a while.
         booted = status.get("nodeInfo", {}).get("bootID") == self._guest.boot_id
         return [] if ready and booted else [f"the Node is not Ready since this boot: {conditions}"]

@@ -94,7 +94,7 @@ class Installation:
         """
         async with contextlib.AsyncExitStack() as stack:
             api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
-            made = cls(plane, {one.node: one for one in nodes}, folder, api, devices)
+            made = cls(plane, {kubelet.node: kubelet for kubelet in nodes}, folder, api, devices)
             stack.callback(made.stop)
             for tree in made.trees.values():
                 await stack.enter_async_context(tree.reacting())
@@ -189,11 +189,15 @@ class Installation:
                 inventory = await adapter.devices()
         except fabric_errors.FabricError as error:
             raise errors.RealClusterError(f"the simulated fabric does not answer: {error}") from error
-        return {one.id: one.connection.host_id for one in inventory.devices if one.connection is not None}
+        return {
+            device.id: device.connection.host_id
+            for device in inventory.devices
+            if device.connection is not None
+        }
 
     async def offered(self) -> list[str]:
         """The devices that are offered to anybody, which means published and without a taint."""
-        slices = [one["spec"] for one in await self.objects(kinds.SLICE)]
+        slices = [published["spec"] for published in await self.objects(kinds.SLICE)]
         tainted = {taint["device"] for spec in slices for taint in spec.get("taints", ())}
         return sorted(
             device["name"]
@@ -205,42 +209,45 @@ class Installation:
 
     async def left(self) -> list[str]:
         """What is not as it was before the first pod, one sentence each."""
-        found = [
-            f"{kind.kind} {one['metadata']['name']} is still there"
+        problems = [
+            f"{kind.kind} {stored['metadata']['name']} is still there"
             for kind in (kinds.POD, self.dialect.claim, kinds.ATTACHMENT)
-            for one in await self.objects(kind)
+            for stored in await self.objects(kind)
         ]
-        found += [
+        problems += [
             f"{device} is still attached to {host}" for device, host in (await self.connected()).items()
         ]
         for name, kubelet in self.nodes.items():
-            found += [
+            problems += [
                 f"{name} has the CDI file {file.name}" for file in (kubelet.root / "cdi").glob("*.json")
             ]
-            found += [f"{name} has a device in slot {slot}" for slot in self.trees[name].attached()]
-        return found + await self.unoffered()
+            problems += [f"{name} has a device in slot {slot}" for slot in self.trees[name].attached()]
+        return problems + await self.unoffered()
 
     async def untrue(self) -> list[str]:
         """What the running pods' claims say and the fabric does not, one sentence each."""
         names = {
-            one["spec"]["device"]: one["spec"]["deviceID"] for one in await self.objects(kinds.ATTACHMENT)
+            attachment["spec"]["device"]: attachment["spec"]["deviceID"]
+            for attachment in await self.objects(kinds.ATTACHMENT)
         }
-        pods = {one["metadata"]["name"]: one for one in await self.objects(kinds.POD)}
-        connected, found, holders = await self.connected(), [], dict[str, str]()
+        pods = {pod["metadata"]["name"]: pod for pod in await self.objects(kinds.POD)}
+        connected, problems, holders = await self.connected(), [], dict[str, str]()
         for claim in await self.objects(self.dialect.claim):
             name = claim["metadata"]["name"]
-            owner = next(iter(one["name"] for one in claim["metadata"].get("ownerReferences", ())), "")
+            owner = next(
+                iter(reference["name"] for reference in claim["metadata"].get("ownerReferences", ())), ""
+            )
             if phase(pods.get(owner)) != "Running":
                 continue
             host = f"host-{pods[owner]['spec']['nodeName']}"
             for result in claim["status"]["allocation"]["devices"]["results"]:
                 device = result["device"]
                 if device in holders:
-                    found.append(f"claims {holders[device]} and {name} both have {device}")
+                    problems.append(f"claims {holders[device]} and {name} both have {device}")
                 holders[device] = name
                 if connected.get(names.get(device, "")) != host:
-                    found.append(f"pod {owner} runs, and its {device} is not attached to {host}")
-        return found
+                    problems.append(f"pod {owner} runs, and its {device} is not attached to {host}")
+        return problems
 
     def tracebacks(self) -> list[str]:
         """The daemons of ours that ended with a traceback or logged one."""
@@ -300,7 +307,10 @@ class Installation:
                 for fabric in await self.objects(kinds.FABRIC)
                 for condition in fabric.get("status", {}).get("conditions", ())
             ]
-            mapped = any((one["type"], one["status"]) == ("HostsMapped", "True") for one in conditions)
+            mapped = any(
+                (condition["type"], condition["status"]) == ("HostsMapped", "True")
+                for condition in conditions
+            )
             return [] if mapped else ["the Fabric's hosts are not mapped"]
         offered = len(await self.offered())
         return [] if offered == self._devices else [f"{offered} of {self._devices} devices are offered"]

@@ -50,19 +50,19 @@ class Kubelet:
         self._plane = plane
         self._socket = folder / "cri.sock"
         self.log = folder / "containers.jsonl"
-        found = plane.settings.binaries
+        installed = plane.settings.binaries
         self.runtime: processes.Component | None = None
         if endpoint is None:
             argv = [sys.executable, "-P", "-m", DOUBLE, str(self._socket), str(self.log), str(cdi)]
             self.runtime = processes.Component(f"runtime of {node}", argv, folder / "runtime.log")
             endpoint = f"unix://{self._socket}"
-        gates = programs.kubelet_gates(found.release, plane.settings.gates)
+        gates = programs.kubelet_gates(installed.release, plane.settings.gates)
         content = programs.kubelet_configuration(runtime=endpoint, port=port, gates=gates)
-        content |= programs.kubelet_extras(found.release)
+        content |= programs.kubelet_extras(installed.release)
         (folder / "kubelet.yaml").write_text(programs.as_json(content))
         user = programs.NODE_PREFIX + node
         argv = programs.kubelet(
-            found, node=node, folder=folder, kubeconfig=plane.kubeconfig(user), root=self.root
+            installed, node=node, folder=folder, kubeconfig=plane.kubeconfig(user), root=self.root
         )
         self.kubelet = processes.Component(f"kubelet of {node}", argv, folder / "kubelet.log")
 
@@ -148,11 +148,11 @@ class Kubelet:
 
     def _is_ready(self) -> bool:
         try:
-            found = json.loads(self._plane.request("GET", f"/api/v1/nodes/{self.node}"))
+            stored = json.loads(self._plane.request("GET", f"/api/v1/nodes/{self.node}"))
         except errors.RealClusterError:
             return False
-        conditions = found.get("status", {}).get("conditions", [])
-        return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+        conditions = stored.get("status", {}).get("conditions", [])
+        return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def mounts_below(folder: Path, mountinfo: str) -> list[str]:
@@ -165,7 +165,7 @@ def mounts_below(folder: Path, mountinfo: str) -> list[str]:
         mountinfo: the text of /proc/self/mountinfo.
     """
     points = [line.split()[4].encode().decode("unicode_escape") for line in mountinfo.splitlines() if line]
-    return sorted((one for one in points if f"{one}/".startswith(f"{folder}/")), key=len, reverse=True)
+    return sorted((point for point in points if f"{point}/".startswith(f"{folder}/")), key=len, reverse=True)
 
 
 def unmount_below(folder: Path) -> None:

@@ -198,14 +198,14 @@ def scheduler_configuration(settings: Settings) -> dict[str, Any]:
     return content
 
 
-def tokens(known: Mapping[str, str]) -> str:
+def tokens(by_user: Mapping[str, str]) -> str:
     """The file of static tokens.
 
     Args:
-        known: by user name the token.
+        by_user: by user name the token.
     """
     return "".join(
-        f'{token},{user},{user},"{",".join(groups(user))}"\n' for user, token in sorted(known.items())
+        f'{token},{user},{user},"{",".join(groups(user))}"\n' for user, token in sorted(by_user.items())
     )
 
 

@@ -52,11 +52,11 @@ class Context:
     """What a stage has.
 
     Attributes:
-        found: the binaries.
+        installed: the binaries.
         folder: for state and logs of this stage.
     """
 
-    found: binaries.Binaries
+    installed: binaries.Binaries
     folder: Path
 
     def say(self, text: str) -> None:
@@ -69,8 +69,10 @@ class Context:
         """A control plane in a folder of the stage; see `ControlPlane.running`."""
         begun = time.monotonic()
         folder = self.folder / f"plane-{len(list(self.folder.glob('plane-*')))}"
-        with control_plane.ControlPlane.running(self.found, folder, **options) as plane:
-            self.say(f"control plane {self.found.release} is ready after {time.monotonic() - begun:.0f} s")
+        with control_plane.ControlPlane.running(self.installed, folder, **options) as plane:
+            self.say(
+                f"control plane {self.installed.release} is ready after {time.monotonic() - begun:.0f} s"
+            )
             yield plane
 
     def pytest(self, arguments: Sequence[str], environment: Mapping[str, str], *, seconds: float) -> Outcome:
@@ -120,13 +122,13 @@ class Stage:
 
 def contract(context: Context) -> Outcome:
     """The rules of Kubernetes that the doubles keep, on the real control plane."""
-    with context.plane(gates=programs.contract_gates(context.found.release)) as plane:
+    with context.plane(gates=programs.contract_gates(context.installed.release)) as plane:
         return context.pytest(["mocks/contract"], {CONTRACT: str(plane.admin)}, seconds=1500)
 
 
 def flows(context: Context) -> Outcome:
     """The flows of tests/driver/flows with both daemons as they are; the tests start the components."""
-    environment = {BINARIES: str(context.found.folder)}
+    environment = {BINARIES: str(context.installed.folder)}
     return context.pytest(["tests/driver/flows", "--timeout=300"], environment, seconds=1800)
 
 
@@ -170,17 +172,17 @@ async def settle(
         errors.RealClusterError: there are some then; names them.
         errors.ComponentFailed: the component ended.
     """
-    found: list[str] = []
+    remaining: list[str] = []
     try:
         async with asyncio.timeout(seconds):
-            while found := await _or_failure(problems):
+            while remaining := await _or_failure(problems):
                 if depends is not None and not depends.running:
                     raise errors.ComponentFailed(
                         f"{depends.name} ended; its log {depends.log} ends with: {depends.tail()}"
                     )
                 await asyncio.sleep(pause_seconds)
     except TimeoutError as error:
-        raise errors.RealClusterError(f"after {seconds:.0f} s: {'; '.join(found)}") from error
+        raise errors.RealClusterError(f"after {seconds:.0f} s: {'; '.join(remaining)}") from error
 
 
 async def _or_failure(problems: Callable[[], Awaitable[list[str]]]) -> list[str]:
@@ -209,22 +211,22 @@ RUN = CHECKOUT / "hil-tests" / "run.py"
 LANE_POLL_SECONDS = 1.0
 
 
-def selected(names: str, known: Sequence[Stage] = STAGES) -> list[Stage]:
+def selected(names: str, listed: Sequence[Stage] = STAGES) -> list[Stage]:
     """The stages that a comma separated list names, in their order; all of them where it is empty.
 
     Raises:
         errors.RealClusterError: there is none of a name.
     """
     wanted = [name.strip() for name in names.split(",") if name.strip()]
-    unknown = [name for name in wanted if name not in {stage.name for stage in known}]
+    unknown = [name for name in wanted if name not in {stage.name for stage in listed}]
     if unknown:
         raise errors.RealClusterError(
-            f"no stage {unknown[0]!r}: STAGES takes {', '.join(stage.name for stage in known)}"
+            f"no stage {unknown[0]!r}: STAGES takes {', '.join(stage.name for stage in listed)}"
         )
-    return [stage for stage in known if not wanted or stage.name in wanted]
+    return [stage for stage in listed if not wanted or stage.name in wanted]
 
 
-def run(folder: Path, names: str, *, known: Sequence[Stage] = STAGES) -> int:
+def run(folder: Path, names: str, *, listed: Sequence[Stage] = STAGES) -> int:
     """Run stages on the binaries of a folder; return the exit status.
 
     State and logs of a stage that fails stay in a temporary folder, which is named at the end.
@@ -232,23 +234,25 @@ def run(folder: Path, names: str, *, known: Sequence[Stage] = STAGES) -> int:
     Raises:
         errors.RealClusterError: a binary or a stage of that name is missing.
     """
-    chosen = selected(names, known)
-    found = binaries.find(folder)
-    sys.stderr.write(f"== Kubernetes {found.release} and etcd {found.etcd_release} of {found.folder}\n")
+    chosen = selected(names, listed)
+    installed = binaries.find(folder)
+    sys.stderr.write(
+        f"== Kubernetes {installed.release} and etcd {installed.etcd_release} of {installed.folder}\n"
+    )
     beside = [stage.name for stage in chosen if stage.beside]
     if len(beside) in (0, len(chosen)):
-        outcomes, status = _run_all(found, chosen), 0
+        outcomes, status = _run_all(installed, chosen), 0
     else:
-        with _Lane.running(found, beside) as lane:
-            outcomes = _run_all(found, [stage for stage in chosen if not stage.beside], lane.show)
+        with _Lane.running(installed, beside) as lane:
+            outcomes = _run_all(installed, [stage for stage in chosen if not stage.beside], lane.show)
             status = lane.wait()
     for name, outcome in outcomes.items():
-        sys.stderr.write(f"== {found.release} {name}: {_verdict(outcome)}: {outcome.text}\n")
+        sys.stderr.write(f"== {installed.release} {name}: {_verdict(outcome)}: {outcome.text}\n")
     return int(bool(status) or any(outcome.failed for outcome in outcomes.values()))
 
 
 def _run_all(
-    found: binaries.Binaries, chosen: Sequence[Stage], after_each: Callable[[], None] = lambda: None
+    installed: binaries.Binaries, chosen: Sequence[Stage], after_each: Callable[[], None] = lambda: None
 ) -> dict[str, Outcome]:
     """One after the other."""
     outcomes = {}
@@ -257,7 +261,7 @@ def _run_all(
         for stage in chosen:
             begun = time.monotonic()
             sys.stderr.write(f"== {stage.name}: {stage.title}\n")
-            outcomes[stage.name] = outcome = _run(stage, found, base / stage.name)
+            outcomes[stage.name] = outcome = _run(stage, installed, base / stage.name)
             took = f"{time.monotonic() - begun:.0f} s"
             sys.stderr.write(f"== {stage.name}: {_verdict(outcome)} after {took}: {outcome.text}\n")
             after_each()
@@ -283,10 +287,10 @@ class _Lane:
 
     @classmethod
     @contextlib.contextmanager
-    def running(cls, found: binaries.Binaries, names: Sequence[str]) -> Iterator["_Lane"]:
+    def running(cls, installed: binaries.Binaries, names: Sequence[str]) -> Iterator["_Lane"]:
         """They run while the block lasts, and are interrupted at its end if they have not ended."""
         listed = ",".join(names)
-        words = [sys.executable, str(RUN), "kubernetes", str(found.folder), "--stages", listed]
+        words = [sys.executable, str(RUN), "kubernetes", str(installed.folder), "--stages", listed]
         with tempfile.TemporaryDirectory(prefix="drawbar-k8s-") as folder:
             process = processes.Component(f"stages {listed}", words, Path(folder) / "log")
             process.start()
@@ -322,14 +326,14 @@ class _Lane:
         return said.decode(errors="replace")
 
 
-def _run(stage: Stage, found: binaries.Binaries, folder: Path) -> Outcome:
+def _run(stage: Stage, installed: binaries.Binaries, folder: Path) -> Outcome:
     if stage.needs_root and (why := kubelets.missing_root()):
         return Outcome(skipped=True, text=why)
-    if stage.needs_root and not found.has_kubelet:
-        return Outcome(skipped=True, text=f"in {found.folder} {binaries.missing((), ['kubelet'])}")
+    if stage.needs_root and not installed.has_kubelet:
+        return Outcome(skipped=True, text=f"in {installed.folder} {binaries.missing((), ['kubelet'])}")
     folder.mkdir()
     try:
-        outcome = stage.run(Context(found=found, folder=folder))
+        outcome = stage.run(Context(installed=installed, folder=folder))
     except errors.Unavailable as error:
         outcome = Outcome(skipped=True, text=str(error))
     except errors.RealClusterError as error:

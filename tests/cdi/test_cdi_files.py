@@ -150,13 +150,13 @@ def test_a_device_of_ours_in_another_file_is_found_and_what_it_means_is_as_a_run
     twin = root / theirs / other
     files.write(twin, content(value="theirs"))
 
-    (found,) = files.conflicts(places, file, content())
+    (conflict,) = files.conflicts(places, file, content())
 
-    assert (found.device, found.file, found.effect) == (NAME, twin, effect)
+    assert (conflict.device, conflict.file, conflict.effect) == (NAME, twin, effect)
     resolved = runtime.devices(places).by_id.get(NAME)
     used = {files.Effect.OURS_WINS: file, files.Effect.OURS_LOSES: twin}.get(effect)
     assert (resolved.file if resolved else None) == used
-    assert f"{twin}, too: {effect.value}" in str(found)
+    assert f"{twin}, too: {effect.value}" in str(conflict)
 
 
 @pytest.mark.parametrize(

@@ -46,8 +46,8 @@ def record(required, optional):
     def fits(value):
         if not isinstance(value, dict) or not required.keys() <= value.keys():
             return False
-        known = required | optional
-        return all(key in known and known[key](held) for key, held in value.items())
+        fields = required | optional
+        return all(key in fields and fields[key](held) for key, held in value.items())
 
     return fits
 
@@ -187,9 +187,9 @@ edits = st.builds(
     mounts=up_to(mounts),
     hooks=up_to(hooks),
     net_devices=st.dictionaries(interfaces, interfaces, max_size=2).map(
-        lambda found: tuple(
+        lambda names: tuple(
             spec.NetDevice(host_name=host, name=f"{name}-{number}")
-            for number, (host, name) in enumerate(found.items())
+            for number, (host, name) in enumerate(names.items())
         )
     ),
     additional_gids=up_to(st.integers(0, UINT32)),
@@ -198,7 +198,7 @@ edits = st.builds(
 devices = st.builds(
     spec.Device,
     name=st.from_regex(r"[a-z0-9]([a-z.:_-]{0,5}[a-z0-9])?", fullmatch=True),
-    edits=edits.filter(lambda found: found != spec.EMPTY),
+    edits=edits.filter(lambda device_edits: device_edits != spec.EMPTY),
     annotations=labels,
 )
 specs = st.builds(
@@ -212,9 +212,13 @@ specs = st.builds(
 
 def expressible(content):
     """What one version can hold: 1.1.0 brought some fields and dropped others."""
-    held = [found.intel_rdt for found in content.all_edits() if found.intel_rdt is not None]
+    held = [
+        container_edits.intel_rdt
+        for container_edits in content.all_edits()
+        if container_edits.intel_rdt is not None
+    ]
     new = any(rdt.schemata or rdt.enable_monitoring for rdt in held)
-    new = new or any(found.net_devices for found in content.all_edits())
+    new = new or any(container_edits.net_devices for container_edits in content.all_edits())
     return not (new and any(rdt.enable_cmt or rdt.enable_mbm for rdt in held))
 
 
@@ -239,13 +243,13 @@ brought = st.just(interface) | st.sampled_from([{"schemata": ("L3:0=f",)}, {"ena
 def inexpressible(draw):
     """Anything, with a field that 1.1.0 dropped and one that it brought, in one place or in two."""
     content, old, new = draw(specs), draw(dropped), draw(brought)
-    device, *others = content.devices
+    device, *rest = content.devices
     for_all, for_one = draw(
         st.sampled_from([(old, new), (new, old), (old | interface, {}), ({}, old | interface)])
     )
     device = msgspec.structs.replace(device, edits=msgspec.structs.replace(device.edits, **for_one))
     return msgspec.structs.replace(
-        content, edits=msgspec.structs.replace(content.edits, **for_all), devices=(device, *others)
+        content, edits=msgspec.structs.replace(content.edits, **for_all), devices=(device, *rest)
     )
 
 

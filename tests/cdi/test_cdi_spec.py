@@ -11,7 +11,7 @@ def device(name="n1", **edits):
     return spec.Device(name=name, edits=spec.ContainerEdits(**edits))
 
 
-def one(kind="drawbar.dev/nvme", **kwargs):
+def spec_of_device(kind="drawbar.dev/nvme", **kwargs):
     return spec.Spec(kind=kind, devices=(device(**kwargs),))
 
 
@@ -29,7 +29,7 @@ def test_a_written_file_is_complete_and_can_be_found_and_removed(tmp_path):
     directory = tmp_path / "cdi"
     file = files.path(directory, "drawbar.dev", "uid-1")
     node = spec.DeviceNode(path="/dev/nvme0", type="c", major=246, minor=0, permissions="rw")
-    files.write(file, one(device_nodes=(node,)))
+    files.write(file, spec_of_device(device_nodes=(node,)))
 
     assert json.loads(file.read_text()) == {
         "cdiVersion": "0.3.0",
@@ -55,17 +55,17 @@ def test_a_written_file_is_complete_and_can_be_found_and_removed(tmp_path):
 
 def test_an_invalid_spec_leaves_the_old_file_as_it_was(tmp_path):
     file = tmp_path / "drawbar.dev-u.json"
-    files.write(file, one(env=("A=1",)))
+    files.write(file, spec_of_device(env=("A=1",)))
     before = file.read_bytes()
     with pytest.raises(errors.InvalidSpec):
-        files.write(file, one(env=("A",)))
+        files.write(file, spec_of_device(env=("A",)))
     assert file.read_bytes() == before
 
 
 def test_a_directory_that_cannot_be_made_is_said_with_the_remedy(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(errors.UnwritableDir, match="mount the directory"):
-        files.write(tmp_path / "file" / "cdi" / "x.json", one(env=("A=1",)))
+        files.write(tmp_path / "file" / "cdi" / "x.json", spec_of_device(env=("A=1",)))
 
 
 def test_the_owners_of_a_directory_that_is_not_there_are_none(tmp_path):

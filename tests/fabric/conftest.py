@@ -236,7 +236,9 @@ def config(folder, machines, *, detach_seconds=40):
     disk.touch()
     os.truncate(disk, 16 << 20)
     described = {
-        "hosts": [{"id": f"vm{number}", "qmp": str(one.qmp)} for number, one in enumerate(machines, 1)],
+        "hosts": [
+            {"id": f"vm{number}", "qmp": str(machine.qmp)} for number, machine in enumerate(machines, 1)
+        ],
         "devices": [
             {"driver": "nvme", "id": "nvme-1", "serial": "S1", "file": str(disk)},
             {"driver": "edu", "id": "edu-1"},
@@ -254,9 +256,9 @@ def config(folder, machines, *, detach_seconds=40):
 
 def until_they_listen(machines):
     deadline = time.monotonic() + 20
-    while not all(one.qmp.exists() and one.monitor.exists() for one in machines):
+    while not all(machine.qmp.exists() and machine.monitor.exists() for machine in machines):
         assert time.monotonic() < deadline, "QEMU does not start"
-        assert all(one.process.poll() is None for one in machines), "QEMU has ended"
+        assert all(machine.process.poll() is None for machine in machines), "QEMU has ended"
         time.sleep(0.05)
 
 
@@ -283,8 +285,8 @@ def real_qemu(tmp_path_factory):
         until_they_listen(machines)
         yield RealQemu(folder, machines)
     finally:
-        for one in machines:
-            one.stop()
+        for machine in machines:
+            machine.stop()
 
 
 @pytest.fixture(scope="module")

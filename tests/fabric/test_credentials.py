@@ -32,10 +32,10 @@ def test_half_a_pair_is_told():
 def test_pem_that_is_none_is_told_without_quoting_it(pairs):
     certificate, key = pairs[0]
     wrong = contract.Credentials(authority="hunter2", certificate=certificate, key=pairs[1][1])
-    told = tls.problems(wrong)
-    assert len(told) == 2
-    assert "hunter2" not in str(told)
-    assert not any(line in str(told) for line in key.splitlines())
+    problems = tls.problems(wrong)
+    assert len(problems) == 2
+    assert "hunter2" not in str(problems)
+    assert not any(line in str(problems) for line in key.splitlines())
     assert len(tls.problems(contract.Credentials(certificate="x", key="y"))) == 1
 
 
@@ -135,11 +135,11 @@ async def test_a_plugin_that_lost_its_credentials_gets_them_again(sidecar):
         async with asyncio.timeout(10):
             while True:
                 try:
-                    found = await adapter.devices()
+                    inventory = await adapter.devices()
                     break
                 except errors.Unavailable:
                     await asyncio.sleep(0.02)
-        assert found.device("d1") is not None
+        assert inventory.device("d1") is not None
 
 
 async def test_a_plugin_that_takes_no_credentials_is_told_so_where_some_are_given(sidecar):

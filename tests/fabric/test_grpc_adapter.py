@@ -131,10 +131,10 @@ async def test_a_socket_that_may_not_be_opened_is_called_that_with_the_remedy(op
         server.serving(fabric, endpoint, name="t", version="1"),
     ):
         await asyncio.to_thread((open_folder / "f.sock").chmod, 0o600)
-        found = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", OPENING, endpoint, stdout=subprocess.PIPE
         )
-        said, _ = await found.communicate()
+        said, _ = await process.communicate()
     reason, _, message = said.decode().partition(" ")
     assert reason == errors.Reason.SOCKET_FORBIDDEN
     assert "permission denied for its socket" in message

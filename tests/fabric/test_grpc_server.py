@@ -102,8 +102,8 @@ def test_a_page_token_from_elsewhere_is_refused(token):
 def test_the_pages_of_a_listing_hold_every_item_once():
     listings = services.Listings()
     page = listings.first(range(1001))
-    found = list(page.items)
+    items = list(page.items)
     while page.token:
         page = listings.further(page.token)
-        found += page.items
-    assert found == list(range(1001))
+        items += page.items
+    assert items == list(range(1001))

@@ -69,8 +69,8 @@ ROOT = Path(__file__).parents[2] / "proto"
 )
 def test_the_full_method_paths_are_those_of_the_wire(module, paths):
     services = importlib.import_module(f"drawbar.proto.{module}_pb2").DESCRIPTOR.services_by_name.values()
-    found = [f"/{service.full_name}/{method.name}" for service in services for method in service.methods]
-    assert found == paths
+    declared = [f"/{service.full_name}/{method.name}" for service in services for method in service.methods]
+    assert declared == paths
     importlib.import_module(f"drawbar.proto.{module}_pb2_grpc")
 
 
@@ -142,8 +142,8 @@ def test_the_full_method_paths_are_those_of_the_wire(module, paths):
 )
 def test_the_kubelets_field_numbers_are_kept(module, message, fields):
     descriptor = importlib.import_module(f"drawbar.proto.{module}_pb2").DESCRIPTOR
-    found = {field.name: field.number for field in descriptor.message_types_by_name[message].fields}
-    assert found == fields
+    numbers = {field.name: field.number for field in descriptor.message_types_by_name[message].fields}
+    assert numbers == fields
 
 
 def test_the_committed_code_is_what_the_generator_makes(tmp_path):

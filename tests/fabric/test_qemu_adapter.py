@@ -77,12 +77,12 @@ async def test_a_port_that_somebody_else_filled_a_moment_ago_is_not_used(qemu_la
     adapter = await qemu_lab.connect()
     machine = qemu_lab.machines["vm1"]
     # Between the judgement and the act, through another socket.
-    execute, told = machine.execute, []
+    execute, commands = machine.execute, []
 
     def meddling(command, arguments):
         if command == "query-uuid":
-            told.append(command)
-            if len(told) == 2:
+            commands.append(command)
+            if len(commands) == 2:
                 execute("device_add", {"driver": "edu", "id": "stranger", "bus": "rp1"})
         return execute(command, arguments)
 

@@ -35,7 +35,7 @@ def test_a_whole_fabric_is_read():
 
 
 def test_all_problems_are_told_at_once():
-    found = problems(
+    reported = problems(
         {
             "hosts": [HOST, HOST | {"qmp": "relative"}, {"id": "vm3"}, {"id": "", "qmp": "/" + "x" * 107}],
             "devices": [
@@ -75,7 +75,7 @@ def test_all_problems_are_told_at_once():
         "device m: sizeMiB is less than 1",
         "detachSeconds is 0",
     ):
-        assert any(words in problem for problem in found), words
+        assert any(words in problem for problem in reported), words
 
 
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"hosts": 1}', b'{"colour": 1}'])

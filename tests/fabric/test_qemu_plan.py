@@ -30,10 +30,14 @@ def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
     assert kinds[0] is plan.AddNote
     assert kinds[-1] is plan.AddDevice
     assert sights.Note.parse(steps[0].text) == sights.Note(request_id="r", mark="m")
-    told = steps[-1].arguments
-    assert (told["driver"], told["id"], told["bus"]) == (pool.driver(model), f"drawbar.{model.id}", "rp1")
+    arguments = steps[-1].arguments
+    assert (arguments["driver"], arguments["id"], arguments["bus"]) == (
+        pool.driver(model),
+        f"drawbar.{model.id}",
+        "rp1",
+    )
     made = {getattr(step, "name", None) or getattr(step, "id", None) for step in steps[1:-1]}
-    assert made <= set(told.values())
+    assert made <= set(arguments.values())
 
 
 def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again():
@@ -92,17 +96,17 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     )
     places_taken = frozenset(("vm1", name) for name in taken)
     try:
-        found = judgement.judge_attach(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
+        verdict = judgement.judge_attach(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
     except errors.FabricError:
         return
     assert device_id not in busy
-    if isinstance(found, judgement.Stay):
+    if isinstance(verdict, judgement.Stay):
         assert places[device_id].host.id == "vm1"
         return
-    port = hosts["vm1"].port(found.port_id)
+    port = hosts["vm1"].port(verdict.port_id)
     assert device_id not in places
     assert not port.occupants
-    assert found.port_id not in taken
+    assert verdict.port_id not in taken
     assert port.cxl == (device_id == "mem-1")
     model = MEMORY if device_id == "mem-1" else NVME
     assert plan.attach(model, port, hosts["vm1"], sights.Note())
@@ -111,7 +115,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
 def test_a_port_that_an_attach_in_flight_has_is_passed_over():
     host = replace(HOST, ports=(EMPTY, sights.Port(id="rp2")))
     request = contract.AttachRequest(request_id="r", device_id="nvme-1", host_id="vm1")
-    found = judgement.judge_attach(
+    verdict = judgement.judge_attach(
         request,
         {"nvme-1": pool.device(NVME)},
         {"vm1": host},
@@ -119,7 +123,7 @@ def test_a_port_that_an_attach_in_flight_has_is_passed_over():
         cxl=set(),
         busy=set(),
     )
-    assert found == judgement.Begin(device_id="nvme-1", port_id="rp2")
+    assert verdict == judgement.Begin(device_id="nvme-1", port_id="rp2")
 
 
 def test_a_port_that_filled_up_since_the_judgement_gets_nothing():

@@ -47,7 +47,7 @@ def detach(device_id="d1", host_id="h1", request_id=None):
 
 
 @asynccontextmanager
-async def fabric_with(*told, **changes):
+async def fabric_with(*faults, **changes):
     files = {name: changes.pop(name) for name in ("journal", "state", "forget_operations") if name in changes}
-    async with SimulatedFabric.running(describe(faults=list(told), **changes), **files) as fabric:
+    async with SimulatedFabric.running(describe(faults=list(faults), **changes), **files) as fabric:
         yield fabric

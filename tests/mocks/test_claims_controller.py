@@ -50,7 +50,7 @@ async def test_a_finished_pod_leaves_the_claim_to_the_others(cluster: Cluster) -
     await cluster.allocated("c1", first, second)
     await cluster.set_status(kinds.POD, "p1", {"phase": "Succeeded"})
     (claim,) = await cluster.until(
-        kinds.CLAIM, lambda found: len(found[0]["status"].get("reservedFor", ())) == 1 and found
+        kinds.CLAIM, lambda claims: len(claims[0]["status"].get("reservedFor", ())) == 1 and claims
     )
     assert claim["status"]["reservedFor"] == [_consumer(second)]
     assert claim["status"]["allocation"]

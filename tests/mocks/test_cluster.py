@@ -43,16 +43,20 @@ def runs(pid):
 
 
 async def test_the_doubles_serve_and_count_leaks_while_it_lasts_and_nothing_is_left_afterwards(folder):
-    told = []
-    async with cluster.Cluster.running(doubles(nodes=("a", "b")), told.append) as world:
+    happenings = []
+    async with cluster.Cluster.running(doubles(nodes=("a", "b")), happenings.append) as world:
         nodes = await world.api.list_all(kinds.NODE, into=dict)
         assert sorted(node["metadata"]["name"] for node in nodes.items) == ["a", "b"]
         classes = await world.api.list_all(kinds.DEVICE_CLASS, into=dict)
-        assert "nvme.drawbar.dev" in {one["metadata"]["name"] for one in classes.items}
+        assert "nvme.drawbar.dev" in {device_class["metadata"]["name"] for device_class in classes.items}
         assert (await world.leaks()).total == 0
         pids = world.pids
         assert sorted(pids) == ["apiserver", "fabric", "kubelet", "scheduler"]
-        started = {one.name: one.pid for one in told if isinstance(one, cluster.Started)}
+        started = {
+            happening.name: happening.pid
+            for happening in happenings
+            if isinstance(happening, cluster.Started)
+        }
         assert started == pids
         # What is left in a slot or in the CDI folder counts as leaked.
         place = world.places.node("a")
@@ -127,12 +131,12 @@ async def test_a_folder_too_deep_for_sockets_is_refused_with_the_remedy(folder, 
 
 async def test_a_daemon_that_ends_is_started_again_a_bounded_number_of_times(folder, monkeypatch):
     monkeypatch.setattr(children, "FIRST_PAUSE_SECONDS", 0.001)
-    told = []
-    family = children.Children(folder, told.append)
+    happenings = []
+    family = children.Children(folder, happenings.append)
     program = children.Program(name="daemon", arguments=("mock", "no-such-double"), double=False)
     with pytest.raises(errors.ChildEnded, match=f"after {children.MOST_RESTARTS} restarts"):
         await family.run(program)
-    assert [one.restarted for one in told] == [False] + [True] * children.MOST_RESTARTS
+    assert [happening.restarted for happening in happenings] == [False] + [True] * children.MOST_RESTARTS
     await family.stop()
 
 

@@ -48,8 +48,8 @@ async def test_the_next_pod_gets_the_device_reset_and_the_fabric_is_not_asked():
         await api.create(kinds.CLAIM_TEMPLATE, TEMPLATE, namespace="default", into=dict)
 
         async def phase(name):
-            found = await api.read(kinds.POD, name, namespace="default", into=dict)
-            return found.get("status", {}).get("phase")
+            pod = await api.read(kinds.POD, name, namespace="default", into=dict)
+            return pod.get("status", {}).get("phase")
 
         async def attachment():
             items = (await api.list_all(kinds.ATTACHMENT, into=dict)).items

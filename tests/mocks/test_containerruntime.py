@@ -43,7 +43,7 @@ def container(calls, box, *devices):
 
 
 def states(calls):
-    return [one.state for one in calls.ListContainers(cri.ListContainersRequest()).containers]
+    return [container.state for container in calls.ListContainers(cri.ListContainersRequest()).containers]
 
 
 def test_a_container_runs_from_its_start_until_its_sandbox_is_stopped(calls):
@@ -74,16 +74,16 @@ def test_a_name_that_no_file_defines_fails_the_container(calls):
 
 
 def test_lists_are_filtered_by_id_state_and_labels(calls):
-    one, two = sandbox(calls, app="a"), sandbox(calls, app="b")
+    first, two = sandbox(calls, app="a"), sandbox(calls, app="b")
     calls.StopPodSandbox(cri.StopPodSandboxRequest(pod_sandbox_id=two))
 
     def listed(**chosen):
         request = cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(**chosen))
         return [each.id for each in calls.ListPodSandbox(request).items]
 
-    assert listed(id=one) == [one]
+    assert listed(id=first) == [first]
     assert listed(label_selector={"app": "b"}) == [two]
-    assert listed(state=cri.PodSandboxStateValue(state=cri.SANDBOX_READY)) == [one]
+    assert listed(state=cri.PodSandboxStateValue(state=cri.SANDBOX_READY)) == [first]
 
 
 def test_what_is_gone_is_not_found(calls):

@@ -86,15 +86,15 @@ async def demo(folder, *arguments):
 
 def alive(pids):
     """Those that still run; a zombie does not."""
-    found = []
+    running = []
     for pid in pids:
         try:
             state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         except FileNotFoundError:
             continue
         if state != "Z":
-            found.append(pid)
-    return found
+            running.append(pid)
+    return running
 
 
 async def ended(pids):
@@ -244,7 +244,7 @@ async def test_when_the_deadline_passes_it_says_which_pod_stopped_where(folder):
 async def phases(api):
     """Of all attachments."""
     listed = await api.list_all(kinds.ATTACHMENT, into=dict)
-    return [one["status"]["phase"] for one in listed.items]
+    return [pod["status"]["phase"] for pod in listed.items]
 
 
 async def kubectl(kubeconfig, *arguments):

@@ -32,7 +32,7 @@ def test_four_pods_ask_for_four_different_classes():
 @pytest.mark.parametrize("version", deployment.CLASSES)
 def test_every_class_of_the_demo_has_a_class_that_is_deployed(version):
     deployed = deployment.documents(deployment.folder(), version=version)
-    names = {one["metadata"]["name"] for one in deployed if one["kind"].endswith("Class")}
+    names = {manifest["metadata"]["name"] for manifest in deployed if manifest["kind"].endswith("Class")}
     assert {f"{device_class.value}.drawbar.dev" for device_class in pods.CLASSES} <= names
 
 

@@ -38,10 +38,10 @@ WHOLE_WAY = (
 
 
 def after(*sightings, pods=("p",)):
-    known = progress.begin(dict.fromkeys(pods, "gpu"))
+    state = progress.begin(dict.fromkeys(pods, "gpu"))
     for at, sighting in enumerate(sightings):
-        known = progress.seen(known, sighting, float(at))
-    return progress.views(known)
+        state = progress.seen(state, sighting, float(at))
+    return progress.views(state)
 
 
 def test_the_whole_way_of_a_device_is_told_with_the_time_of_each_step():

@@ -22,10 +22,10 @@ FOUND = progress.KernelSaw(slot="1", address="0000:01:00.0")
 
 
 def after(*sightings):
-    known = progress.begin({"p": "nvme"})
+    state = progress.begin({"p": "nvme"})
     for at, sighting in enumerate(sightings):
-        known = progress.seen(known, sighting, float(at))
-    return progress.views(known)["p"]
+        state = progress.seen(state, sighting, float(at))
+    return progress.views(state)["p"]
 
 
 @pytest.mark.parametrize(
@@ -161,11 +161,11 @@ class World:
         self.journal.touch()
 
     async def witness(self, see):
-        while not (found := (await self.api.list_all(kinds.POD, into=dict)).items):  # noqa: ASYNC110 - a write of another
+        while not (pods := (await self.api.list_all(kinds.POD, into=dict)).items):  # noqa: ASYNC110 - a write of another
             await asyncio.sleep(0.02)
         await self.api.patch(
             kinds.POD,
-            found[0]["metadata"]["name"],
+            pods[0]["metadata"]["name"],
             {"status": {"phase": "Running"}},
             content=client.Patch.MERGE,
             into=dict,
@@ -184,7 +184,7 @@ class Stage:
         self._folder, self._read = folder, read
 
     @contextlib.asynccontextmanager
-    async def running(self, told):
+    async def running(self, report):
         async with apiserver.serving() as server:
             connection = config.from_kubeconfig(server.kubeconfig(self._folder / "admin", "admin"))
             async with client.connecting(connection) as api:

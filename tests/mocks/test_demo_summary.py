@@ -69,8 +69,8 @@ def test_added_time_is_from_allocation_to_both_conditions_without_the_fabrics(se
     ],
 )
 def test_each_step_counts_from_the_one_before_without_the_fabrics_time(step, expected):
-    found = summary.step_milliseconds(view(), step)
-    assert found == pytest.approx(expected) if expected is not None else found is None
+    milliseconds = summary.step_milliseconds(view(), step)
+    assert milliseconds == pytest.approx(expected) if expected is not None else milliseconds is None
 
 
 def test_steps_seen_in_the_other_order_take_no_time():
@@ -102,8 +102,8 @@ def test_a_run_is_good_only_if_all_ran_all_came_back_and_nothing_leaked(views, l
 
 def test_the_summary_in_json_has_the_promised_keys():
     whole = summary.summarise([view("a"), view("b", attach=1.9)], leaked=3, seconds=12.3456)
-    found = screens.document(whole)
-    promised = {key: found[key] for key in ("pods", "running", "detached", "leaked", "added_ms")}
+    document = screens.document(whole)
+    promised = {key: document[key] for key in ("pods", "running", "detached", "leaked", "added_ms")}
     assert promised == {
         "pods": 2,
         "running": 2,
@@ -111,8 +111,8 @@ def test_the_summary_in_json_has_the_promised_keys():
         "leaked": 3,
         "added_ms": {"p50": 500.0, "p99": 600.0},
     }
-    assert found["steps_ms"]["visible"] == {"p50": 250.0, "p99": 250.0}
-    assert found["seconds"] == 12.346
+    assert document["steps_ms"]["visible"] == {"p50": 250.0, "p99": 250.0}
+    assert document["seconds"] == 12.346
 
 
 def test_nothing_measured_is_null_and_not_zero():

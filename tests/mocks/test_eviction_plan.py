@@ -111,9 +111,9 @@ def tolerate(seconds=None, **fields):
     ],
 )
 def test_users_of_a_claim_must_go_this_long_after_the_taint(slices, tolerations, after_seconds):
-    found = plan.claim_eviction(claim(*tolerations), plan.evicting_taints(slices), ())
+    eviction = plan.claim_eviction(claim(*tolerations), plan.evicting_taints(slices), ())
     when = None if after_seconds is None else T + datetime.timedelta(seconds=after_seconds)
-    assert (found.when if found else None) == when
+    assert (eviction.when if eviction else None) == when
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_users_of_a_claim_must_go_this_long_after_the_taint(slices, tolerations,
     ],
 )
 def test_a_rule_evicts_from_the_devices_it_selects_published_or_not(selector, selected):
-    found = plan.claim_eviction(claim(), {}, [rule(selector)])
-    assert found == (plan.Eviction(when=T, rules=frozenset({RULE_UID})) if selected else None)
+    eviction = plan.claim_eviction(claim(), {}, [rule(selector)])
+    assert eviction == (plan.Eviction(when=T, rules=frozenset({RULE_UID})) if selected else None)
 
 
 def test_a_rule_of_another_effect_evicts_nobody():
@@ -140,16 +140,16 @@ def test_a_rule_of_another_effect_evicts_nobody():
 def test_a_rules_taint_without_a_time_is_as_old_as_the_rule():
     bare = rule()
     spec = msgspec.structs.replace(bare.spec, taint=objects.Taint(key="broken", effect="NoExecute"))
-    found = plan.claim_eviction(claim(), {}, [msgspec.structs.replace(bare, spec=spec)])
-    assert found is not None
-    assert found.when == T - datetime.timedelta(seconds=100)
+    eviction = plan.claim_eviction(claim(), {}, [msgspec.structs.replace(bare, spec=spec)])
+    assert eviction is not None
+    assert eviction.when == T - datetime.timedelta(seconds=100)
 
 
 GO = plan.Eviction(when=T)
 
 
 @pytest.mark.parametrize(
-    ("one", "held", "goes"),
+    ("bound", "held", "goes"),
     [
         pytest.param(pod("c1"), claim(), True, id="bound-and-reserved"),
         pytest.param(pod("c1", node=""), claim(), False, id="not-bound"),
@@ -159,8 +159,8 @@ GO = plan.Eviction(when=T)
         pytest.param(pod("c1", namespace="other"), claim(), False, id="another-namespace"),
     ],
 )
-def test_only_a_bound_pod_with_a_reservation_goes(one, held, goes):
-    assert plan.pod_eviction(one, {held.key: held}, {held.key: GO}) == (GO if goes else None)
+def test_only_a_bound_pod_with_a_reservation_goes(bound, held, goes):
+    assert plan.pod_eviction(bound, {held.key: held}, {held.key: GO}) == (GO if goes else None)
 
 
 @pytest.mark.parametrize(
@@ -168,22 +168,24 @@ def test_only_a_bound_pod_with_a_reservation_goes(one, held, goes):
 )
 def test_a_claim_from_a_template_counts_only_for_its_pod(owner, goes):
     held = claim(owner=owner)
-    one = documents.Document(
+    document = documents.Document(
         metadata=documents.Metadata(name="pod-1", namespace="default", uid="pod-1"),
         spec={"nodeName": "n", "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "t"}]},
         status={"resourceClaimStatuses": [{"name": "gpu", "resourceClaimName": "c1"}]},
     )
-    assert (plan.pod_eviction(one, {held.key: held}, {held.key: GO}) is not None) is goes
+    assert (plan.pod_eviction(document, {held.key: held}, {held.key: GO}) is not None) is goes
 
 
 def test_a_pod_with_two_claims_goes_at_the_earlier_time_for_both_reasons():
     held = [claim(name="c1"), claim(name="c2")]
     later = plan.Eviction(when=T + datetime.timedelta(seconds=5), rules=frozenset({"r1"}))
     sooner = plan.Eviction(when=T, rules=frozenset({"r2"}))
-    found = plan.pod_eviction(
-        pod("c1", "c2"), {one.key: one for one in held}, {held[0].key: later, held[1].key: sooner}
+    eviction = plan.pod_eviction(
+        pod("c1", "c2"),
+        {held_claim.key: held_claim for held_claim in held},
+        {held[0].key: later, held[1].key: sooner},
     )
-    assert found == plan.Eviction(when=T, rules=frozenset({"r1", "r2"}))
+    assert eviction == plan.Eviction(when=T, rules=frozenset({"r1", "r2"}))
 
 
 def condition(reason, message="", status="False", since=0, generation=1):
@@ -263,14 +265,14 @@ PODS = [pod(uid="p1"), pod(uid="p2"), pod(uid="p3", namespace="other")]
     ],
 )
 def test_the_condition_says_how_far_the_eviction_is(effect, findings, status, reason, message):
-    found = progress.condition(rule(effect=effect), progress.Findings(**findings), now=T)
-    assert (found.type, found.status, found.reason, found.message) == (
+    condition = progress.condition(rule(effect=effect), progress.Findings(**findings), now=T)
+    assert (condition.type, condition.status, condition.reason, condition.message) == (
         "EvictionInProgress",
         status,
         reason,
         message,
     )
-    assert (found.observed_generation, found.last_transition_time) == (1, at(0))
+    assert (condition.observed_generation, condition.last_transition_time) == (1, at(0))
 
 
 def test_a_condition_that_says_nothing_new_is_not_written():
@@ -280,46 +282,48 @@ def test_a_condition_that_says_nothing_new_is_not_written():
 
 
 def filled():
-    known = board.Board()
-    known.slice_changed(None, slice_())
-    known.claim_changed(None, claim())
-    return known
+    filled_board = board.Board()
+    filled_board.slice_changed(None, slice_())
+    filled_board.claim_changed(None, claim())
+    return filled_board
 
 
 def test_a_slice_without_news_touches_no_claim():
-    known = filled()
-    assert known.slice_changed(slice_(), slice_(taint(effect="NoSchedule"))) == ()
-    assert [one.metadata.name for one in known.slice_changed(slice_(), slice_(taint()))] == ["c1"]
-    assert known.slice_changed(slice_(taint()), slice_(taint())) == ()
+    filled_board = filled()
+    assert filled_board.slice_changed(slice_(), slice_(taint(effect="NoSchedule"))) == ()
+    assert [touched.metadata.name for touched in filled_board.slice_changed(slice_(), slice_(taint()))] == [
+        "c1"
+    ]
+    assert filled_board.slice_changed(slice_(taint()), slice_(taint())) == ()
 
 
 def test_a_taint_that_goes_with_its_slice_or_its_rule_evicts_nobody_any_more():
-    known = filled()
-    known.slice_changed(slice_(), slice_(taint()))
-    known.rule_changed(None, rule())
-    assert known.eviction_of(pod("c1")) == plan.Eviction(when=T, rules=frozenset({RULE_UID}))
-    known.slice_changed(slice_(taint()), None)
-    assert known.eviction_of(pod("c1")) is not None
-    known.rule_changed(rule(), None)
-    assert known.eviction_of(pod("c1")) is None
+    filled_board = filled()
+    filled_board.slice_changed(slice_(), slice_(taint()))
+    filled_board.rule_changed(None, rule())
+    assert filled_board.eviction_of(pod("c1")) == plan.Eviction(when=T, rules=frozenset({RULE_UID}))
+    filled_board.slice_changed(slice_(taint()), None)
+    assert filled_board.eviction_of(pod("c1")) is not None
+    filled_board.rule_changed(rule(), None)
+    assert filled_board.eviction_of(pod("c1")) is None
 
 
 def test_a_claim_is_forgotten_with_its_allocation():
-    known = filled()
-    known.rule_changed(None, rule())
+    filled_board = filled()
+    filled_board.rule_changed(None, rule())
     bare = msgspec.structs.replace(claim(), status={})
-    assert known.claim_changed(claim(), bare) == (claim(), bare)
-    assert known.eviction_of(pod("c1")) is None
+    assert filled_board.claim_changed(claim(), bare) == (claim(), bare)
+    assert filled_board.eviction_of(pod("c1")) is None
 
 
 def test_a_preview_counts_whom_the_rule_would_evict():
-    known = filled()
+    filled_board = filled()
     preview = rule(effect="None")
-    known.rule_changed(None, preview)
+    filled_board.rule_changed(None, preview)
     going = pod("c1", uid="pod-2", deletion_timestamp=at(0))
-    assert known.eviction_of(pod("c1")) is None
-    assert known.pending(preview, [pod("c1"), going]) == (pod("c1"),)
-    assert plan.selection(preview, known.slices, known.claims.values()) == plan.Selection(
+    assert filled_board.eviction_of(pod("c1")) is None
+    assert filled_board.pending(preview, [pod("c1"), going]) == (pod("c1"),)
+    assert plan.selection(preview, filled_board.slices, filled_board.claims.values()) == plan.Selection(
         published=1, allocated=1
     )
 
@@ -333,5 +337,5 @@ def test_a_taint_in_a_slice_of_its_own_evicts_like_one_of_the_device():
             taints=(objects.SliceTaint(device="a", taint=msgspec.convert(taint(), objects.Taint)),),
         ),
     )
-    found = plan.evicting_taints([slice_(), apart])
-    assert [one.key for one in found[DEVICE]] == ["broken"]
+    taints = plan.evicting_taints([slice_(), apart])
+    assert [evicting.key for evicting in taints[DEVICE]] == ["broken"]

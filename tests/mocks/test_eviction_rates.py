@@ -16,15 +16,15 @@ PODS = rates.BURST + 4
 
 def limit(name="broken", rate=None, usual=rates.USUAL, **since):
     taint = objects.Taint(key=name, effect="NoExecute", evictions_per_second=rate)
-    found = rates.driver_limit("drawbar.dev", taint, usual)
-    return rates.Limit(taint=found.taint, per_second=found.per_second, **since)
+    driver_limit = rates.driver_limit("drawbar.dev", taint, usual)
+    return rates.Limit(taint=driver_limit.taint, per_second=driver_limit.per_second, **since)
 
 
-def gone(known, limits, seconds):
+def gone(limiters, limits, seconds):
     """How many pods go within that time when as many as can be are waiting."""
     total, at = 0, 0.0
     while at <= seconds:
-        pause = known.pause(limits, T + datetime.timedelta(seconds=at))
+        pause = limiters.pause(limits, T + datetime.timedelta(seconds=at))
         total += pause == 0
         at += pause
     return total
@@ -41,18 +41,18 @@ def test_a_pod_with_several_reasons_goes_as_the_fastest_of_them_lets_it():
 
 
 def test_taints_have_limiters_of_their_own_and_a_reason_that_is_not_due_lets_nobody_go():
-    known = rates.Rates()
-    assert [known.pause([limit("a", 1)], T) for _ in range(11)][-1] == pytest.approx(1.0)
-    assert known.pause([limit("b", 1)], T) == 0
+    limiters = rates.Rates()
+    assert [limiters.pause([limit("a", 1)], T) for _ in range(11)][-1] == pytest.approx(1.0)
+    assert limiters.pause([limit("b", 1)], T) == 0
     later = limit("c", 1, since=T + datetime.timedelta(seconds=5))
-    assert known.pause([limit("a", 1), later], T) == pytest.approx(1.0)
+    assert limiters.pause([limit("a", 1), later], T) == pytest.approx(1.0)
 
 
 def test_a_limiter_that_has_been_idle_is_forgotten():
-    known = rates.Rates()
+    limiters = rates.Rates()
     for number in range(50):
-        known.pause([limit(f"k{number}", 1)], T + datetime.timedelta(seconds=2 * number))
-    assert len(known._limiters) <= 2
+        limiters.pause([limit(f"k{number}", 1)], T + datetime.timedelta(seconds=2 * number))
+    assert len(limiters._limiters) <= 2
 
 
 def test_where_taints_have_no_rates_nothing_is_limited():
@@ -137,17 +137,17 @@ async def test_the_eviction_double_honours_the_rate_where_there_is_one(tmp_path,
             async def leaving():
                 listing = await api.list_all(kinds.POD, into=dict, namespace="default")
                 return {
-                    one["metadata"]["name"]
-                    for one in listing.items
-                    if one["metadata"].get("deletionTimestamp")
+                    pod["metadata"]["name"]
+                    for pod in listing.items
+                    if pod["metadata"].get("deletionTimestamp")
                 }
 
             async with eviction.serving(connection, clock=clock):
                 first = rates.BURST if limited else PODS
-                await waiting.until(leaving, lambda found: len(found) >= first)
+                await waiting.until(leaving, lambda names: len(names) >= first)
                 # Whatever was due before this one has been looked at by then.
                 await running(api, "last")
-                await waiting.until(leaving, lambda found: "last" in found)
+                await waiting.until(leaving, lambda names: "last" in names)
                 assert len(await leaving()) == first + 1
                 clock.now += datetime.timedelta(seconds=PODS)
-                await waiting.until(leaving, lambda found: len(found) == PODS + 1)
+                await waiting.until(leaving, lambda names: len(names) == PODS + 1)

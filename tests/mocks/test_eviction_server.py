@@ -63,9 +63,9 @@ class World(clusters.Cluster):
         return await self.until(
             kinds.POD,
             lambda pods: [
-                one
-                for one in pods
-                if one["metadata"]["name"] == name and one["metadata"].get("deletionTimestamp")
+                pod
+                for pod in pods
+                if pod["metadata"]["name"] == name and pod["metadata"].get("deletionTimestamp")
             ],
         )
 
@@ -73,14 +73,20 @@ class World(clusters.Cluster):
         """The rule's condition, once it has this reason and a message that begins with these words."""
 
         def holds(rules):
-            rule = next(one for one in rules if one["metadata"]["name"] == name)
+            rule = next(stored for stored in rules if stored["metadata"]["name"] == name)
             conditions = (rule.get("status") or {}).get("conditions") or []
-            return [one for one in conditions if one["reason"] == reason and one["message"].startswith(words)]
+            return [
+                condition
+                for condition in conditions
+                if condition["reason"] == reason and condition["message"].startswith(words)
+            ]
 
         return (await self.until(RULE, holds))[0]
 
     async def event(self, note):
-        return await self.until(kinds.EVENT, lambda events: [one for one in events if one["note"] == note])
+        return await self.until(
+            kinds.EVENT, lambda events: [event for event in events if event["note"] == note]
+        )
 
     def evicting(self, **times):
         return eviction.serving(self.connection, eviction.Settings(**times), clock=self.clock)
@@ -99,7 +105,7 @@ async def test_a_pod_on_a_tainted_device_is_deleted_and_says_why(world):
         await world.taint(BROKEN)
         (pod,) = await world.leaving("p1")
         (event,) = await world.event("Marking for deletion")
-    (condition,) = [one for one in pod["status"]["conditions"] if one["type"] == "DisruptionTarget"]
+    (condition,) = [entry for entry in pod["status"]["conditions"] if entry["type"] == "DisruptionTarget"]
     assert (condition["status"], condition["reason"], condition["message"]) == (
         "True",
         "DeletionByDeviceTaintManager",
@@ -142,7 +148,7 @@ async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
         await world.condition("all", "Completed")
     pods = await world.api.list_all(kinds.POD, into=dict, namespace="default")
     assert [
-        one["metadata"]["name"] for one in pods.items if not one["metadata"].get("deletionTimestamp")
+        pod["metadata"]["name"] for pod in pods.items if not pod["metadata"].get("deletionTimestamp")
     ] == ["stoic"]
 
 
@@ -205,7 +211,9 @@ async def test_a_status_is_written_under_one_manager_and_not_again_for_the_same_
         await world.condition("other", "NotStarted")
     again = await world.api.read(RULE, "all", into=dict)
     assert again["metadata"]["resourceVersion"] == rule["metadata"]["resourceVersion"]
-    managers = [one for one in again["metadata"]["managedFields"] if one.get("subresource") == "status"]
-    assert [(one["manager"], one["operation"]) for one in managers] == [
+    managers = [
+        manager for manager in again["metadata"]["managedFields"] if manager.get("subresource") == "status"
+    ]
+    assert [(manager["manager"], manager["operation"]) for manager in managers] == [
         ("device-taint-eviction-controller", "Apply")
     ]

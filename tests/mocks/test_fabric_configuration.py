@@ -99,20 +99,20 @@ def device(**changes):
     ],
 )
 def test_a_mistake_is_told_in_one_sentence(changes, words):
-    found = [problem for problem in problems(**changes) if words in problem]
-    assert len(found) == 1
+    matching = [problem for problem in problems(**changes) if words in problem]
+    assert len(matching) == 1
 
 
 def test_all_mistakes_are_told_at_once():
-    found = problems(
+    reported = problems(
         hosts=[{"id": "a", "ports": "x"}, {"id": "b", "sysfs": "x"}],
         enclosures=[
             {"id": "e", "devices": [{"id": "d1", "class": "gpu", "oops": 1}, {"id": "d2", "class": "x"}]}
         ],
         attachSeconds=-1,
     )
-    assert len([p for p in found if "hosts[0]" in p or "sysfs x" in p or "devices[" in p]) == 4
-    assert any("attachSeconds" in problem for problem in found)
+    assert len([p for p in reported if "hosts[0]" in p or "sysfs x" in p or "devices[" in p]) == 4
+    assert any("attachSeconds" in problem for problem in reported)
 
 
 def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):

@@ -25,8 +25,8 @@ def endpoint(tmp_path):
 @pytest.fixture
 async def fabric(endpoint):
     described = configuration.parse(json.dumps(FABRIC).encode())
-    async with SimulatedFabric.running(described) as found, control.serving(found.console, endpoint):
-        yield found
+    async with SimulatedFabric.running(described) as simulated, control.serving(simulated.console, endpoint):
+        yield simulated
 
 
 async def tell(endpoint, *words):
@@ -115,8 +115,8 @@ async def test_a_socket_that_was_left_behind_is_replaced_and_removed_at_the_end(
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "control"))
     described = configuration.parse(json.dumps(FABRIC).encode())
-    async with SimulatedFabric.running(described) as found:
-        async with control.serving(found.console, endpoint):
+    async with SimulatedFabric.running(described) as simulated:
+        async with control.serving(simulated.console, endpoint):
             assert await tell(endpoint, "pause") == {"ok": True}
         assert not (tmp_path / "control").exists()
 
@@ -131,9 +131,9 @@ async def test_a_socket_that_was_left_behind_is_replaced_and_removed_at_the_end(
 )
 async def test_a_control_socket_that_cannot_be_is_refused(wrong, words):
     described = configuration.parse(json.dumps(FABRIC).encode())
-    async with SimulatedFabric.running(described) as found:
+    async with SimulatedFabric.running(described) as simulated:
         with pytest.raises(errors.InvalidConfiguration, match=words):
-            async with control.serving(found.console, wrong):
+            async with control.serving(simulated.console, wrong):
                 pass
 
 

@@ -17,10 +17,10 @@ async def until(fabric, holds):
     """Lists at every event until something holds of the devices, by id."""
     async with asyncio.timeout(10):
         while True:
-            found = await fabric.devices()
-            if holds({device.id: device.connection for device in found.devices}):
+            inventory = await fabric.devices()
+            if holds({device.id: device.connection for device in inventory.devices}):
                 return
-            async with fabric.watch(found.version) as events:
+            async with fabric.watch(inventory.version) as events:
                 async for event in events:
                     if not isinstance(event, contract.Bookmark):
                         break

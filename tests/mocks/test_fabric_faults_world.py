@@ -144,14 +144,14 @@ ACTS = st.lists(
 
 
 @settings(max_examples=100, deadline=None)
-@given(told=TOLD, acts=ACTS, seed=st.integers(0, 3))
-def test_whatever_goes_wrong_no_device_is_on_two_ports_and_no_port_has_two_devices(told, acts, seed):
-    asyncio.run(walk(told, acts, seed))
+@given(faults=TOLD, acts=ACTS, seed=st.integers(0, 3))
+def test_whatever_goes_wrong_no_device_is_on_two_ports_and_no_port_has_two_devices(faults, acts, seed):
+    asyncio.run(walk(faults, acts, seed))
 
 
-async def walk(told, acts, seed):
+async def walk(faults, acts, seed):
     taking = {kind: {"kind": "uniform", "max": 0.003} for kind in ("attach", "detach")}
-    async with fabric_with(*told, seed=seed, latencies=taking) as fabric:
+    async with fabric_with(*faults, seed=seed, latencies=taking) as fabric:
         for number, (act, device_id, host_id) in enumerate(acts):
             with suppress(errors.Refused, errors.Transient, errors.Misconfigured):
                 await perform(fabric, act, device_id, host_id, str(number))

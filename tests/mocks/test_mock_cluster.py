@@ -108,7 +108,7 @@ async def test_with_daemons_our_driver_publishes_the_pool_of_the_file_and_sigter
         assert {"controller", "node-1"} <= said["pids"].keys()
         async with client.connecting(config.load(said["kubeconfig"])) as api:
             slices = await api.list_all(kinds.SLICE, into=dict)
-        assert [one["spec"]["pool"]["name"] for one in slices.items] == [f"{cluster.FABRIC}/box"]
+        assert [published["spec"]["pool"]["name"] for published in slices.items] == [f"{cluster.FABRIC}/box"]
         assert described(said)["attachSeconds"] == 0.1
         assert await ended(process, signal.SIGTERM) == 0
     assert not any(runs(pid) for pid in said["pids"].values())

@@ -79,7 +79,7 @@ def allocate(
         node=NODE,
         supply=pools.from_slices(slices, from_incomplete=from_incomplete),
         classes=classes,
-        used=usage.total([*(usage.Use(device=one) for one in taken), *shared]),
+        used=usage.total([*(usage.Use(device=device_key) for device_key in taken), *shared]),
         new_share_id=lambda: f"share-{next(ids)}",
     )
 
@@ -87,7 +87,7 @@ def allocate(
 def names(answer: Any) -> list[str] | str:
     if isinstance(answer, allocation.Refusal):
         return answer.reason
-    return [result.device for one in answer for result in one.devices.results]
+    return [result.device for allocation in answer for result in allocation.devices.results]
 
 
 TWO = [slice_("s1", device("a"), device("b", "A100"))]
@@ -264,16 +264,16 @@ def test_taints_keep_requests_away_that_do_not_tolerate_them(
 
 
 def test_admin_access_blocks_the_device_for_the_pods_other_requests_and_tolerates_nothing() -> None:
-    one = [slice_("s1", device("a"))]
-    assert names(allocate(one, request("x", adminAccess=True), request("y"))) == NO
-    assert names(allocate(one, request("x", adminAccess=True), request("y", adminAccess=True))) == NO
-    assert names(allocate(one, request(adminAccess=True), claims=2)) == ["a", "a"]
+    single = [slice_("s1", device("a"))]
+    assert names(allocate(single, request("x", adminAccess=True), request("y"))) == NO
+    assert names(allocate(single, request("x", adminAccess=True), request("y", adminAccess=True))) == NO
+    assert names(allocate(single, request(adminAccess=True), claims=2)) == ["a", "a"]
     tainted = [slice_("s1", device("a", taints=[TAINT]))]
     assert names(allocate(tainted, request(adminAccess=True))) == NO
 
 
 @pytest.mark.parametrize(
-    ("others", "words"),
+    ("more", "words"),
     [
         pytest.param(
             [slice_("s2", device("x"), pool="p2", count=2)],
@@ -288,12 +288,12 @@ def test_admin_access_blocks_the_device_for_the_pods_other_requests_and_tolerate
     ],
 )
 def test_nobody_gets_all_devices_while_some_pool_of_the_node_is_not_whole(
-    others: list[objects.Slice], words: str
+    more: list[objects.Slice], words: str
 ) -> None:
     with pytest.raises(
         search.AllocationError, match=f"request one: asks for all devices, but resource pool {words}"
     ):
-        allocate([*TWO, *others], request(allocationMode="All"))
+        allocate([*TWO, *more], request(allocationMode="All"))
     elsewhere = [slice_("s3", device("x"), pool="p3", count=2, nodeName="node-b")]
     assert names(allocate([*TWO, *elsewhere], request(allocationMode="All"))) == ["a", "b"]
 
@@ -332,7 +332,10 @@ def test_an_alternative_that_does_not_go_with_the_rest_gives_way_to_the_next() -
     ask = {"deviceClassName": "any"}
     first = {"name": "one", "firstAvailable": [{"name": "two", "count": 2, **ask}, {"name": "single", **ask}]}
     (answer,) = allocate(TWO, first, request("y"))
-    assert [(one.request, one.device) for one in answer.devices.results] == [("one/single", "a"), ("y", "b")]
+    assert [(result.request, result.device) for result in answer.devices.results] == [
+        ("one/single", "a"),
+        ("y", "b"),
+    ]
 
 
 def test_the_taints_of_rules_count_like_those_of_drivers() -> None:
@@ -370,7 +373,7 @@ def test_configuration_comes_from_the_class_first_and_then_from_the_claim() -> N
         {"requests": ["another"], "opaque": {"driver": DRIVER, "parameters": {"c": 1}}},
     ]
     (answer,) = allocate(TWO, request(), config=config)
-    assert [(one.source, one.requests) for one in answer.devices.config] == [
+    assert [(entry.source, entry.requests) for entry in answer.devices.config] == [
         ("FromClass", ("one",)),
         ("FromClaim", ("one",)),
     ]

@@ -60,8 +60,8 @@ def test_a_request_takes_what_the_policy_makes_of_it(policy, wanted, taken):
     box = {"value": "16Gi"} | ({"requestPolicy": policy} if policy else {})
     device = objects.Device(name="a", capacity={"memory": box})
     requests = {} if wanted is None else {"memory": wanted}
-    found = capacity.takes(device, objects.CapacityRequirements(requests=requests))
-    assert found == (None if taken is None else {"memory": taken})
+    consumed = capacity.takes(device, objects.CapacityRequirements(requests=requests))
+    assert consumed == (None if taken is None else {"memory": taken})
 
 
 def test_a_capacity_that_the_device_does_not_have_cannot_be_taken():
@@ -107,9 +107,9 @@ def results(answer):
     if isinstance(answer, allocation.Refusal):
         return answer.reason
     return [
-        (one.device, one.share_id, (one.consumed_capacity or {}).get("memory"))
+        (result.device, result.share_id, (result.consumed_capacity or {}).get("memory"))
         for each in answer
-        for one in each.devices.results
+        for result in each.devices.results
     ]
 
 
@@ -185,8 +185,8 @@ def test_shares_of_a_device_add_up_to_no_more_than_it_has(slices, requests, used
 
 
 def test_two_claims_share_a_device_with_an_id_each():
-    found = results(allocate([slice_(memory())], ask(memory="8Gi"), claims=2))
-    assert found == [("mem", "share-1", "8Gi"), ("mem", "share-2", "8Gi")]
+    allocated = results(allocate([slice_(memory())], ask(memory="8Gi"), claims=2))
+    assert allocated == [("mem", "share-1", "8Gi"), ("mem", "share-2", "8Gi")]
 
 
 def test_a_share_is_written_as_the_api_spells_it():
@@ -207,7 +207,7 @@ def claim(*results):
         metadata=documents.Metadata(name="c1"),
         status={
             "allocation": {
-                "devices": {"results": [{"driver": DRIVER, "pool": "pool", **one} for one in results]}
+                "devices": {"results": [{"driver": DRIVER, "pool": "pool", **result} for result in results]}
             }
         },
     )
@@ -221,9 +221,9 @@ def test_usage_is_read_from_what_claims_have():
         {"device": "mem", "shareID": "2", "consumedCapacity": {"memory": "2Gi"}},
         {"device": "odd", "shareID": "3", "consumedCapacity": {"memory": "some"}},
     )
-    found = usage.total(usage.of_claim(stored))
-    assert found.whole == {(DRIVER, "pool", "a"), (DRIVER, "pool", "odd")}
-    assert found.shared == {MEM: {"memory": Decimal(3 * 2**30)}}
+    used = usage.total(usage.of_claim(stored))
+    assert used.whole == {(DRIVER, "pool", "a"), (DRIVER, "pool", "odd")}
+    assert used.shared == {MEM: {"memory": Decimal(3 * 2**30)}}
 
 
 COUNTERS = {"name": "card", "counters": {"memory": {"value": "40Gi"}, "engines": {"value": "4"}}}
@@ -262,14 +262,14 @@ def card(*partitions):
 )
 def test_partitions_take_no_more_of_the_counters_than_there_is(partitions, count, used, expected):
     taken = [usage.Use(device=(DRIVER, "pool", name)) for name in used]
-    found = results(allocate(card(*partitions), ask(count=count), used=taken))
-    assert (found if isinstance(found, str) else [one[0] for one in found]) == expected
+    allocated = results(allocate(card(*partitions), ask(count=count), used=taken))
+    assert (allocated if isinstance(allocated, str) else [result[0] for result in allocated]) == expected
 
 
 def test_whoever_shares_a_partition_takes_nothing_more_of_the_counters():
     part = {**partition("mem", "30Gi"), **memory()}
-    found = results(allocate(card(part), ask("x", "4Gi"), ask("y", "4Gi"), used=[share("4Gi")]))
-    assert [one[0] for one in found] == ["mem", "mem"]
+    allocated = results(allocate(card(part), ask("x", "4Gi"), ask("y", "4Gi"), used=[share("4Gi")]))
+    assert [result[0] for result in allocated] == ["mem", "mem"]
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,11 @@ PUTS = st.lists(st.tuples(st.sampled_from("xyz"), st.lists(USES, max_size=3).map
 
 @given(PUTS)
 def test_a_tally_is_the_sum_of_what_each_owner_has_last(puts):
-    tally, known = usage.Tally(), {}
+    tally, by_owner = usage.Tally(), {}
     for owner, uses in puts:
         tally.put(owner, uses)
-        known[owner] = uses
-        assert tally.total() == usage.total(use for uses in known.values() for use in uses)
+        by_owner[owner] = uses
+        assert tally.total() == usage.total(use for uses in by_owner.values() for use in uses)
 
 
 def allocation(device):

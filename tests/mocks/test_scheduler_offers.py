@@ -25,9 +25,9 @@ def supply(places, device=None):
     return pools.from_slices([msgspec.convert({"metadata": {"name": "s"}, "spec": spec}, objects.Slice)])
 
 
-def decide(found, taken=()):
+def decide(offers, taken=()):
     used = usage.Usage(whole=frozenset(taken))
-    world = plan.World(nodes=NODES, supply=found, classes={"any": ANY}, used=used, new_share_id=str)
+    world = plan.World(nodes=NODES, supply=offers, classes={"any": ANY}, used=used, new_share_id=str)
     return plan.decide(POD, [CLAIM], world, now=NOW, timeout=datetime.timedelta(seconds=600))
 
 

@@ -63,7 +63,7 @@ READY = {"attached": "True", "visible": "True"}
 
 
 @pytest.mark.parametrize(
-    ("one", "expected"),
+    ("stored", "expected"),
     [
         pytest.param(claim(), plan.Pending(claim="c1"), id="no-entry"),
         pytest.param(claim(state("a", attached="True")), plan.Pending(claim="c1"), id="one-of-two"),
@@ -88,8 +88,8 @@ READY = {"attached": "True", "visible": "True"}
         ),
     ],
 )
-def test_readiness_of_a_claim(one: documents.Document, expected: object) -> None:
-    assert plan.readiness([one]) == expected
+def test_readiness_of_a_claim(stored: documents.Document, expected: object) -> None:
+    assert plan.readiness([stored]) == expected
 
 
 def decide(
@@ -98,8 +98,8 @@ def decide(
     nodes: tuple[matching.Node, ...] = NODES,
     classes: tuple[str, ...] = (),
 ) -> plan.Decision:
-    known = {name: msgspec.convert({"metadata": {"name": name}}, objects.DeviceClass) for name in classes}
-    world = plan.World(nodes=nodes, supply=(), classes=known, used=usage.Usage(), new_share_id=str)
+    by_name = {name: msgspec.convert({"metadata": {"name": name}}, objects.DeviceClass) for name in classes}
+    world = plan.World(nodes=nodes, supply=(), classes=by_name, used=usage.Usage(), new_share_id=str)
     return plan.decide(pod, claims, world, now=NOW, timeout=TIMEOUT)
 
 
@@ -112,7 +112,7 @@ def test_an_allocated_claim_brings_the_pod_to_its_node() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "deallocated"),
+    ("stored", "deallocated"),
     [
         pytest.param(claim(state("a", attach_failed="True")), True, id="failed"),
         pytest.param(
@@ -128,10 +128,10 @@ def test_an_allocated_claim_brings_the_pod_to_its_node() -> None:
     ],
 )
 def test_only_an_unusable_claim_of_no_other_pod_is_deallocated(
-    one: documents.Document, deallocated: bool | None
+    stored: documents.Document, deallocated: bool | None
 ) -> None:
     kind = {True: plan.Deallocate, False: plan.Unschedulable, None: plan.Placement}[deallocated]
-    assert isinstance(decide(one), kind)
+    assert isinstance(decide(stored), kind)
 
 
 def test_one_claim_is_deallocated_at_a_time() -> None:
@@ -188,9 +188,9 @@ def test_the_first_entry_of_a_device_counts_whatever_its_share() -> None:
 def test_a_message_with_quotes_and_line_breaks_stays_on_one_line() -> None:
     failed = state("a", attach_failed="True")
     failed["conditions"][0]["message"] = 'port "7"\ndown'
-    found = plan.readiness([claim(failed)])
-    assert isinstance(found, plan.Failed)
-    words = messages.binding_failed(found.claim, found.reason, found.message, before_1_36=False)
+    verdict = plan.readiness([claim(failed)])
+    assert isinstance(verdict, plan.Failed)
+    words = messages.binding_failed(verdict.claim, verdict.reason, verdict.message, before_1_36=False)
     assert words.endswith('message="port \\"7\\"\\ndown"')
 
 

@@ -36,8 +36,8 @@ def test_selectors_understand_what_kubernetes_adds_to_cel(expression: str, expec
         "vendor.example/family": {"string": "x"},
         "firmware": {"version": "1.10.0"},
     }
-    one = objects.Device(name="a", attributes=attributes, capacity={"memory": {"value": "80Gi"}})
-    assert selectors.matches(expression, DRIVER, one) is expected
+    device = objects.Device(name="a", attributes=attributes, capacity={"memory": {"value": "80Gi"}})
+    assert selectors.matches(expression, DRIVER, device) is expected
 
 
 @pytest.mark.parametrize(

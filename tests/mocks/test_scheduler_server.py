@@ -53,11 +53,11 @@ class World(clusters.Cluster):
 
     async def allocated(self, name, device):
         """The claim's allocation, once it is this device's."""
-        claim = await self.one(kinds.CLAIM, name, lambda one: device_of(one) == device)
+        claim = await self.wait_for(kinds.CLAIM, name, lambda claim: device_of(claim) == device)
         return claim["status"]["allocation"]
 
     async def bound(self, name):
-        return await self.one(kinds.POD, name, lambda pod: pod["spec"].get("nodeName"))
+        return await self.wait_for(kinds.POD, name, lambda pod: pod["spec"].get("nodeName"))
 
     async def unscheduled(self, name, words):
         """The pod, once its condition says these words."""
@@ -66,14 +66,14 @@ class World(clusters.Cluster):
             message = scheduled(pod).get("message", "")
             return words in message
 
-        return await self.one(kinds.POD, name, holds)
+        return await self.wait_for(kinds.POD, name, holds)
 
     async def finish(self, name):
         """What a kubelet says when the pod's containers ended."""
         await self.set_status(kinds.POD, name, {"phase": "Succeeded"})
 
     async def notes(self, reason):
-        return [one["note"] for one in await self.list(kinds.EVENT) if one["reason"] == reason]
+        return [event["note"] for event in await self.list(kinds.EVENT) if event["reason"] == reason]
 
     def scheduler_alone(self, binding_timeout_seconds=600):
         times = scheduler.Settings(
@@ -97,7 +97,7 @@ def device_of(claim):
 
 def scheduled(pod):
     conditions = pod["status"].get("conditions") or []
-    return next((one for one in conditions if one["type"] == "PodScheduled"), {})
+    return next((condition for condition in conditions if condition["type"] == "PodScheduled"), {})
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ async def test_a_restarted_scheduler_still_counts_the_timeout_from_the_allocatio
     world.clock.ahead += datetime.timedelta(seconds=7)
     async with world.scheduling(binding_timeout_seconds=6):
         await world.unscheduled("a", "deallocation of ResourceClaim completed")
-        again = await world.one(
+        again = await world.wait_for(
             kinds.CLAIM,
             "a",
             lambda claim: (
@@ -240,8 +240,8 @@ async def test_pods_share_a_device_until_its_capacity_is_used_up(world):
         allocations = [await world.allocated(name, "mem") for name in ("a", "b")]
         assert all(allocation["allocationTimestamp"] for allocation in allocations)
         shares = [allocation["devices"]["results"][0] for allocation in allocations]
-        assert [one["consumedCapacity"] for one in shares] == [{"memory": "8Gi"}] * 2
-        assert len({one["shareID"] for one in shares}) == 2
+        assert [share["consumedCapacity"] for share in shares] == [{"memory": "8Gi"}] * 2
+        assert len({share["shareID"] for share in shares}) == 2
         await world.finish("a")
         await world.bound("c")
 
@@ -253,7 +253,7 @@ async def test_a_share_counts_once_while_its_pod_waits(world):
     async with world.scheduling():
         for name in ("a", "b"):
             await world.pod(name)
-            await world.one(kinds.POD, name, lambda pod: pod["status"].get("nominatedNodeName"))
+            await world.wait_for(kinds.POD, name, lambda pod: pod["status"].get("nominatedNodeName"))
             await world.allocated(name, "with-binding")
         for name in ("a", "b"):
             await world.set_condition(name, ATTACHED)
@@ -288,7 +288,7 @@ async def test_several_pods_wait_at_the_same_time_on_different_nodes(world):
     await world.pod("p1")
     await world.pod("p2")
     async with world.scheduling():
-        claims = [await world.one(kinds.CLAIM, name, device_of) for name in ("p1", "p2")]
+        claims = [await world.wait_for(kinds.CLAIM, name, device_of) for name in ("p1", "p2")]
         assert {device_of(claim) for claim in claims} == {"slot-1", "slot-2"}
         for claim in reversed(claims):
             await world.set_condition(claim["metadata"]["name"], ATTACHED)
@@ -312,7 +312,7 @@ async def test_a_shared_claim_brings_the_second_pod_to_the_first_ones_node(world
     await world.pod("p1")
     await clusters.Cluster.pod(world, "p2", "p1")
     async with world.scheduling():
-        await world.one(
+        await world.wait_for(
             kinds.CLAIM, "p1", lambda claim: len(claim.get("status", {}).get("reservedFor", ())) == 2
         )
         await world.set_condition("p1", ATTACHED)
@@ -326,9 +326,9 @@ async def test_a_pod_deleted_while_it_waits_leaves_the_claim_allocated_but_not_r
     await world.pod("p1")
     async with world.scheduler_alone():
         await world.allocated("p1", "slot-1")
-        await world.one(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
+        await world.wait_for(kinds.POD, "p1", lambda pod: pod["status"].get("nominatedNodeName"))
         await world.api.delete(kinds.POD, "p1", namespace="default")
-        left = await world.one(kinds.CLAIM, "p1", lambda claim: not claim["status"].get("reservedFor"))
+        left = await world.wait_for(kinds.CLAIM, "p1", lambda claim: not claim["status"].get("reservedFor"))
     assert device_of(left)
 
 

@@ -40,17 +40,17 @@ BASE = {
 
 def changed(path, value):
     """The definition with one place set, or with None removed."""
-    found = copy.deepcopy(BASE)
+    schema = copy.deepcopy(BASE)
     *steps, last = path
-    at = found["spec"]["versions"][0]
-    at = found["spec"] if steps and steps[0] == "spec" else at
+    at = schema["spec"]["versions"][0]
+    at = schema["spec"] if steps and steps[0] == "spec" else at
     for step in steps[1:] if steps and steps[0] == "spec" else steps:
         at = at["schema"]["openAPIV3Schema"] if step == "schema" else at["properties"][step]
     if value is None:
         at.pop(last)
     else:
         at[last] = value
-    return found
+    return schema
 
 
 ADDED = {"type": "string"}

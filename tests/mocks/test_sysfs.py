@@ -32,15 +32,15 @@ def recording(name: str) -> dict[str, dict[str, str]]:
 
 def contents(root: Path) -> dict[str, dict[str, str]]:
     """The tree in the form of a recording, without file contents."""
-    found = {}
+    contents_by_path = {}
     for folder, directories, files in os.walk(root):
         for name in [*directories, *files]:
             path = Path(folder) / name
             if path.is_symlink():
-                found[str(path.relative_to(root))] = {"link": str(path.readlink())}
+                contents_by_path[str(path.relative_to(root))] = {"link": str(path.readlink())}
             elif path.is_file():
-                found[str(path.relative_to(root))] = {"mode": oct(path.stat().st_mode & 0o777)}
-    return found
+                contents_by_path[str(path.relative_to(root))] = {"mode": oct(path.stat().st_mode & 0o777)}
+    return contents_by_path
 
 
 def kind(entry: dict[str, str]) -> dict[str, str]:

@@ -46,14 +46,14 @@ class Listener:
         while message := self._socket.recv(65536):
             self._messages.put(message)
 
-    def told(self):
+    def new_events(self):
         """The events since the last look, as (action, name)."""
         self._send(self.END)
-        found = []
+        events = []
         while (message := self._messages.get(timeout=10)) != self.END:
             event = uevents.parse(message)
-            found.append((event.action, event.devpath.rpartition("/")[2]))
-        return found
+            events.append((event.action, event.devpath.rpartition("/")[2]))
+        return events
 
     def close(self):
         self._send(b"")
@@ -67,8 +67,8 @@ class Listener:
 
 @pytest.fixture
 def listener(tmp_path):
-    with contextlib.closing(Listener(tmp_path / "uevents")) as found:
-        yield found
+    with contextlib.closing(Listener(tmp_path / "uevents")) as connected:
+        yield connected
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_counters_without_errors_are_those_that_were_recorded(name, tree):
 
 def test_errors_count_at_whoever_saw_them_and_at_the_root_port(tmp_path, listener):
     tree = build("gpu-node", tmp_path / "sys", uevent_socket=tmp_path / "uevents")
-    listener.told()
+    listener.new_events()
     tree.add_errors(7, Severity.CORRECTABLE, {"BadTLP": 1})
     tree.add_errors(7, Severity.CORRECTABLE, {"BadTLP": 2, "RxErr": 1})
     tree.add_errors(7, Severity.CORRECTABLE, {"BadTLP": 2}, at_port=True)
@@ -123,7 +123,7 @@ def test_errors_count_at_whoever_saw_them_and_at_the_root_port(tmp_path, listene
     assert (root_port / "aer_rootport_total_err_fatal").read_text() == "1\n"
     assert (root_port / "aer_dev_correctable").read_text().endswith("TOTAL_ERR_COR 0\n")
     assert (tree.root / "bus/pci/devices/0000:10:01.0/aer_rootport_total_err_cor").read_text() == "0\n"
-    assert listener.told() == []
+    assert listener.new_events() == []
 
 
 def test_a_card_that_comes_back_has_had_no_errors(tree):
@@ -139,7 +139,7 @@ def test_a_card_that_comes_back_has_had_no_errors(tree):
 
 def test_a_link_that_degrades_says_so_at_both_ends_and_its_maximum_stays(tree, listener):
     tree.attach(1, GPU)
-    listener.told()
+    listener.new_events()
     before = reader.read_function(tree.root, tree.address(1)).link
     assert (before.speed_gts, before.width) == (16.0, 16)  # the port's fastest; the card could do 32
     tree.set_link(1, speed_gts=8.0, width=4)
@@ -150,7 +150,7 @@ def test_a_link_that_degrades_says_so_at_both_ends_and_its_maximum_stays(tree, l
     assert slot_files(tree, 1)["cur_bus_speed"] == "8.0 GT/s PCIe\n"
     tree.set_link(1)
     assert reader.read_function(tree.root, tree.address(1)).link == before
-    assert listener.told() == []
+    assert listener.new_events() == []
 
 
 def test_an_empty_slot_shows_the_link_that_was_recorded_of_one(tree):
@@ -170,15 +170,17 @@ def test_a_card_without_power_is_present_as_recorded_and_comes_up_when_powered(t
     recorded = recording("sysfs-2-cxl")
     for name in ("adapter", "power"):
         assert slot_files(tree, 3)[name] == recorded[f"bus/pci/slots/3/{name}"]["text"]
-    assert listener.told() == []
-    found = reader.read(tree.root)
-    assert found.by_serial("4660") is None
-    assert [(slot.present, slot.powered) for slot in found.slots] == [(False, False)] * 2 + [(True, False)]
+    assert listener.new_events() == []
+    discovered = reader.read(tree.root)
+    assert discovered.by_serial("4660") is None
+    assert [(slot.present, slot.powered) for slot in discovered.slots] == [(False, False)] * 2 + [
+        (True, False)
+    ]
     tree.power_on(3)
     assert reader.read(tree.root).by_serial("4660").slot == "3"
-    assert listener.told()[0] == ("add", "0000:03:00.0")
+    assert listener.new_events()[0] == ("add", "0000:03:00.0")
     tree.power_on(3)
-    assert listener.told() == []
+    assert listener.new_events() == []
 
 
 @pytest.mark.parametrize(
@@ -187,19 +189,19 @@ def test_a_card_without_power_is_present_as_recorded_and_comes_up_when_powered(t
 def test_a_card_that_never_appears_leaves_a_powered_slot(tree, listener, arrival, present):
     tree.attach(1, GPU, arrival=arrival)
     tree.power_on(1)
-    found = reader.read(tree.root)
-    assert found.by_serial(GPU.serial) is None
-    assert (found.slots[0].present, found.slots[0].powered) == (present, True)
+    discovered = reader.read(tree.root)
+    assert discovered.by_serial(GPU.serial) is None
+    assert (discovered.slots[0].present, discovered.slots[0].powered) == (present, True)
     tree.detach(1)
-    assert listener.told() == []
+    assert listener.new_events() == []
     assert (slot_files(tree, 1)["adapter"], slot_files(tree, 1)["power"]) == ("0\n", "0\n")
 
 
 def test_a_card_can_be_at_another_address_which_the_slot_and_the_port_tell(tree):
     assert tree.attach(1, GPU, address="0000:41:00.0") == "0000:41:00.0"
     assert tree.address(1) == "0000:41:00.0"
-    found = reader.read(tree.root).by_serial(GPU.serial)
-    assert (found.address, found.slot) == ("0000:41:00.0", "1")
+    function = reader.read(tree.root).by_serial(GPU.serial)
+    assert (function.address, function.slot) == ("0000:41:00.0", "1")
     assert slot_files(tree, 1)["address"] == "0000:41:00\n"
     assert read(tree, "bus/pci/devices/0000:00:03.0/secondary_bus_number") == "65\n"
     tree.detach(1)
@@ -209,16 +211,16 @@ def test_a_card_can_be_at_another_address_which_the_slot_and_the_port_tell(tree)
 
 def test_a_card_with_the_wrong_serial_is_found_by_that_one_alone(tree):
     tree.attach(1, dataclasses.replace(GPU, serial="48-b0-2d-00-00-00-00-99"))
-    found = reader.read(tree.root)
-    assert found.by_serial(GPU.serial) is None
-    assert found.by_serial("48-b0-2d-00-00-00-00-99").address == tree.address(1)
+    discovered = reader.read(tree.root)
+    assert discovered.by_serial(GPU.serial) is None
+    assert discovered.by_serial("48-b0-2d-00-00-00-00-99").address == tree.address(1)
 
 
 def test_a_card_whose_driver_does_not_bind_is_added_and_nothing_more(tree, listener):
     tree.attach(1, dataclasses.replace(NVME, driver=""))
-    assert listener.told() == [("add", "0000:01:00.0")]
-    found = reader.read(tree.root).by_address("0000:01:00.0")
-    assert (found.driver, found.serial, found.device_nodes) == (None, None, ())
+    assert listener.new_events() == [("add", "0000:01:00.0")]
+    function = reader.read(tree.root).by_address("0000:01:00.0")
+    assert (function.driver, function.serial, function.device_nodes) == (None, None, ())
 
 
 # --- surprise removal ---
@@ -227,25 +229,25 @@ def test_a_card_whose_driver_does_not_bind_is_added_and_nothing_more(tree, liste
 def test_a_card_that_is_pulled_goes_with_the_events_of_an_orderly_removal(tree, listener):
     tree.attach(1, NVME)
     tree.attach(2, NVME)
-    listener.told()
+    listener.new_events()
     tree.detach(1)
-    orderly = listener.told()
+    orderly = listener.new_events()
     tree.surprise_remove(2)
     names = {"nvme1": "nvme0", "nvme1n1": "nvme0n1", "ng1n1": "ng0n1", "0000:02:00.0": "0000:01:00.0"}
-    assert [(action, names[name]) for action, name in listener.told()] == orderly
+    assert [(action, names[name]) for action, name in listener.new_events()] == orderly
     assert tree.attached() == {}
 
 
 def test_a_card_that_is_gone_answers_ones_until_the_kernel_notices(tree, listener):
     tree.attach(1, GPU)
-    listener.told()
+    listener.new_events()
     tree.lose(1)
     assert set((tree.root / function(tree, 1) / "config").read_bytes()) == {0xFF}
     assert reader.read(tree.root).by_serial(GPU.serial) is None
     assert slot_files(tree, 1)["adapter"] == "0\n"
-    assert listener.told() == []
+    assert listener.new_events() == []
     tree.detach(1)
-    assert listener.told()[-1] == ("remove", "0000:01:00.0")
+    assert listener.new_events()[-1] == ("remove", "0000:01:00.0")
 
 
 # --- virtual functions ---
@@ -253,13 +255,13 @@ def test_a_card_that_is_gone_answers_ones_until_the_kernel_notices(tree, listene
 
 def test_virtual_functions_come_one_by_one_and_go_before_their_card(tree, listener):
     tree.attach(1, FPGA)
-    listener.told()
+    listener.new_events()
     tree.set_vfs(1, 2)
-    one = [("add", "0000:01:00.1"), ("change", "0000:01:00.1"), ("bind", "0000:01:00.1")]
-    two = [(action, "0000:01:00.2") for action, _ in one]
-    assert listener.told() == [*one, *two, ("change", "0000:01:00.0")]
+    first = [("add", "0000:01:00.1"), ("change", "0000:01:00.1"), ("bind", "0000:01:00.1")]
+    two = [(action, "0000:01:00.2") for action, _ in first]
+    assert listener.new_events() == [*first, *two, ("change", "0000:01:00.0")]
     tree.detach(1)
-    gone = listener.told()
+    gone = listener.new_events()
     assert gone[:4] == [(action, f"0000:01:00.{n}") for n in (2, 1) for action in ("unbind", "remove")]
     assert gone[-1] == ("remove", "0000:01:00.0")
     assert not list((tree.root / "bus/pci/devices").glob("0000:01:*"))
@@ -268,10 +270,10 @@ def test_virtual_functions_come_one_by_one_and_go_before_their_card(tree, listen
 def test_virtual_functions_beyond_the_seventh_have_a_device_number_of_their_own(tree):
     tree.attach(1, FPGA)
     tree.set_vfs(1, 9)
-    found = reader.read(tree.root)
-    owner = found.by_address("0000:01:00.0")
+    discovered = reader.read(tree.root)
+    owner = discovered.by_address("0000:01:00.0")
     assert owner.sriov.virtual_functions[6:] == ("0000:01:00.7", "0000:01:01.0", "0000:01:01.1")
-    assert found.by_address("0000:01:01.1").slot == "1"
+    assert discovered.by_address("0000:01:01.1").slot == "1"
 
 
 def test_the_number_of_virtual_functions_changes_only_over_zero(tree):
@@ -293,9 +295,9 @@ def test_the_number_of_virtual_functions_changes_only_over_zero(tree):
 def test_a_region_comes_with_its_memory_and_goes_without_a_trace(tree, listener):
     tree.attach(1, CXL)
     before = contents(tree)
-    listener.told()
+    listener.new_events()
     assert tree.create_region([1]) == "region0"
-    assert [event for event in listener.told() if event[1][:6] != "memory"] == [
+    assert [event for event in listener.new_events() if event[1][:6] != "memory"] == [
         *(("add", "region0"), ("bind", "region0"), ("add", "dax_region0"), ("bind", "dax_region0")),
         *(("add", "dax0.0"), ("add", "node1"), ("bind", "dax0.0")),
     ]
@@ -317,13 +319,13 @@ def test_a_card_that_is_taken_out_leaves_its_region_dangling(tree):
 
 def contents(tree):
     """Every file and link of the tree, but for the drivers that were once loaded."""
-    found = {}
+    files = {}
     for path in tree.root.rglob("*"):
         if path.is_symlink():
-            found[path] = str(path.readlink())
+            files[path] = str(path.readlink())
         elif path.is_file() and "/drivers/" not in str(path):
-            found[path] = path.read_bytes()
-    return found
+            files[path] = path.read_bytes()
+    return files
 
 
 # --- refusals ---
@@ -427,8 +429,8 @@ def test_whatever_happened_an_emptied_host_is_as_it_was(tmp_path_factory, sequen
     for move, slot, card in sequence:
         with contextlib.suppress(ImpossibleWorld):
             make(tree, move, slot, card)
-        found = reader.read(tree.root)
-        assert len({each.address for each in found.functions}) == len(found.functions)
+        discovered = reader.read(tree.root)
+        assert len({each.address for each in discovered.functions}) == len(discovered.functions)
         links = [path for path in tree.root.rglob("*") if path.is_symlink()]
         assert [path for path in links if not path.exists()] == []
     for slot in (1, 2, 3):

@@ -111,9 +111,9 @@ class Host:
 async def host(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", uevent_socket=tmp_path / "uevents", layout="lab")
     async with uevents.listening(f"unix:{tmp_path / 'uevents'}") as source, tree.reacting():
-        found = Host(tree)
-        task = asyncio.Task(found.listen(source))
-        yield found
+        running = Host(tree)
+        task = asyncio.Task(running.listen(source))
+        yield running
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

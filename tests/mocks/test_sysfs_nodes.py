@@ -17,10 +17,10 @@ RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
 @pytest.mark.parametrize("name", nodes.NODES)
 def test_discovery_finds_exactly_the_cards_that_were_put_in(name, tmp_path):
     tree = build(name, tmp_path / "sys")
-    found = reader.read(tree.root)
+    discovered = reader.read(tree.root)
     cards = [
         (each.slot, each.device_class.value, each.vendor, each.device, each.serial)
-        for each in found.functions
+        for each in discovered.functions
         if each.device_class is not DeviceClass.BRIDGE and each.physical_function is None
     ]
     put_in = tree.attached()
@@ -29,8 +29,8 @@ def test_discovery_finds_exactly_the_cards_that_were_put_in(name, tmp_path):
         (str(slot), card.device_class.value, card.vendor, card.device, card.serial)
         for slot, card in put_in.items()
     ]
-    assert {slot.name: (slot.present, slot.powered) for slot in found.slots} == {
-        str(slot): (slot in put_in, slot in put_in) for slot in range(1, len(found.slots) + 1)
+    assert {slot.name: (slot.present, slot.powered) for slot in discovered.slots} == {
+        str(slot): (slot in put_in, slot in put_in) for slot in range(1, len(discovered.slots) + 1)
     }
 
 
@@ -44,9 +44,9 @@ def test_every_link_of_a_ready_made_tree_leads_somewhere(name, tmp_path):
 
 @pytest.mark.parametrize("name", nodes.NODES)
 def test_a_card_runs_at_full_speed_beside_the_processors_of_its_root_complex(name, tmp_path):
-    found = reader.read(build(name, tmp_path / "sys").root)
+    discovered = reader.read(build(name, tmp_path / "sys").root)
     nodes_of_root = {"pci0000:10": 0, "pci0000:90": 1, "pci0000:40": 0, "pci0000:0c": 0, "pci0000:00": None}
-    for each in found.functions:
+    for each in discovered.functions:
         assert each.numa_node == nodes_of_root[each.pcie_root]
         if each.slot and each.physical_function is None:
             assert (each.link.speed_gts, each.link.width) == (each.link.max_speed_gts, each.link.max_width)
@@ -75,32 +75,32 @@ def test_a_bridge_of_a_switch_leads_to_the_buses_below_it(tmp_path):
 
 def test_the_fpga_has_virtual_functions_that_point_to_it_and_it_to_them(tmp_path):
     root = build("fpga-node", tmp_path / "sys").root
-    found = reader.read(root)
-    owner = found.by_serial("00-0a-35-00-00-00-00-01")
+    discovered = reader.read(root)
+    owner = discovered.by_serial("00-0a-35-00-00-00-00-01")
     assert (owner.sriov.total_vfs, owner.sriov.num_vfs) == (8, 4)
-    virtual = [found.by_address(address) for address in owner.sriov.virtual_functions]
+    virtual = [discovered.by_address(address) for address in owner.sriov.virtual_functions]
     assert [each.address for each in virtual] == [f"0000:41:00.{number}" for number in (1, 2, 3, 4)]
     for each in virtual:
         assert (each.physical_function, each.slot, each.driver) == (owner.address, owner.slot, "dfl-pci")
         assert (each.device, each.serial, each.sriov) == (0x0B2C, None, None)
-    assert found.by_serial("00-0a-35-00-00-00-00-02").sriov is None
+    assert discovered.by_serial("00-0a-35-00-00-00-00-02").sriov is None
 
 
 def test_the_cxl_node_has_ports_decoders_and_a_region_with_memory(tmp_path):
     root = build("cxl-node", tmp_path / "sys").root
-    found = reader.read(root)
-    assert [(port.name, port.kind, port.parent) for port in found.ports[:3]] == [
+    discovered = reader.read(root)
+    assert [(port.name, port.kind, port.parent) for port in discovered.ports[:3]] == [
         ("root0", "root", None),
         ("port1", "switch", "root0"),
         ("port2", "switch", "port1"),
     ]
-    assert [(port.uport, port.parent) for port in found.ports[3:]] == [
+    assert [(port.uport, port.parent) for port in discovered.ports[3:]] == [
         (f"mem{number}", "port2") for number in range(3)
     ]
-    [region] = found.regions
+    [region] = discovered.regions
     assert (region.mode, region.committed, region.interleave_ways) == ("ram", True, 2)
     assert region.targets == ("decoder3.0", "decoder4.0")
-    by_name = {decoder.name: decoder for decoder in found.decoders}
+    by_name = {decoder.name: decoder for decoder in discovered.decoders}
     assert [by_name[name].region for name in (*region.targets, "decoder5.0")] == ["region0", "region0", None]
     assert by_name["decoder2.0"].targets == (0, 1)
     for name in ("decoder1.0", "decoder2.0", *region.targets):
@@ -174,6 +174,6 @@ def test_the_program_has_the_command_and_discover_reads_what_it_wrote(tmp_path, 
     assert main.main(["mock", "sysfs", "gpu-node", "--root", root]) == 0
     capsys.readouterr()
     assert main.main(["discover", "--sysfs", root, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    serials = {each["serial"] for each in found["functions"] if each["deviceClass"] != "bridge"}
+    discovered = json.loads(capsys.readouterr().out)
+    serials = {each["serial"] for each in discovered["functions"] if each["deviceClass"] != "bridge"}
     assert serials == {card.serial for card in nodes.NODES["gpu-node"].cards.values()}

@@ -62,9 +62,9 @@ class Host:
 async def host(tmp_path):
     tree = SysfsTree.create(tmp_path / "sys", slots=3, uevent_socket=tmp_path / "uevents")
     async with uevents.listening(f"unix:{tmp_path / 'uevents'}") as source, tree.reacting():
-        found = Host(tree, source)
-        task = asyncio.Task(found.listen())
-        yield found
+        running = Host(tree, source)
+        task = asyncio.Task(running.listen())
+        yield running
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task

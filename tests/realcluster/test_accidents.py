@@ -24,20 +24,20 @@ def test_a_seed_gives_the_same_rounds_each_time_and_another_seed_others():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_in_thirty_rounds_everything_is_killed_five_times_and_started_again(seed):
-    killed = [one.kill for one in rounds(seed)]
-    assert sorted(one.victim for one in killed) == sorted(list(accidents.Victim) * 5)
-    for one in rounds(seed):
-        actions = [step.action for step in one.steps]
-        restart = accidents.Restart(victim=one.kill.victim, node=one.kill.node)
-        assert actions.index(one.kill) < actions.index(restart)
-        assert (one.kill.node in NODES) == (one.kill.victim in accidents.ON_A_NODE)
+    killed = [planned.kill for planned in rounds(seed)]
+    assert sorted(kill.victim for kill in killed) == sorted(list(accidents.Victim) * 5)
+    for planned in rounds(seed):
+        actions = [step.action for step in planned.steps]
+        restart = accidents.Restart(victim=planned.kill.victim, node=planned.kill.node)
+        assert actions.index(planned.kill) < actions.index(restart)
+        assert (planned.kill.node in NODES) == (planned.kill.victim in accidents.ON_A_NODE)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_pods_that_run_together_claim_no_more_devices_than_there_are(seed):
     alive = {}
-    for one in rounds(seed):
-        actions = [step.action for step in one.steps]
+    for planned in rounds(seed):
+        actions = [step.action for step in planned.steps]
         for action in actions:
             if isinstance(action, accidents.Create):
                 assert action.pod not in alive
@@ -45,9 +45,11 @@ def test_pods_that_run_together_claim_no_more_devices_than_there_are(seed):
         for action in actions:
             if isinstance(action, accidents.Delete):
                 del alive[action.pod]
-        assert set(alive) == set(one.alive)
+        assert set(alive) == set(planned.alive)
         assert sum(alive.values()) <= DEVICES
-        assert [step.at_seconds for step in one.steps] == sorted(step.at_seconds for step in one.steps)
+        assert [step.at_seconds for step in planned.steps] == sorted(
+            step.at_seconds for step in planned.steps
+        )
 
 
 def entry(kind, event="finished", *, host="host-1", error=None):

@@ -21,8 +21,8 @@ def program(folder, name, version):
     ],
 )
 def test_the_release_is_read_from_what_a_program_prints(printed, release):
-    found = binaries.Release.parse(printed)
-    assert (found.major, found.minor, found.patch) == release
+    parsed = binaries.Release.parse(printed)
+    assert (parsed.major, parsed.minor, parsed.patch) == release
 
 
 def test_what_prints_no_version_is_no_binary_of_a_release():
@@ -60,10 +60,14 @@ def test_etcd_may_be_elsewhere_and_the_kubelet_may_be_missing(tmp_path):
     with pytest.raises(errors.Unavailable, match=r"etcd is 3\.4\.23: etcd 3\.5 or later is needed"):
         binaries.find(kubernetes, search=str(elsewhere))
     program(elsewhere, "etcd", "etcd Version: 3.5.16")
-    found = binaries.find(kubernetes, search=str(elsewhere))
-    assert (found.release.name, str(found.etcd_release), found.has_kubelet) == ("1.34", "3.5.16", False)
-    assert found.path("etcd") == elsewhere / "etcd"
-    assert found.path("kube-scheduler") == kubernetes / "kube-scheduler"
+    installed = binaries.find(kubernetes, search=str(elsewhere))
+    assert (installed.release.name, str(installed.etcd_release), installed.has_kubelet) == (
+        "1.34",
+        "3.5.16",
+        False,
+    )
+    assert installed.path("etcd") == elsewhere / "etcd"
+    assert installed.path("kube-scheduler") == kubernetes / "kube-scheduler"
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

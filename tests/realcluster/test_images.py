@@ -41,7 +41,7 @@ def test_an_image_is_an_archive_whose_layer_has_the_digest_that_its_configuratio
         content = layer.read()
         layer.seek(0)
         with tarfile.open(fileobj=layer) as files:
-            names = {one.name: one.linkname for one in files}
+            names = {file.name: file.linkname for file in files}
     assert manifest["RepoTags"] == [images.BUSYBOX]
     assert configuration["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(content).hexdigest()}"]
     assert names["bin/sh"] == "busybox"

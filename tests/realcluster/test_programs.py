@@ -11,7 +11,7 @@ def release(text):
 
 
 def settings(version="1.36.2", etcd="3.5.16", **changes):
-    found = binaries.Binaries(
+    installed = binaries.Binaries(
         folder=Path("/bin-dir"),
         release=release(version),
         etcd=Path("/usr/bin/etcd"),
@@ -19,7 +19,7 @@ def settings(version="1.36.2", etcd="3.5.16", **changes):
         has_kubelet=True,
     )
     ports = programs.Ports(apiserver=1, etcd=2, etcd_peer=3)
-    return programs.Settings(binaries=found, folder=Path("/state"), ports=ports, **changes)
+    return programs.Settings(binaries=installed, folder=Path("/state"), ports=ports, **changes)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_each_release_gets_the_gates_and_versions_that_it_lacks_by_default(versi
 @pytest.mark.parametrize(("version", "seen"), [("1.36.2", False), ("1.37.0", True)])
 def test_the_scheduler_of_1_36_runs_without_the_gate_that_ends_it(version, seen):
     made = settings(gates={"DRADeviceTaintRules": True, "Other": True}, version=version)
-    (gates,) = [one for one in programs.scheduler(made) if one.startswith("--feature-gates=")]
+    (gates,) = [argument for argument in programs.scheduler(made) if argument.startswith("--feature-gates=")]
     assert ("DRADeviceTaintRules=true" in gates) is seen
     assert "Other=true" in gates
     assert "DRADeviceTaintRules=true" in " ".join(programs.controller_manager(made))

@@ -27,7 +27,7 @@ def folder(tmp_path):
 
 
 def test_stages_are_chosen_by_name_and_keep_their_order():
-    names = [one.name for one in stages.selected("flows, contract")]
+    names = [stage.name for stage in stages.selected("flows, contract")]
     assert names == ["contract", "flows"]
     assert stages.selected("") == list(stages.STAGES)
     with pytest.raises(errors.RealClusterError, match="no stage 'flow': STAGES takes contract, flows"):
@@ -42,8 +42,8 @@ def test_a_failed_stage_leaves_its_logs_and_the_others_run(folder, capsys):
     def passes(context):
         return stages.Outcome(text="all passed")
 
-    known = [stage("first", fails), stage("second", passes)]
-    assert stages.run(folder, "", known=known) == 1
+    listed = [stage("first", fails), stage("second", passes)]
+    assert stages.run(folder, "", listed=listed) == 1
     printed = capsys.readouterr().err
     assert "1.36.2 second: passed: all passed" in printed
     kept = printed.split("state and logs of first are in ")[1].splitlines()[0]
@@ -55,12 +55,12 @@ def test_without_root_or_a_kubelet_the_rest_runs(folder, capsys, monkeypatch):
     def passes(context):
         return stages.Outcome(text="done")
 
-    known = [stage("nodes", passes, needs_root=True), stage("rest", passes)]
+    listed = [stage("nodes", passes, needs_root=True), stage("rest", passes)]
     monkeypatch.setattr(stages.kubelets.os, "geteuid", lambda: 1000)
-    assert stages.run(folder, "", known=known) == 0
+    assert stages.run(folder, "", listed=listed) == 0
     assert "nodes: skipped: kubelets need root" in capsys.readouterr().err
     monkeypatch.setattr(stages.kubelets.os, "geteuid", lambda: 0)
-    assert stages.run(folder, "", known=known) == 0
+    assert stages.run(folder, "", listed=listed) == 0
     printed = capsys.readouterr().err
     assert "nodes: skipped: in" in printed
     assert "kubelet is not there" in printed
@@ -102,7 +102,7 @@ def test_what_pytest_says_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
 
     screen = Screen()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(screen))
-    made = stages.Context(found=None, folder=tmp_path)
+    made = stages.Context(installed=None, folder=tmp_path)
     outcome = made.pytest([str(file)], {}, seconds=120)
     assert not outcome.failed, screen.getvalue()
     assert outcome.text.startswith("2 passed in ")
@@ -126,12 +126,12 @@ def test_stages_that_run_beside_others_are_shown_and_fail_the_run(
     program = tmp_path / "run.py"
     program.write_text(BESIDE.format(status=status))
     monkeypatch.setattr(stages, "RUN", program)
-    known = [
+    listed = [
         stage("first", passes, beside=True),
         stage("second", passes),
         stage("third", passes, beside=True),
     ]
-    assert stages.run(folder, "", known=known) == status
+    assert stages.run(folder, "", listed=listed) == status
     printed = capsys.readouterr().err
     assert f"binaries of {folder} stages first,third\n" in printed
     assert printed.endswith("1.36.2 second: passed: done\n")
@@ -141,18 +141,18 @@ def test_stages_of_one_kind_run_in_this_process(folder, capsys):
     def passes(context):
         return stages.Outcome(text="done")
 
-    known = [stage("first", passes, beside=True), stage("second", passes, beside=True)]
-    assert stages.run(folder, "", known=known) == 0
+    listed = [stage("first", passes, beside=True), stage("second", passes, beside=True)]
+    assert stages.run(folder, "", listed=listed) == 0
     assert "1.36.2 second: passed: done" in capsys.readouterr().err
 
 
 def test_a_helm_engine_that_is_no_program_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("DRAWBAR_HELM", str(tmp_path))
     release = binaries.Release(major=1, minor=36)
-    found = binaries.Binaries(
+    installed = binaries.Binaries(
         folder=tmp_path, release=release, etcd=tmp_path, etcd_release=release, has_kubelet=True
     )
-    outcome = chart_stage.run(stages.Context(found=found, folder=tmp_path))
+    outcome = chart_stage.run(stages.Context(installed=installed, folder=tmp_path))
     assert outcome.failed
     assert f"DRAWBAR_HELM={tmp_path} is no program" in outcome.text
 

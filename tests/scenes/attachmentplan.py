@@ -18,7 +18,7 @@ INVISIBLE = meta.Condition(type="Visible", status="False", reason="DriverNotBoun
 
 
 def wish(**changes):
-    known = {
+    fields = {
         "claim": CLAIM,
         "node": "n1",
         "host_id": "h1",
@@ -28,13 +28,13 @@ def wish(**changes):
         "attached_said": False,
         "failed_said": False,
     }
-    return claim_index.Wish(**(known | changes))
+    return claim_index.Wish(**(fields | changes))
 
 
 def attachment(*conditions, claim=CLAIM, finalizers=(attachments.FINALIZER,), forced=False, **changes):
-    known = {"uid": "a1", "fabric": "f", "pool": "f/e", "allocation_timestamp": "t" if claim else None}
-    known["annotations"] = {attachments.FORCE_ANNOTATION: "true"} if forced else {}
-    return scenes.attachment(*conditions, claim=claim, finalizers=finalizers, **(known | changes))
+    fields = {"uid": "a1", "fabric": "f", "pool": "f/e", "allocation_timestamp": "t" if claim else None}
+    fields["annotations"] = {attachments.FORCE_ANNOTATION: "true"} if forced else {}
+    return scenes.attachment(*conditions, claim=claim, finalizers=finalizers, **(fields | changes))
 
 
 def call(state, **changes):
@@ -42,7 +42,7 @@ def call(state, **changes):
 
 
 def observed(**changes):
-    known = {
+    fields = {
         "attachment": None,
         "wish": wish(),
         "present": True,
@@ -54,7 +54,7 @@ def observed(**changes):
         "ready_patience": datetime.timedelta(seconds=90),
         "binding_timeout": datetime.timedelta(seconds=120),
     }
-    return plan.Observed(**(known | changes))
+    return plan.Observed(**(fields | changes))
 
 
 LONG_AGO = NOW - datetime.timedelta(seconds=60)

@@ -50,7 +50,7 @@ def attachment(
         "host_id": "h1",
         "identity": identity or attachments.Identity(device_class=device_class, serial=serial),
     } | spec
-    known = attachments.AttachmentStatus(
+    usual = attachments.AttachmentStatus(
         phase=phase,
         conditions=tuple(map(true, conditions)),
         operation=operation,
@@ -68,7 +68,7 @@ def attachment(
             deletion_timestamp=DELETED_AT if deleting is True else deleting or None,
         ),
         spec=attachments.AttachmentSpec(**fields),
-        status=known if status is None else status,
+        status=usual if status is None else status,
     )
 
 
@@ -83,7 +83,9 @@ def document(name, node, *, held=False, metadata=None, **spec):
         spec: fields of the spec that differ from a GPU that no claim uses.
     """
     device = name.partition(".")[2] or name
-    known = {"labels": {"drawbar.dev/node": node}, "finalizers": [attachments.FINALIZER]} if held else {}
+    held_metadata = (
+        {"labels": {"drawbar.dev/node": node}, "finalizers": [attachments.FINALIZER]} if held else {}
+    )
     fields = {
         "fabric": "fab",
         "deviceID": device,
@@ -94,7 +96,7 @@ def document(name, node, *, held=False, metadata=None, **spec):
         "hostID": "h1",
         "identity": {"deviceClass": "gpu"},
     }
-    return _document(name, metadata={**known, **(metadata or {})}, spec=fields | spec)
+    return _document(name, metadata={**held_metadata, **(metadata or {})}, spec=fields | spec)
 
 
 def condition(kind, status="True", reason="Said", at="2026-01-02T03:04:05Z"):

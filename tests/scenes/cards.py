@@ -10,14 +10,14 @@ UNKNOWN = (
 )
 
 
-def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", **known):
-    """A PCI function of which the kernel says nothing but `known`.
+def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", **fields):
+    """A PCI function of which the kernel says nothing but `fields`.
 
     Args:
         address: of the function.
         device_class: of the function.
         nvme: the serial number of its NVMe controller; empty where it has none.
-        known: fields of `model.PciFunction`.
+        fields: fields of `model.PciFunction`.
     """
     controller = model.NvmeController(name="nvme0", state="live", model=None, firmware=None, serial=nvme)
     described = dict.fromkeys(UNKNOWN) | {
@@ -26,17 +26,19 @@ def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", *
         "vendor": 0x10DE,
         "device": 0x2330,
         "link": model.Link(),
-        "serial": nvme or known.get("dsn"),
+        "serial": nvme or fields.get("dsn"),
         "dsn_hidden": False,
         "device_nodes": (),
         "net_interfaces": (),
         "nvme": (controller,) if nvme else (),
     }
-    return model.PciFunction(address=address, device_class=device_class, **described | known)
+    return model.PciFunction(address=address, device_class=device_class, **described | fields)
 
 
-def slot(name, **known):
+def slot(name, **fields):
     """A hot-plug slot with a card and power; its address follows from its name unless it is given."""
     address = f"0000:{int(name):02x}:00"
     described = dict.fromkeys(("attention", "speed_gts", "max_speed_gts"))
-    return model.Slot(name=name, **described | {"address": address, "present": True, "powered": True} | known)
+    return model.Slot(
+        name=name, **described | {"address": address, "present": True, "powered": True} | fields
+    )

@@ -61,7 +61,7 @@ class Cluster:
                     if event.item is not None:
                         break
 
-    async def one(self, kind, name, holds=lambda item: True):
+    async def wait_for(self, kind, name, holds=lambda item: True):
         """Return the object of that name, once it is there and `holds`."""
 
         def matching(items):
@@ -84,16 +84,16 @@ class Cluster:
 
     async def pod(self, name, *claims, **spec):
         """Make a pod that uses these claims."""
-        known = {
+        fields = {
             "containers": [{"name": "main", "image": "none"}],
             "resourceClaims": [{"name": claim, "resourceClaimName": claim} for claim in claims],
         }
-        return await self.create(kinds.POD, name, spec=known | spec)
+        return await self.create(kinds.POD, name, spec=fields | spec)
 
     async def set_condition(self, claim, condition, reason="Testing", message="set by a test"):
         """Set a condition of the claim's first device to True."""
-        known = await self.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
-        result = known["status"]["allocation"]["devices"]["results"][0]
+        stored = await self.api.read(kinds.CLAIM, claim, into=dict, namespace="default")
+        result = stored["status"]["allocation"]["devices"]["results"][0]
         device = {key: result[key] for key in ("driver", "pool", "device", "shareID") if key in result}
         device["conditions"] = [
             {

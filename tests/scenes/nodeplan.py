@@ -18,7 +18,7 @@ SLOT = cards.slot("2")
 
 def card(bus=2, **changes):
     """A disk in slot 2 whose address has that bus."""
-    known = {
+    fields = {
         "vendor": 0x144D,
         "device": 0xA824,
         "driver": "nvme",
@@ -26,7 +26,7 @@ def card(bus=2, **changes):
         "serial": "SN1",
         "slot": str(bus),
     }
-    first = cards.function(f"0000:{bus:02x}:00.0", DeviceClass.NVME, **known | changes)
+    first = cards.function(f"0000:{bus:02x}:00.0", DeviceClass.NVME, **fields | changes)
     return model.Card(functions=(first,), slot=SLOT)
 
 
@@ -58,18 +58,20 @@ HERE = attachments.NodeReport(
 attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
 
 
-def tried(one=CARD, lack="", *, at=0, since=0, reason=""):
-    return actions.Attempt(card=one, lack=lack, reason=reason, at=moment(at), since=moment(since))
+def tried(card=CARD, lack="", *, at=0, since=0, reason=""):
+    return actions.Attempt(card=card, lack=lack, reason=reason, at=moment(at), since=moment(since))
 
 
 def since(of, kind):
     """When the condition became what it is, by the clock of this test; None unless it holds."""
-    known = meta.find(of.status.conditions, kind)
-    return meta.moment(known.last_transition_time) if known is not None and known.is_true else None
+    condition = meta.find(of.status.conditions, kind)
+    return (
+        meta.moment(condition.last_transition_time) if condition is not None and condition.is_true else None
+    )
 
 
 def observed(of, match=None, **changes):
-    known = {
+    fields = {
         "lack": None,
         "attempt": None,
         "held_by": None,
@@ -81,7 +83,7 @@ def observed(of, match=None, **changes):
         "visible_at": since(of, attachments.VISIBLE),
         "leaving_at": (of.deleting and meta.moment(of.metadata.deletion_timestamp)) or None,
     } | changes
-    return actions.Observed(attachment=of, match=match or matching.Absent(), **known)
+    return actions.Observed(attachment=of, match=match or matching.Absent(), **fields)
 
 
 def moment(seconds):
@@ -91,8 +93,10 @@ def moment(seconds):
 def brief(planned):
     """An action as its name, with what tells it apart."""
     parts = ("reason", "at", "slot", "card")
-    told = [next((getattr(one, part) for part in parts if hasattr(one, part)), None) for one in planned]
-    return [(type(one).__name__, more) for one, more in zip(planned, told, strict=True)]
+    details = [
+        next((getattr(action, part) for part in parts if hasattr(action, part)), None) for action in planned
+    ]
+    return [(type(action).__name__, more) for action, more in zip(planned, details, strict=True)]
 
 
 def again(seconds):

@@ -54,7 +54,7 @@ class Node(clusters.Cluster):
 
     async def attach(self, claim=None, node=NODE, **identity):
         """Make the attachment of the disk, for the claim if there is one."""
-        known = {"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"} | identity
+        identity_fields = {"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"} | identity
         spec = {}
         if claim is not None:
             uid = claim["metadata"]["uid"]
@@ -62,20 +62,23 @@ class Node(clusters.Cluster):
                 "claim": {"namespace": "default", "name": "c1", "uid": uid},
                 "allocationTimestamp": ALLOCATED,
             }
-        body = scenes.document(NAME, node, held=True, identity=known, **spec)
+        body = scenes.document(NAME, node, held=True, identity=identity_fields, **spec)
         await self.api.create(kinds.ATTACHMENT, body, into=dict)
 
     async def controller_says(self, **status):
         """Apply what the controller applies once the fabric has connected the device."""
-        known = {"conditions": [scenes.condition("Attached")]}
-        await worlds.apply_status(self.api, NAME, "drawbar-controller", **known | status)
+        fields = {"conditions": [scenes.condition("Attached")]}
+        await worlds.apply_status(self.api, NAME, "drawbar-controller", **fields | status)
 
     async def attachment(self):
         return await self.api.read(kinds.ATTACHMENT, NAME, into=dict)
 
     async def conditions(self):
         """The conditions of the attachment by their type."""
-        return {one["type"]: one for one in (await self.attachment()).get("status", {}).get("conditions", ())}
+        return {
+            condition["type"]: condition
+            for condition in (await self.attachment()).get("status", {}).get("conditions", ())
+        }
 
     async def detach(self):
         await self.api.delete(kinds.ATTACHMENT, NAME)
@@ -114,7 +117,7 @@ async def cluster(folder, made=Node, version=deployment.MODERN, **options):
 async def serving(folder, made=Node, *, profile="1.36", version=deployment.MODERN, **changes):
     """`async with`: a node with its running daemon; `changes` are settings of the daemon."""
     async with cluster(folder, made, version, profile=profile) as node:
-        known = {
+        fields = {
             "node_name": NODE,
             "kubeconfig": str(folder / "node"),
             "kubelet_dir": folder / "k",
@@ -122,7 +125,7 @@ async def serving(folder, made=Node, *, profile="1.36", version=deployment.MODER
             "sysfs": folder / "sys",
             "uevents": f"unix:{folder / 'uevents'}",
         }
-        node.options = settings.Settings(**known | changes)
+        node.options = settings.Settings(**fields | changes)
         node.start()
         try:
             yield node

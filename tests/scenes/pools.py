@@ -27,14 +27,14 @@ def reported(*, failing=(), lost=(), held=(), stuck=(), unhealthy=(), findings=(
         by_device.setdefault(name, []).append(causes.AttachFailed(reason=failing[name]))
     for name in findings:
         by_device.setdefault(name, []).extend(findings[name])
-    return {name: tuple(found) for name, found in by_device.items()}
+    return {name: tuple(device_causes) for name, device_causes in by_device.items()}
 
 
-def observed(*found, ours=(), probation=HOUR, **changes):
+def observed(*devices, ours=(), probation=HOUR, **changes):
     """Everything that the plan of the pools of a fabric `f` rests on.
 
     Args:
-        found: the devices that its manager lists.
+        devices: the devices that its manager lists.
         ours: names of devices that a claim's attachment covers.
         probation: how long a failure counts.
         changes: as for `reported`, else fields of `plan.Observed`, of what it consists of, or of the Fabric.
@@ -62,7 +62,7 @@ def observed(*found, ours=(), probation=HOUR, **changes):
         driver="drawbar.dev",
         told=plan.Told(
             fabric=fabric,
-            devices=changes.pop("devices", found),
+            devices=changes.pop("devices", devices),
             silent_seconds=silent,
             **taken("probations", "claimed", "missing"),
         ),
@@ -93,7 +93,7 @@ def stored(action, number=0):
 
 def carried_out(before, actions):
     """The slices after each of the writes of a plan."""
-    state = {one.metadata.name: one for one in before}
+    state = {published_slice.metadata.name: published_slice for published_slice in before}
     for number, action in enumerate(actions):
         if isinstance(action, slice_plan.Delete):
             del state[action.slice.metadata.name]
@@ -104,12 +104,12 @@ def carried_out(before, actions):
         yield tuple(state.values())
 
 
-def after(before, *found, now=NOW, **changes):
+def after(before, *devices, now=NOW, **changes):
     """The slices once the plan for these devices is carried out."""
-    states = list(carried_out(before, plan.plan(observed(*found, published=before, **changes), now)))
+    states = list(carried_out(before, plan.plan(observed(*devices, published=before, **changes), now)))
     return states[-1] if states else before
 
 
-def published(*found, **changes):
+def published(*devices, **changes):
     """The same, where nothing was published before."""
-    return after((), *found, **changes)
+    return after((), *devices, **changes)

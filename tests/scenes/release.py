@@ -37,18 +37,24 @@ class Place:
         """As a node finds its device: by what it is, and not at all once the driver that tells its serial is gone."""
         functions = reader.read(self.tree.root).functions
         address = self.tree.address(SLOT)
-        own = tuple(one for one in functions if address in (one.address, one.physical_function))
-        named = [one for one in own if one.serial or one.driver or one.device == BARE.device]
+        own = tuple(
+            function for function in functions if address in (function.address, function.physical_function)
+        )
+        named = [
+            function
+            for function in own
+            if function.serial or function.driver or function.device == BARE.device
+        ]
         return model.Card(functions=own) if named else None
 
     async def step(self):
         return await self.releaser.step(self.card(), str(SLOT))
 
-    async def until(self, wanted, *, each=lambda: None, told=""):
+    async def until(self, wanted, *, each=lambda: None, message=""):
         async with asyncio.timeout(20):
             while True:
                 outcome = await self.step()
-                if isinstance(outcome, wanted) and told in getattr(outcome, "message", ""):
+                if isinstance(outcome, wanted) and message in getattr(outcome, "message", ""):
                     return outcome
                 assert not isinstance(outcome, release.Released)
                 each()
@@ -56,7 +62,11 @@ class Place:
 
     def functions(self):
         """What of the card is left: the port above it stays."""
-        return [one.address for one in reader.read(self.tree.root).functions if one.slot == str(SLOT)]
+        return [
+            function.address
+            for function in reader.read(self.tree.root).functions
+            if function.slot == str(SLOT)
+        ]
 
     def power(self, slot=SLOT):
         return (self.tree.root / f"bus/pci/slots/{slot}/power").read_text().strip()

@@ -4,22 +4,22 @@ from drawbar.driver.node.health import verdicts
 
 
 class Verdicts:
-    """Implements `verdicts.Verdicts`: `known` by key, changed by `judge`."""
+    """Implements `verdicts.Verdicts`: `by_key`, changed by `judge`."""
 
-    def __init__(self, known=()):
-        self.known, self.subscribers = dict(known), []
+    def __init__(self, by_key=()):
+        self.by_key, self.subscribers = dict(by_key), []
 
     def of(self, key):
-        return self.known.get(key, verdicts.UNKNOWN)
+        return self.by_key.get(key, verdicts.UNKNOWN)
 
     def all(self):
-        return dict(self.known)
+        return dict(self.by_key)
 
     def subscribe(self, changed):
         self.subscribers.append(changed)
         return lambda: self.subscribers.remove(changed)
 
     def judge(self, key, verdict):
-        self.known[key] = verdict
+        self.by_key[key] = verdict
         for changed in tuple(self.subscribers):
             changed(key)

@@ -137,12 +137,12 @@ async def test_without_dynamic_allocation_a_pod_loses_its_claims(start: Any, pro
     spec = (await off.post(pods, pod(profile))).body["spec"]
     assert "resourceClaims" not in spec
     assert not spec["containers"][0]["resources"].get("claims")
-    told = {"status": {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "c"}]}}
-    assert "resourceClaimStatuses" not in (await off.merge(f"{pods}/p/status", told)).body["status"]
+    status = {"status": {"resourceClaimStatuses": [{"name": "g", "resourceClaimName": "c"}]}}
+    assert "resourceClaimStatuses" not in (await off.merge(f"{pods}/p/status", status)).body["status"]
     on = await start(profile=profile)
     kept = (await on.post(pods, pod(profile))).body["spec"]
     assert kept["resourceClaims"] == pod(profile)["spec"]["resourceClaims"]
-    assert (await on.merge(f"{pods}/p/status", told)).body["status"]["resourceClaimStatuses"]
+    assert (await on.merge(f"{pods}/p/status", status)).body["status"]["resourceClaimStatuses"]
 
 
 async def test_131_drops_what_is_for_controllers_while_their_gate_is_off(start: Any) -> None:
@@ -218,8 +218,8 @@ async def test_130_selects_custom_objects_by_no_field(
     served = (
         f"/apis/{definition['spec']['group']}/{definition['spec']['versions'][0]['name']}/{names['plural']}"
     )
-    found = await api.get(served, fieldSelector="spec.nodeName=a")
-    assert found.code == (200 if kept else 400)
+    listing = await api.get(served, fieldSelector="spec.nodeName=a")
+    assert listing.code == (200 if kept else 400)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ RESULT = {"request": "one", "driver": "a.dev", "pool": "p", "device": "d"}
 OPAQUE = {"opaque": {"driver": "a.dev", "parameters": {}}}
 
 
-def told(causes: Iterator[Cause]) -> list[tuple[str, str]]:
+def fields_and_reasons(causes: Iterator[Cause]) -> list[tuple[str, str]]:
     return [(cause.field, cause.reason) for cause in causes]
 
 
@@ -46,7 +46,7 @@ def many(number: int) -> list[str]:
 )
 def test_a_claim_names_a_class_and_its_parameters(change: Json, complaints: list[Any]) -> None:
     spec = {"resourceClassName": "c", "allocationMode": "WaitForFirstConsumer", **change}
-    assert told(resourceclasses.claim(spec)) == complaints
+    assert fields_and_reasons(resourceclasses.claim(spec)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_a_claim_names_a_class_and_its_parameters(change: Json, complaints: list
     ],
 )
 def test_a_class_names_its_driver(change: Json, complaints: list[Any]) -> None:
-    assert told(resourceclasses.resource_class({"driverName": "a.dev", **change})) == complaints
+    assert fields_and_reasons(resourceclasses.resource_class({"driverName": "a.dev", **change})) == complaints
 
 
 @pytest.mark.parametrize(
@@ -92,16 +92,18 @@ def test_a_class_names_its_driver(change: Json, complaints: list[Any]) -> None:
 def test_an_allocation_consists_of_handles_of_drivers(allocation: Json, complaints: list[Any]) -> None:
     status = {"driverName": "a.dev", "allocation": allocation}
     expected = [(f"status.allocation.{field}", reason) for field, reason in complaints]
-    assert told(resourceclasses.claim_status(status, {}, deleted=False)) == expected
+    assert fields_and_reasons(resourceclasses.claim_status(status, {}, deleted=False)) == expected
 
 
 def test_a_drivers_name_goes_with_an_allocation() -> None:
     nameless = {"allocation": {}}
-    assert told(resourceclasses.claim_status(nameless, {}, deleted=False)) == [
+    assert fields_and_reasons(resourceclasses.claim_status(nameless, {}, deleted=False)) == [
         ("status.driverName", REQUIRED)
     ]
     wrong = {"driverName": "a b"}
-    assert told(resourceclasses.claim_status(wrong, {}, deleted=False)) == [("status.driverName", INVALID)]
+    assert fields_and_reasons(resourceclasses.claim_status(wrong, {}, deleted=False)) == [
+        ("status.driverName", INVALID)
+    ]
 
 
 @pytest.mark.parametrize("shareable", [True, False, None])
@@ -109,7 +111,7 @@ def test_only_what_is_shareable_has_two_consumers(shareable: bool | None) -> Non
     reserved = [POD, {**POD, "uid": "v"}]
     status = {"driverName": "a.dev", "allocation": {"shareable": shareable}, "reservedFor": reserved}
     complaints = [] if shareable else [("status.reservedFor", FORBIDDEN)]
-    assert told(resourceclasses.claim_status(status, {}, deleted=False)) == complaints
+    assert fields_and_reasons(resourceclasses.claim_status(status, {}, deleted=False)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_only_what_is_shareable_has_two_consumers(shareable: bool | None) -> Non
     ],
 )  # fmt: skip
 def test_parameters_of_a_claim_are_for_different_drivers(item: Json, complaints: list[Any]) -> None:
-    assert told(resourceclasses.claim_parameters(item)) == complaints
+    assert fields_and_reasons(resourceclasses.claim_parameters(item)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_parameters_of_a_claim_are_for_different_drivers(item: Json, complaints:
     ],
 )
 def test_parameters_of_a_class_are_for_different_drivers(item: Json, complaints: list[Any]) -> None:
-    assert told(resourceclasses.class_parameters(item)) == complaints
+    assert fields_and_reasons(resourceclasses.class_parameters(item)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -163,7 +165,7 @@ def test_a_slice_of_named_resources_stays_with_its_node(
     change: Json, old: Json | None, complaints: list[Any]
 ) -> None:
     item = {"nodeName": "n", "driverName": "a.dev", "namedResources": {"instances": []}, **change}
-    assert told(resourceclasses.resource_slice(item, old)) == complaints
+    assert fields_and_reasons(resourceclasses.resource_slice(item, old)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_a_slice_of_named_resources_stays_with_its_node(
 def test_a_claim_is_asked_back_when_it_has_no_consumer(
     new: Json, old: Json, deleted: bool, complaints: list[Any]
 ) -> None:
-    assert told(alpharequests.claim_status(new, old, {}, deleted=deleted)) == complaints
+    assert fields_and_reasons(alpharequests.claim_status(new, old, {}, deleted=deleted)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -228,7 +230,7 @@ def test_a_claim_is_asked_back_when_it_has_no_consumer(
 )  # fmt: skip
 def test_a_claim_asks_for_devices_of_classes(devices: Json, complaints: list[Any]) -> None:
     expected = [(f"spec.devices.{field}", reason) for field, reason in complaints]
-    assert told(alpharequests.claim({"devices": devices})) == expected
+    assert fields_and_reasons(alpharequests.claim({"devices": devices})) == expected
 
 
 @pytest.mark.parametrize(
@@ -255,8 +257,10 @@ def test_a_claim_asks_for_devices_of_classes(devices: Json, complaints: list[Any
 )  # fmt: skip
 def test_an_allocation_answers_the_requests_of_its_claim(allocation: Json, complaints: list[Any]) -> None:
     spec = {"devices": {"requests": [ONE]}}
-    found = told(alpharequests.claim_status({"allocation": allocation}, {}, spec, deleted=False))
-    assert found == [(f"status.allocation.{field}", reason) for field, reason in complaints]
+    reported = fields_and_reasons(
+        alpharequests.claim_status({"allocation": allocation}, {}, spec, deleted=False)
+    )
+    assert reported == [(f"status.allocation.{field}", reason) for field, reason in complaints]
 
 
 @pytest.mark.parametrize(
@@ -269,7 +273,7 @@ def test_an_allocation_answers_the_requests_of_its_claim(allocation: Json, compl
     ],
 )
 def test_a_class_selects_devices_and_nodes(spec: Json, complaints: list[Any]) -> None:
-    assert told(alpharequests.device_class(spec)) == complaints
+    assert fields_and_reasons(alpharequests.device_class(spec)) == complaints
 
 
 @pytest.mark.parametrize(
@@ -310,7 +314,7 @@ def test_a_slice_of_basic_devices_says_who_reaches_them(
     }
     before = None if old is None else {**whole, **old}
     expected = [(f"spec.{field}" if field else "spec", reason) for field, reason in complaints]
-    assert told(alpharequests.resource_slice({**whole, **change}, before)) == expected
+    assert fields_and_reasons(alpharequests.resource_slice({**whole, **change}, before)) == expected
 
 
 @pytest.mark.parametrize(
@@ -328,7 +332,11 @@ def test_a_slice_of_basic_devices_says_who_reaches_them(
     ],
 )  # fmt: skip
 def test_a_context_lists_128_different_nodes(spec: Json, status: Json, complaints: list[Any]) -> None:
-    assert told(classicclaims.context_spec(spec)) + told(classicclaims.context_status(status)) == complaints
+    assert (
+        fields_and_reasons(classicclaims.context_spec(spec))
+        + fields_and_reasons(classicclaims.context_status(status))
+        == complaints
+    )
 
 
 @pytest.mark.parametrize("nested", [True, False])
@@ -349,8 +357,8 @@ def test_each_claim_of_a_pod_has_one_source(entries: list[Any], complaints: list
     claims = [{"name": name, **({"source": source} if nested else source)} for name, source in entries]
     source = ".source" if nested else ""
     expected = [(f"spec.resourceClaims{field.replace('S', source)}", reason) for field, reason in complaints]
-    found = podclaims.validate({"name": "p" * 200}, {"resourceClaims": claims}, nested=nested)
-    assert told(found) == expected
+    causes = podclaims.validate({"name": "p" * 200}, {"resourceClaims": claims}, nested=nested)
+    assert fields_and_reasons(causes) == expected
 
 
 def test_a_container_uses_claims_of_its_pod() -> None:
@@ -358,4 +366,4 @@ def test_a_container_uses_claims_of_its_pod() -> None:
     spec = {"resourceClaims": [{"name": "g", "resourceClaimName": "c"}], "initContainers": [container]}
     where = "spec.initContainers[0].resources.claims"
     expected = [(f"{where}[1]", "FieldValueNotFound"), (f"{where}[2]", REQUIRED)]
-    assert told(podclaims.validate({}, spec, nested=False)) == expected
+    assert fields_and_reasons(podclaims.validate({}, spec, nested=False)) == expected

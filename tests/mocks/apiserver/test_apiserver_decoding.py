@@ -195,19 +195,19 @@ def test_what_is_no_time_is_refused(text: str) -> None:
 
 
 def test_each_profile_knows_the_fields_of_its_release() -> None:
-    known = {name: typetable.table(profile) for name, profile in profiles.PROFILES.items()}
-    spec = {name: set(types.fields("ResourceSliceSpec")) for name, types in known.items()}
-    assert "bindingConditions" in known["1.34"].fields("Device")  # the gate is off, the type knows it
+    tables = {name: typetable.table(profile) for name, profile in profiles.PROFILES.items()}
+    spec = {name: set(types.fields("ResourceSliceSpec")) for name, types in tables.items()}
+    assert "bindingConditions" in tables["1.34"].fields("Device")  # the gate is off, the type knows it
     assert (
-        "ints" in known["1.34"].fields("DeviceAttribute"),
-        "ints" in known["1.36"].fields("DeviceAttribute"),
+        "ints" in tables["1.34"].fields("DeviceAttribute"),
+        "ints" in tables["1.36"].fields("DeviceAttribute"),
     ) == (
         False,
         True,
     )
     assert ("skipNodeOperations" in spec["1.36"], "skipNodeOperations" in spec["1.37"]) == (False, True)
     assert [name for name in spec if "taints" in spec[name]] == ["kep-5055"]
-    assert "taints" not in known["kep-5055"].fields("Device")
+    assert "taints" not in tables["kep-5055"].fields("Device")
 
 
 def test_the_table_agrees_with_the_python_client() -> None:

@@ -58,7 +58,7 @@ def rule(**spec: Any) -> dict[str, Any]:
 
 
 async def test_device_taint_rules_are_served_where_their_release_serves_them(start: Any) -> None:
-    found = {}
+    served = {}
     for profile, gates in (
         ("1.34", {}),
         ("1.34", {"DRADeviceTaints": True}),
@@ -68,8 +68,8 @@ async def test_device_taint_rules_are_served_where_their_release_serves_them(sta
     ):
         api = await start(profile=profile, gates=gates)
         paths = {v: f"/apis/resource.k8s.io/{v}/devicetaintrules" for v in ("v1", "v1beta2", "v1alpha3")}
-        found[profile, bool(gates)] = [v for v, path in paths.items() if (await api.get(path)).code == 200]
-    assert found == {
+        served[profile, bool(gates)] = [v for v, path in paths.items() if (await api.get(path)).code == 200]
+    assert served == {
         ("1.34", False): [],
         ("1.34", True): ["v1alpha3"],
         ("1.36", False): [],

@@ -24,8 +24,8 @@ async def events(response: Any, count: int) -> list[dict[str, Any]]:
         return [json.loads(await response.content.readline()) for _ in range(count)]
 
 
-def names(found: list[dict[str, Any]]) -> list[str]:
-    return [event["object"]["metadata"]["name"] for event in found]
+def names(listed: list[dict[str, Any]]) -> list[str]:
+    return [event["object"]["metadata"]["name"] for event in listed]
 
 
 @asynccontextmanager
@@ -144,15 +144,15 @@ async def test_an_error_after_the_write_loses_only_the_reply(api: Any, make_conf
     assert (await api.get(f"{MAPS}/one")).body["data"] == {}
 
 
-@pytest.mark.parametrize(("after", "found"), [(False, 404), (True, 200)])
+@pytest.mark.parametrize(("after", "code"), [(False, 404), (True, 200)])
 async def test_a_connection_breaks_before_or_after_the_write(
-    api: Any, make_config_map: Any, after: bool, found: int
+    api: Any, make_config_map: Any, after: bool, code: int
 ) -> None:
     effect = faults.Disconnect(after=after)
     api.server.faults.add(Fault(effect=effect, select=Selection(verb="create")))
     with pytest.raises(aiohttp.ClientConnectionError):
         await api.post(MAPS, make_config_map())
-    assert (await api.get(f"{MAPS}/one")).code == found
+    assert (await api.get(f"{MAPS}/one")).code == code
 
 
 async def test_latency_before_holds_the_write_back_until_the_fault_is_lifted(
@@ -330,9 +330,9 @@ async def test_a_watch_that_opens_under_the_fault_is_dropped_too(api: Any, make_
 async def test_a_watch_can_end_as_expired(api: Any) -> None:
     async with watching(api) as stream:
         api.server.faults.add(Fault(effect=faults.DroppedWatch(ending="expired")))
-        found = await events(stream, 1)
+        received = await events(stream, 1)
         assert await asyncio.wait_for(stream.content.read(), 10) == b""
-    assert (found[0]["type"], found[0]["object"]["code"]) == ("ERROR", 410)
+    assert (received[0]["type"], received[0]["object"]["code"]) == ("ERROR", 410)
 
 
 async def test_events_are_duplicated_by_the_name_of_their_object(api: Any, make_config_map: Any) -> None:
@@ -341,9 +341,9 @@ async def test_events_are_duplicated_by_the_name_of_their_object(api: Any, make_
     async with watching(api) as stream:
         for name in ("a", "b", "c"):
             await api.post(MAPS, make_config_map(name))
-        found = await events(stream, 5)
-    assert names(found) == ["a", "b", "b", "b", "c"]
-    assert found[1] == found[2] == found[3]
+        received = await events(stream, 5)
+    assert names(received) == ["a", "b", "b", "b", "c"]
+    assert received[1] == received[2] == received[3]
     assert handle.struck == 1
 
 

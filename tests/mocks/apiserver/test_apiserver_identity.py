@@ -57,8 +57,8 @@ async def test_a_token_on_request_is_its_accounts_and_names_the_node_of_its_pod(
     assert info["username"] == "system:serviceaccount:default:node"
     assert info["extra"] == {"authentication.kubernetes.io/node-name": ["node-a"]}
     review = {"spec": {"token": reply.body["status"]["token"]}}
-    known = (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)).body["status"]
-    assert (known["authenticated"], known["user"]) == (True, info)
+    status = (await api.post("/apis/authentication.k8s.io/v1/tokenreviews", review)).body["status"]
+    assert (status["authenticated"], status["user"]) == (True, info)
     stale = {"spec": {"boundObjectRef": {**bound, "uid": "other"}}}
     assert (await api.post(f"{ACCOUNTS}/node/token", stale)).code == 409
     short = {"spec": {"expirationSeconds": 60}}

@@ -44,9 +44,9 @@ def head(server: apiserver.ApiServer, method: str, path: str, *lines: str) -> by
 
 
 def code_of(answer: bytes) -> int:
-    found = re.match(rb"HTTP/1\.[01] (\d{3}) ", answer)
-    assert found is not None, answer[:200]
-    return int(found.group(1))
+    match = re.match(rb"HTTP/1\.[01] (\d{3}) ", answer)
+    assert match is not None, answer[:200]
+    return int(match.group(1))
 
 
 def status_of(answer: bytes) -> dict[str, Any]:

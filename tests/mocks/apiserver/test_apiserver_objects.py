@@ -26,8 +26,8 @@ async def test_an_old_continue_token_is_410(api: Any, make_config_map: Any) -> N
 
 async def test_indexes_follow_changes(api: Any, make_config_map: Any) -> None:
     async def names() -> list[str]:
-        found = await api.get(MAPS, labelSelector="k=v")
-        return [item["metadata"]["name"] for item in found.body["items"]]
+        listing = await api.get(MAPS, labelSelector="k=v")
+        return [item["metadata"]["name"] for item in listing.body["items"]]
 
     assert await names() == []
     await api.post(MAPS, make_config_map())
@@ -129,6 +129,6 @@ async def test_writes_are_counted_by_who_and_what(api: Any, make_config_map: Any
 
 
 async def test_two_servers_at_once_share_nothing(start: Any, make_config_map: Any) -> None:
-    one, two = await asyncio.gather(start(), start())
-    await one.post(MAPS, make_config_map())
-    assert (await two.get(f"{MAPS}/one")).code == 404
+    first, second = await asyncio.gather(start(), start())
+    await first.post(MAPS, make_config_map())
+    assert (await second.get(f"{MAPS}/one")).code == 404

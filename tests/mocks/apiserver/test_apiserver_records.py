@@ -49,8 +49,8 @@ def event(**fields: Any) -> dict[str, Any]:
 async def test_an_event_over_a_limit_is_told_where(api: Any, fields: Any, path: str, text: str) -> None:
     refused = await api.post(EVENTS, event(**fields))
     assert refused.code == 422
-    found = [cause for cause in refused.body["details"]["causes"] if cause["field"] == path]
-    assert any(text in cause["message"] for cause in found), refused.body["message"]
+    causes = [cause for cause in refused.body["details"]["causes"] if cause["field"] == path]
+    assert any(text in cause["message"] for cause in causes), refused.body["message"]
 
 
 async def test_an_event_at_its_limits_is_taken(api: Any) -> None:

@@ -300,7 +300,7 @@ async def test_what_has_been_alive_for_a_while_is_out_of_the_collectors_sight() 
             task = group.create_task(command.keep_pauses_short())
             await asyncio.sleep(0)  # its first round does not wait
             task.cancel()
-        assert all(known is not keeper for known in gc.get_objects())
+        assert all(tracked is not keeper for tracked in gc.get_objects())
     finally:
         gc.unfreeze()
 
@@ -328,6 +328,6 @@ async def test_a_file_that_cannot_be_used_is_told_in_one_sentence(
     command.add_arguments(parser)
     args = parser.parse_args(["--kubeconfig-dir", str(tmp_path), f"--{option}", str(path)])
     assert await command.serve(args) == 2
-    told = capsys.readouterr().err
-    assert str(path) in told
-    assert told.count("\n") == 1
+    message = capsys.readouterr().err
+    assert str(path) in message
+    assert message.count("\n") == 1

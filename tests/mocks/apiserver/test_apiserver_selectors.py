@@ -55,7 +55,7 @@ def test_an_undeclared_field_cannot_be_selected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "found"),
+    ("path", "expected"),
     [
         (".spec.nodeName", ["n1"]),
         ("{.spec.nodeName}", ["n1"]),
@@ -66,13 +66,13 @@ def test_an_undeclared_field_cannot_be_selected() -> None:
         (r".metadata.labels.drawbar\.dev/node", ["a"]),
     ],
 )
-def test_jsonpath_reaches_what_printer_columns_need(path: Any, found: Any) -> None:
+def test_jsonpath_reaches_what_printer_columns_need(path: Any, expected: Any) -> None:
     item = {
         "metadata": {"labels": {"drawbar.dev/node": "a"}},
         "spec": {"nodeName": "n1"},
         "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Other", "status": "False"}]},
     }
-    assert jsonpath.values(item, path) == found
+    assert jsonpath.values(item, path) == expected
 
 
 @pytest.mark.parametrize(

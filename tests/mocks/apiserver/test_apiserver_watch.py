@@ -36,9 +36,9 @@ async def test_idle_watches_get_bookmarks_when_they_ask(start: Any) -> None:
     api = await start(bookmark_seconds=0.05)
     current = (await api.get(MAPS)).version
     async with api.watch(MAPS, resourceVersion=current, allowWatchBookmarks="true") as stream:
-        found = await events(stream, 1)
-    assert found[0]["type"] == "BOOKMARK"
-    assert found[0]["object"]["metadata"]["resourceVersion"] == current
+        received = await events(stream, 1)
+    assert received[0]["type"] == "BOOKMARK"
+    assert received[0]["object"]["metadata"]["resourceVersion"] == current
 
 
 async def test_a_stopping_server_ends_its_watches(start: Any) -> None:

@@ -22,7 +22,7 @@ class Cluster(clusters.Cluster):
     def __init__(self, *served):
         super().__init__(*served)
         version = profiles.CLASSIC_VERSIONS[self.server.profile.name]
-        self.dialect = next(one for one in dialects.CLASSIC if one.version == version)
+        self.dialect = next(dialect for dialect in dialects.CLASSIC if dialect.version == version)
 
     async def nodes(self, *names):
         for name in names:
@@ -68,22 +68,22 @@ class Cluster(clusters.Cluster):
         await self.until(
             kinds.EVENT,
             lambda items: any(
-                words in one.get("note", "") and one["regarding"]["name"] == pod for one in items
+                words in event.get("note", "") and event["regarding"]["name"] == pod for event in items
             ),
         )
 
     async def bound(self, pod):
-        return (await self.one(kinds.POD, pod, lambda found: found["spec"].get("nodeName")))["spec"][
+        return (await self.wait_for(kinds.POD, pod, lambda pod: pod["spec"].get("nodeName")))["spec"][
             "nodeName"
         ]
 
     def writes(self, resource, subresource="", name=None):
         return [
-            one
-            for one in self.server.writes
-            if (one.resource, one.subresource) == (resource, subresource)
-            and one.code < 300
-            and name in {None, one.name}
+            write
+            for write in self.server.writes
+            if (write.resource, write.subresource) == (resource, subresource)
+            and write.code < 300
+            and name in {None, write.name}
         ]
 
     # What a resource driver writes.
@@ -94,9 +94,9 @@ class Cluster(clusters.Cluster):
 
     async def allocate(self, claim, node, *pods):
         """Finalizer first, then allocation and reservation in one write."""
-        known = (await self.all(self.dialect.claim))[claim]
-        finalizers = {"finalizers": [FINALIZER], "resourceVersion": known["metadata"]["resourceVersion"]}
-        known = await self.patch(self.dialect.claim, claim, {"metadata": finalizers})
+        stored = (await self.all(self.dialect.claim))[claim]
+        finalizers = {"finalizers": [FINALIZER], "resourceVersion": stored["metadata"]["resourceVersion"]}
+        stored = await self.patch(self.dialect.claim, claim, {"metadata": finalizers})
         selector = {
             "nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
@@ -115,7 +115,7 @@ class Cluster(clusters.Cluster):
                 {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"]["uid"]}
                 for pod in pods
             ]
-        version = {"resourceVersion": known["metadata"]["resourceVersion"]}
+        version = {"resourceVersion": stored["metadata"]["resourceVersion"]}
         await self.patch(self.dialect.claim, claim, {"metadata": version, "status": status}, "status")
 
     async def deallocate(self, claim):
@@ -180,7 +180,8 @@ class ResourceDriver:
     async def _serve(self, pod, context, claims_, free):
         """Allocates or answers for one pod; says whether it wrote anything."""
         recorded = {
-            one["name"]: one["resourceClaimName"] for one in pod["status"].get("resourceClaimStatuses", ())
+            status["name"]: status["resourceClaimName"]
+            for status in pod["status"].get("resourceClaimStatuses", ())
         }
         pending = {}
         for use in pod["spec"]["resourceClaims"]:
@@ -194,15 +195,15 @@ class ResourceDriver:
             for claim in pending.values():
                 await self.cluster.allocate(claim, node, pod)
             return True
-        known = {one["name"]: one for one in context.get("status", {}).get("resourceClaims", ())}
+        answers = {answer["name"]: answer for answer in context.get("status", {}).get("resourceClaims", ())}
         asked = {node, *context["spec"].get("potentialNodes", ())} - {None, ""}
-        for one in known.values():
-            asked |= set(one.get("unsuitableNodes", ()))
+        for answer in answers.values():
+            asked |= set(answer.get("unsuitableNodes", ()))
         unsuitable = sorted(asked - self.nodes if enough else asked)
         # The selected one matters most when the list is too long.
         unsuitable = sorted(unsuitable, key=lambda name: name != node)[: self.limit]
         if all(
-            set(known.get(entry, {}).get("unsuitableNodes", [None])) == set(unsuitable) for entry in pending
+            set(answers.get(entry, {}).get("unsuitableNodes", [None])) == set(unsuitable) for entry in pending
         ):
             return False
         await self.cluster.answer(pod["metadata"]["name"], **dict.fromkeys(pending, unsuitable))

@@ -23,14 +23,16 @@ class Scheduler:
         self.binder = binding.Binder(cluster.api, cluster.dialect, claims=copies[0], contexts=copies[1])
 
     async def claim(self, name):
-        return msgspec.convert(await self.cluster.one(self.cluster.dialect.claim, name), documents.Document)
+        return msgspec.convert(
+            await self.cluster.wait_for(self.cluster.dialect.claim, name), documents.Document
+        )
 
     async def pod(self, name, *claims):
         return msgspec.convert(await self.cluster.pod(name, *claims), documents.Document)
 
     async def reserved(self, name):
-        claim = await self.cluster.one(self.cluster.dialect.claim, name)
-        return [one["name"] for one in claim["status"].get("reservedFor", ())]
+        claim = await self.cluster.wait_for(self.cluster.dialect.claim, name)
+        return [consumer["name"] for consumer in claim["status"].get("reservedFor", ())]
 
 
 @pytest.fixture
@@ -43,7 +45,7 @@ async def test_an_answer_that_came_in_between_survives_the_next_selection(idle, 
     await stale.binder.publish(pod, {"potentialNodes": ["a", "b"], "selectedNode": "a"})
     await idle.answer("p1", c1=["a"])
     await stale.binder.publish(pod, {"selectedNode": "b"})
-    context = await idle.one(idle.dialect.context, "p1")
+    context = await idle.wait_for(idle.dialect.context, "p1")
     assert context["spec"] == {"potentialNodes": ["a", "b"], "selectedNode": "b"}
     assert context["status"]["resourceClaims"] == [{"name": "c1", "unsuitableNodes": ["a"]}]
 
@@ -52,10 +54,10 @@ async def test_a_reservation_is_added_to_what_others_reserved_meanwhile(idle, st
     await idle.nodes("a")
     await idle.claim("c1")
     await idle.allocate("c1", "a")
-    known = await stale.claim("c1")
+    claim = await stale.claim("c1")
     first, second = await stale.pod("p1", "c1"), await stale.pod("p2", "c1")
-    await stale.binder.bind(first, [known], "a")
-    await Scheduler(idle).binder.bind(second, [known], "a")
+    await stale.binder.bind(first, [claim], "a")
+    await Scheduler(idle).binder.bind(second, [claim], "a")
     assert await stale.reserved("c1") == ["p1", "p2"]
 
 
@@ -72,19 +74,19 @@ async def test_a_pod_that_is_gone_leaves_its_claims(idle, stale):
 async def test_a_claim_that_is_being_deleted_is_not_reserved(idle, stale):
     await idle.claim("c1")
     await idle.allocate("c1", "a")
-    known = await stale.claim("c1")
+    claim = await stale.claim("c1")
     await idle.delete(idle.dialect.claim, "c1")
     with pytest.raises(BindingFailed, match="got deleted in the meantime"):
-        await stale.binder.bind(await stale.pod("p1", "c1"), [known], "a")
+        await stale.binder.bind(await stale.pod("p1", "c1"), [claim], "a")
     assert await stale.reserved("c1") == []
 
 
 async def test_a_claim_that_was_replaced_is_not_reserved(idle, stale):
     await idle.claim("c1")
-    known = await stale.claim("c1")
+    claim = await stale.claim("c1")
     await idle.delete(idle.dialect.claim, "c1")
     with pytest.raises(BindingFailed, match="not found"):
-        await stale.binder.bind(await stale.pod("p1", "c1"), [known], "a")
+        await stale.binder.bind(await stale.pod("p1", "c1"), [claim], "a")
     await idle.claim("c1")
     with pytest.raises(BindingFailed, match="was replaced"):
-        await stale.binder.bind(await stale.pod("p2", "c1"), [known], "a")
+        await stale.binder.bind(await stale.pod("p2", "c1"), [claim], "a")

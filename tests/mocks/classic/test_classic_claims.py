@@ -21,14 +21,14 @@ async def test_a_claim_from_a_template_is_kept_while_its_pod_runs_and_goes_when_
     claim = controlled.dialect.claim
     await controlled.template("gpus")
     pod = await controlled.pod("p1", template="gpus", node="a")
-    ready = await controlled.one(kinds.POD, "p1", lambda found: found["status"].get("resourceClaimStatuses"))
-    ((entry, name),) = [tuple(one.values()) for one in ready["status"]["resourceClaimStatuses"]]
+    ready = await controlled.wait_for(kinds.POD, "p1", lambda pod: pod["status"].get("resourceClaimStatuses"))
+    ((entry, name),) = [tuple(status.values()) for status in ready["status"]["resourceClaimStatuses"]]
     assert (entry, name.startswith("p1-gpu-")) == ("gpu", True)
-    template = await controlled.one(controlled.dialect.template, "gpus")
-    assert (await controlled.one(claim, name))["spec"] == template["spec"]["spec"]
+    template = await controlled.wait_for(controlled.dialect.template, "gpus")
+    assert (await controlled.wait_for(claim, name))["spec"] == template["spec"]["spec"]
     await controlled.allocate(name, "a", pod)
     await controlled.patch(kinds.POD, "p1", {"status": {"phase": "Succeeded"}}, "status")
-    left = await controlled.one(claim, name, lambda found: found["metadata"].get("deletionTimestamp"))
+    left = await controlled.wait_for(claim, name, lambda stored: stored["metadata"].get("deletionTimestamp"))
     assert left["status"]["allocation"], "only its driver may take it back"
     await controlled.deallocate(name)
     await controlled.gone(claim, name)
@@ -40,10 +40,12 @@ async def test_the_driver_is_asked_to_deallocate_when_the_last_pod_has_gone(cont
     await controlled.claim("c1")
     await controlled.allocate("c1", "a", *pods)
     await controlled.delete(kinds.POD, "p1")
-    left = await controlled.one(claim, "c1", lambda found: len(found["status"]["reservedFor"]) == 1)
+    left = await controlled.wait_for(claim, "c1", lambda stored: len(stored["status"]["reservedFor"]) == 1)
     assert not left["status"].get("deallocationRequested")
     await controlled.delete(kinds.POD, "p2")
-    freed = await controlled.one(claim, "c1", lambda found: found["status"].get("deallocationRequested"))
+    freed = await controlled.wait_for(
+        claim, "c1", lambda stored: stored["status"].get("deallocationRequested")
+    )
     assert freed["status"]["allocation"]
     assert not freed["status"].get("reservedFor")
 
@@ -53,13 +55,15 @@ async def test_for_a_pod_that_has_a_node_the_drivers_are_told_that_node_and_clai
     for name in ("c1", "c2"):
         await controlled.claim(name)
     pod = await controlled.pod("p1", "c1", "c2", node="a")
-    told = await controlled.one(context, "p1")
-    assert told["spec"] == {"selectedNode": "a"}
-    assert told["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
+    written = await controlled.wait_for(context, "p1")
+    assert written["spec"] == {"selectedNode": "a"}
+    assert written["metadata"]["ownerReferences"][0]["uid"] == pod["metadata"]["uid"]
     await controlled.allocate("c1", "a")
-    await controlled.one(claim, "c1", lambda found: found["status"].get("reservedFor"))
+    await controlled.wait_for(claim, "c1", lambda stored: stored["status"].get("reservedFor"))
     await controlled.allocate("c2", "a", pod)
-    assert [one.verb for one in controlled.writes("podschedulingcontexts")] == ["create"], "told only once"
+    assert [write.verb for write in controlled.writes("podschedulingcontexts")] == ["create"], (
+        "told only once"
+    )
 
 
 def _claim(name="c1", *, dialect=dialects.V1ALPHA2, allocated=True, reserved=(), spec=None, **metadata):

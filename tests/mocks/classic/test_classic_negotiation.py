@@ -19,7 +19,7 @@ def _selected(context):
 
 
 def _reserved(claim):
-    return [one["name"] for one in claim.get("status", {}).get("reservedFor", ())]
+    return [consumer["name"] for consumer in claim.get("status", {}).get("reservedFor", ())]
 
 
 async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
@@ -28,7 +28,7 @@ async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
     await cluster.claim("c1")
     pod = await cluster.pod("p1", "c1")
 
-    first = await cluster.one(context, "p1")
+    first = await cluster.wait_for(context, "p1")
     assert first["spec"]["potentialNodes"] == ["a", "b"]
     (owner,) = first["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"], owner["controller"]) == ("Pod", pod["metadata"]["uid"], True)
@@ -36,16 +36,16 @@ async def test_one_claim_is_negotiated_as_on_a_real_cluster(cluster):
 
     refused = _selected(first)
     await cluster.answer("p1", c1=[refused])
-    second = await cluster.one(context, "p1", lambda found: _selected(found) != refused)
+    second = await cluster.wait_for(context, "p1", lambda stored: _selected(stored) != refused)
     assert second["spec"]["potentialNodes"] == ["a", "b"]
     assert {refused, _selected(second)} == {"a", "b"}
 
     await cluster.allocate("c1", _selected(second), pod)
     assert await cluster.bound("p1") == _selected(second)
     await cluster.gone(context, "p1")
-    claim = await cluster.one(cluster.dialect.claim, "c1")
+    claim = await cluster.wait_for(cluster.dialect.claim, "c1")
     assert _reserved(claim) == ["p1"]
-    assert [one.verb for one in cluster.writes("podschedulingcontexts")] == ["create", "update", "delete"]
+    assert [write.verb for write in cluster.writes("podschedulingcontexts")] == ["create", "update", "delete"]
 
 
 @NEWER
@@ -56,21 +56,25 @@ async def test_several_claims_wait_for_every_answer_and_stay_unreserved_until_al
     await cluster.claim("c2")
     pod = await cluster.pod("p1", "c1", "c2")
     await cluster.event("p1", "waiting for resource driver")
-    assert not _selected(await cluster.one(context, "p1"))
+    assert not _selected(await cluster.wait_for(context, "p1"))
 
     await cluster.answer("p1", c1=["a"])
     await cluster.answer("p1", c1=["a"], c2=[])
-    await cluster.one(context, "p1", lambda found: _selected(found) == "b")
+    await cluster.wait_for(context, "p1", lambda stored: _selected(stored) == "b")
 
     await cluster.allocate("c1", "b", pod)
     await cluster.event("p1", "waiting for resource driver to provide information")
-    await cluster.one(claim, "c1", lambda found: not _reserved(found))
-    assert (await cluster.one(claim, "c1"))["status"]["allocation"], "it only left reservedFor"
-    assert not (await cluster.one(claim, "c1"))["status"].get("deallocationRequested")
+    await cluster.wait_for(claim, "c1", lambda stored: not _reserved(stored))
+    assert (await cluster.wait_for(claim, "c1"))["status"]["allocation"], "it only left reservedFor"
+    assert not (await cluster.wait_for(claim, "c1"))["status"].get("deallocationRequested")
 
     await cluster.allocate("c2", "b", pod)
     assert await cluster.bound("p1") == "b"
-    assert _reserved(await cluster.one(claim, "c1")) == _reserved(await cluster.one(claim, "c2")) == ["p1"]
+    assert (
+        _reserved(await cluster.wait_for(claim, "c1"))
+        == _reserved(await cluster.wait_for(claim, "c2"))
+        == ["p1"]
+    )
 
 
 async def test_claims_that_exclude_each_other_are_given_back_until_the_pod_fits(cluster, driving):
@@ -88,16 +92,16 @@ async def test_claims_that_exclude_each_other_are_given_back_until_the_pod_fits(
     asked = await cluster.until(
         claim,
         lambda items: [
-            one["metadata"]["name"] for one in items if one["status"].get("deallocationRequested")
+            stored["metadata"]["name"] for stored in items if stored["status"].get("deallocationRequested")
         ],
     )
     assert len(asked) == 1, "one at a time"
-    assert (await cluster.one(claim, asked[0]))["status"]["allocation"], "the driver clears it"
+    assert (await cluster.wait_for(claim, asked[0]))["status"]["allocation"], "the driver clears it"
     async with driving(2, ["a", "b"]):
         node = await cluster.bound("p1")
-    found = await cluster.all(claim)
-    assert {tuple(_reserved(one)) for one in found.values()} == {("p1",)}
-    assert all(f"'{node}'" in str(one["status"]["allocation"]) for one in found.values())
+    claims = await cluster.all(claim)
+    assert {tuple(_reserved(stored)) for stored in claims.values()} == {("p1",)}
+    assert all(f"'{node}'" in str(stored["status"]["allocation"]) for stored in claims.values())
 
 
 @NEWER
@@ -105,14 +109,16 @@ async def test_a_selection_is_withdrawn_before_deallocation_is_asked_for(cluster
     await cluster.nodes("a", "b")
     await cluster.claim("c1")
     pod = await cluster.pod("p1", "c1")
-    await cluster.one(cluster.dialect.context, "p1", _selected)
+    await cluster.wait_for(cluster.dialect.context, "p1", _selected)
     await cluster.allocate("c1", "elsewhere", pod)
-    claim = await cluster.one(
-        cluster.dialect.claim, "c1", lambda found: found["status"].get("deallocationRequested")
+    claim = await cluster.wait_for(
+        cluster.dialect.claim, "c1", lambda claim: claim["status"].get("deallocationRequested")
     )
     assert not _reserved(claim)
-    assert not _selected(await cluster.one(cluster.dialect.context, "p1"))
-    updates = [(one.resource, one.subresource) for one in cluster.server.writes if one.verb == "update"]
+    assert not _selected(await cluster.wait_for(cluster.dialect.context, "p1"))
+    updates = [
+        (write.resource, write.subresource) for write in cluster.server.writes if write.verb == "update"
+    ]
     assert updates == [("podschedulingcontexts", ""), ("resourceclaims", "status")]
 
 
@@ -124,7 +130,7 @@ async def test_a_pod_waits_for_an_immediate_claim_and_reserves_it_itself(cluster
     await cluster.event("p1", "unallocated immediate resourceclaim")
     await cluster.allocate("c1", "b")
     assert await cluster.bound("p1") == "b"
-    assert _reserved(await cluster.one(cluster.dialect.claim, "c1")) == ["p1"]
+    assert _reserved(await cluster.wait_for(cluster.dialect.claim, "c1")) == ["p1"]
     assert not cluster.writes("podschedulingcontexts"), "there was nothing to negotiate"
 
 
@@ -148,14 +154,14 @@ async def test_pods_that_compete_are_all_served_in_turn(cluster, controlling, dr
         while waiting:
             ready = await cluster.until(
                 kinds.POD,
-                lambda items: [one["metadata"]["name"] for one in items if one["spec"].get("nodeName")],
+                lambda items: [pod["metadata"]["name"] for pod in items if pod["spec"].get("nodeName")],
             )
             for name in ready:
                 await cluster.patch(kinds.POD, name, {"status": {"phase": "Succeeded"}}, "status")
                 await cluster.delete(kinds.POD, name)
                 waiting.discard(name)
-        await cluster.until(cluster.dialect.claim, lambda found: not found)
-        await cluster.until(cluster.dialect.context, lambda found: not found)
+        await cluster.until(cluster.dialect.claim, lambda claims: not claims)
+        await cluster.until(cluster.dialect.context, lambda contexts: not contexts)
     assert driver.most_used <= 2
     # Nobody else writes the spec: so it is the scheduler that does not go round in circles.
     for number in range(5):
@@ -168,7 +174,7 @@ async def test_a_restarted_scheduler_takes_a_negotiation_up_where_it_stands(idle
     await idle.claim("c1")
     pod = await idle.pod("p1", "c1")
     async with scheduling():
-        await idle.one(idle.dialect.context, "p1", _selected)
+        await idle.wait_for(idle.dialect.context, "p1", _selected)
     await idle.allocate("c1", "a", pod)
     async with scheduling():
         assert await idle.bound("p1") == "a"
@@ -189,9 +195,9 @@ async def test_an_answer_that_comes_while_the_scheduler_still_writes_is_not_lost
     await late.nodes("a", "b")
     await late.claim("c1")
     await late.pod("p1", "c1")
-    refused = _selected(await late.one(late.dialect.context, "p1"))
+    refused = _selected(await late.wait_for(late.dialect.context, "p1"))
     await late.answer("p1", c1=[refused])
-    await late.one(late.dialect.context, "p1", lambda found: _selected(found) not in {"", refused})
+    await late.wait_for(late.dialect.context, "p1", lambda context: _selected(context) not in {"", refused})
 
 
 @NEWER
@@ -199,10 +205,12 @@ async def test_what_a_driver_reserves_while_the_scheduler_still_writes_stays_res
     await late.nodes("a")
     await late.claim("c1")
     pod = await late.pod("p1", "c1")
-    await late.one(late.dialect.context, "p1")
+    await late.wait_for(late.dialect.context, "p1")
     await late.allocate("c1", "a", pod)
     assert await late.bound("p1") == "a"
-    assert [one.verb for one in late.writes("resourceclaims", "status")] == ["patch"], "the driver's alone"
+    assert [write.verb for write in late.writes("resourceclaims", "status")] == ["patch"], (
+        "the driver's alone"
+    )
 
 
 @NEWER
@@ -223,7 +231,7 @@ async def test_any_write_may_fail_once_and_the_pod_is_bound_and_its_claim_reserv
     async with controlling(), driving(1, ["b"]):
         await cluster.pod("p1", "c1")
         assert await cluster.bound("p1") == "b"
-        await cluster.one(cluster.dialect.claim, "c1", lambda found: _reserved(found) == ["p1"])
+        await cluster.wait_for(cluster.dialect.claim, "c1", lambda claim: _reserved(claim) == ["p1"])
 
 
 @NEWER
@@ -232,11 +240,11 @@ async def test_a_pod_that_goes_while_it_waits_leaves_nothing_behind(cluster, con
     await cluster.claim("c1")
     async with controlling():
         await cluster.pod("p1", "c1")
-        await cluster.one(cluster.dialect.context, "p1", _selected)
+        await cluster.wait_for(cluster.dialect.context, "p1", _selected)
         await cluster.delete(kinds.POD, "p1")
         await cluster.gone(cluster.dialect.context, "p1")
         again = await cluster.pod("p1", "c1")
-        context = await cluster.one(cluster.dialect.context, "p1", _selected)
+        context = await cluster.wait_for(cluster.dialect.context, "p1", _selected)
         assert context["metadata"]["ownerReferences"][0]["uid"] == again["metadata"]["uid"]
         await cluster.allocate("c1", "a", again)
         assert await cluster.bound("p1") == "a"
@@ -251,11 +259,11 @@ async def test_a_pod_that_goes_at_the_last_moment_leaves_its_claim_unreserved(cl
     await cluster.claim("c1")
     await cluster.allocate("c1", "a")
     await cluster.pod("p1", "c1")
-    await cluster.one(claim, "c1", lambda found: _reserved(found) == ["p1"])
+    await cluster.wait_for(claim, "c1", lambda stored: _reserved(stored) == ["p1"])
     await cluster.delete(kinds.POD, "p1")
     await cluster.gone(kinds.POD, "p1")
     held.lift()
-    left = await cluster.one(claim, "c1", lambda found: not _reserved(found))
+    left = await cluster.wait_for(claim, "c1", lambda stored: not _reserved(stored))
     assert not left["status"].get("deallocationRequested")
 
 
@@ -269,9 +277,9 @@ async def test_a_context_that_belongs_to_another_pod_is_left_alone_until_it_goes
     await cluster.create(cluster.dialect.context, "p1", metadata=metadata, spec={})
     pod = await cluster.pod("p1", "c1")
     await cluster.event("p1", "is not owned by Pod default/p1")
-    assert await cluster.one(cluster.dialect.context, "p1", lambda found: not _selected(found))
+    assert await cluster.wait_for(cluster.dialect.context, "p1", lambda context: not _selected(context))
     await cluster.delete(cluster.dialect.context, "p1")
-    await cluster.one(cluster.dialect.context, "p1", _selected)
+    await cluster.wait_for(cluster.dialect.context, "p1", _selected)
     await cluster.allocate("c1", "a", pod)
     assert await cluster.bound("p1") == "a"
 
@@ -286,7 +294,7 @@ async def test_the_command_serves_a_cluster_that_has_no_device_taints(idle, tmp_
     async with asyncio.TaskGroup() as group:
         task = group.create_task(command.serve(arguments))
         pod = await idle.pod("p1", template="gpus")
-        await idle.one(idle.dialect.context, "p1", _selected)
+        await idle.wait_for(idle.dialect.context, "p1", _selected)
         (name,) = await idle.all(idle.dialect.claim)
         await idle.allocate(name, "a", pod)
         assert await idle.bound("p1") == "a"

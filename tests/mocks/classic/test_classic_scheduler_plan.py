@@ -11,7 +11,9 @@ from drawbar.mocks.scheduler import plan as modern
 from drawbar.mocks.scheduler.classic import objects, plan
 
 DRIVER = "drawbar.dev"
-BOTH = pytest.mark.parametrize("dialect", [dialects.V1ALPHA2, dialects.V1ALPHA3], ids=lambda one: one.version)
+BOTH = pytest.mark.parametrize(
+    "dialect", [dialects.V1ALPHA2, dialects.V1ALPHA3], ids=lambda dialect: dialect.version
+)
 
 
 def _document(name, **content):
@@ -67,7 +69,7 @@ def _class(dialect, nodes=()):
 
 def _decide(*claims, dialect=dialects.V1ALPHA3, nodes=("a", "b"), context=None, seed=1, **world):
     uses = [plan.Use(entry=claim.metadata.name, claim=claim) for claim in claims]
-    views = [matching.Node(name=one) if isinstance(one, str) else one for one in nodes]
+    views = [matching.Node(name=node) if isinstance(node, str) else node for node in nodes]
     pods = world.pop("pods", {})
     classes = world.pop("classes", {"any": _class(dialect)})
     return plan.decide(
@@ -154,8 +156,8 @@ def test_of_more_nodes_than_the_list_holds_a_random_part_is_offered():
 
 
 def test_the_selected_node_need_not_be_among_the_offered_ones():
-    found = [_decide(_claim(dialects.V1ALPHA3), nodes=_names(300), seed=seed).changes for seed in range(20)]
-    assert {one["selectedNode"] in one["potentialNodes"] for one in found} == {True, False}
+    decided = [_decide(_claim(dialects.V1ALPHA3), nodes=_names(300), seed=seed).changes for seed in range(20)]
+    assert {changes["selectedNode"] in changes["potentialNodes"] for changes in decided} == {True, False}
 
 
 def test_when_none_of_the_offered_nodes_is_suitable_the_others_are_offered():

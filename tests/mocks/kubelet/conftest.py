@@ -97,20 +97,23 @@ class World(clusters.Cluster):
 
     async def pod(self, name, *claims, reserve=True, containers=None, **spec):
         """A pod as the scheduler leaves it: bound, with all its claims made, allocated and reserved."""
-        one = {"name": "main", "image": "none", "resources": {"claims": [{"name": one} for one in claims]}}
+        used = [{"name": claim} for claim in claims]
+        container = {"name": "main", "image": "none", "resources": {"claims": used}}
         pod = await self.create(
             kinds.POD,
             name,
             spec={
                 "nodeName": "node-a",
-                "containers": containers or [one],
-                "resourceClaims": [{"name": one, "resourceClaimName": one} for one in claims],
+                "containers": containers or [container],
+                "resourceClaims": [
+                    {"name": claim_name, "resourceClaimName": claim_name} for claim_name in claims
+                ],
             }
             | spec,
         )
-        known = {item["metadata"]["name"] for item in await self.list(kinds.CLAIM)}
+        existing = {item["metadata"]["name"] for item in await self.list(kinds.CLAIM)}
         for claim in claims:
-            if claim not in known:
+            if claim not in existing:
                 await self.claim(claim)
             if reserve:
                 await self.reserve(claim, pod)
@@ -118,10 +121,10 @@ class World(clusters.Cluster):
 
     async def claim(self, name):
         """An allocated claim with the requests `one` and `two`."""
-        requests = [{"name": one, "exactly": {"deviceClassName": "any"}} for one in ("one", "two")]
+        requests = [{"name": request, "exactly": {"deviceClassName": "any"}} for request in ("one", "two")]
         await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         result = {"driver": plugins.DRIVER, "pool": "chassis-1"}
-        results = [result | {"request": one, "device": f"{name}-{one}"} for one in ("one", "two")]
+        results = [result | {"request": request, "device": f"{name}-{request}"} for request in ("one", "two")]
         await self.patch(
             kinds.CLAIM, name, {"status": {"allocation": {"devices": {"results": results}}}}, "status"
         )
@@ -143,7 +146,7 @@ class World(clusters.Cluster):
         await self.api.request("DELETE", kind.path(namespace="default", name=name), body=body)
 
     async def pod_that(self, holds, name="p1"):
-        return await self.one(kinds.POD, name, holds)
+        return await self.wait_for(kinds.POD, name, holds)
 
     async def runs(self, name="p1"):
         return await self.pod_that(lambda pod: pod["status"].get("phase") == "Running", name)

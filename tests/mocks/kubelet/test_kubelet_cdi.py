@@ -55,9 +55,9 @@ def device(name="a", **edits):
 def test_a_file_that_breaks_a_rule_is_ignored_with_its_reason(tmp_path, content, words):
     text = content if isinstance(content, str) else json.dumps(content)
     (tmp_path / "x.json").write_text(text)
-    found = cdi.devices([tmp_path])
-    assert found.by_id == {}
-    assert words in found.faults[tmp_path / "x.json"]
+    devices = cdi.devices([tmp_path])
+    assert devices.by_id == {}
+    assert words in devices.faults[tmp_path / "x.json"]
     with pytest.raises(
         errors.RuntimeFailure, match=r"unresolvable CDI devices example\.com/x=a; .* is ignored"
     ):

@@ -46,8 +46,10 @@ def test_a_plugin_without_a_version_1_x_is_refused(supported, words):
 
 
 def test_kubelets_of_before_1_28_are_impatient():
-    limits = {one: versions.call_timeout_seconds(one, 45.0) for one in versions.SERVICES_BY_RELEASE}
-    assert {one for one, seconds in limits.items() if seconds == 10.0} == {"1.26", "1.27"}
+    limits = {
+        release: versions.call_timeout_seconds(release, 45.0) for release in versions.SERVICES_BY_RELEASE
+    }
+    assert {release for release, seconds in limits.items() if seconds == 10.0} == {"1.26", "1.27"}
     assert set(limits.values()) == {10.0, 45.0}
     assert versions.call_timeout_seconds("1.26", 3.0) == 3.0
 
@@ -115,7 +117,10 @@ async def test_from_1_28_to_1_30_an_older_plugin_is_asked_claim_by_claim(tmp_pat
     ):
         answers = await protocols.prepare(channel, versions.V1ALPHA3, claims, 20)
         assert [answers[uid].devices[0].cdi for uid in ("a", "b")] == [("drawbar.dev/claim=slot-1",)] * 2
-        assert [(one.claim_uid, one.resource_handle) for one in plugin.asked] == [("a", "h"), ("b", "h")]
+        assert [(request.claim_uid, request.resource_handle) for request in plugin.asked] == [
+            ("a", "h"),
+            ("b", "h"),
+        ]
         plugin.fails = True
         answers = await protocols.prepare(channel, versions.V1ALPHA3, claims, 20)
         assert answers["b"].error == "rpc error: code = NotFound desc = who?"
@@ -136,9 +141,13 @@ async def claimed(world, name, *claims, used):
         spec={
             "nodeName": "node-a",
             "containers": [
-                {"name": "main", "image": "none", "resources": {"claims": [{"name": one} for one in used]}}
+                {
+                    "name": "main",
+                    "image": "none",
+                    "resources": {"claims": [{"name": claim} for claim in used]},
+                }
             ],
-            "resourceClaims": [{"name": one, "source": {"resourceClaimName": one}} for one in claims],
+            "resourceClaims": [{"name": claim, "source": {"resourceClaimName": claim}} for claim in claims],
         },
     )
     consumer = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}

@@ -22,7 +22,7 @@ def clock():
 
 
 @pytest.fixture
-def known(tmp_path, clock):
+def healths(tmp_path, clock):
     return health.Healths(tmp_path, default_timeout_seconds=30, clock=clock)
 
 
@@ -35,20 +35,20 @@ def known(tmp_path, clock):
         pytest.param(90, 60, "Healthy", id="own-not-over"),
     ],
 )
-def test_a_report_counts_for_its_time(known, clock, timeout, seconds, status):
-    known.take("d", [report("a", "Healthy", timeout, "fine")])
+def test_a_report_counts_for_its_time(healths, clock, timeout, seconds, status):
+    healths.take("d", [report("a", "Healthy", timeout, "fine")])
     clock.now += datetime.timedelta(seconds=seconds)
-    assert known.look("d", "p", "a") == (status, "fine" if status == "Healthy" else "")
+    assert healths.look("d", "p", "a") == (status, "fine" if status == "Healthy" else "")
 
 
-def test_a_device_that_is_missing_from_the_next_list_stays_until_its_time_is_over(known, clock):
-    known.take("d", [report("a", "Healthy"), report("b", "Healthy")])
+def test_a_device_that_is_missing_from_the_next_list_stays_until_its_time_is_over(healths, clock):
+    healths.take("d", [report("a", "Healthy"), report("b", "Healthy")])
     clock.now += datetime.timedelta(seconds=20)
-    assert known.take("d", [report("b", "Healthy")]) == set()
-    assert known.look("d", "p", "a") == ("Healthy", "")
+    assert healths.take("d", [report("b", "Healthy")]) == set()
+    assert healths.look("d", "p", "a") == ("Healthy", "")
     clock.now += datetime.timedelta(seconds=11)
-    assert known.take("d", [report("b", "Healthy")]) == {("p", "a")}
-    assert known.look("d", "p", "a") == ("Unknown", "")
+    assert healths.take("d", [report("b", "Healthy")]) == {("p", "a")}
+    assert healths.look("d", "p", "a") == ("Unknown", "")
 
 
 @pytest.mark.parametrize(
@@ -60,13 +60,13 @@ def test_a_device_that_is_missing_from_the_next_list_stays_until_its_time_is_ove
         pytest.param(report("a", "Healthy", 5), {("p", "a")}, id="timeout"),
     ],
 )
-def test_only_what_changed_is_news(known, second, news):
-    assert known.take("d", [report("a", "Healthy")]) == {("p", "a")}
-    assert known.take("d", [second]) == news
+def test_only_what_changed_is_news(healths, second, news):
+    assert healths.take("d", [report("a", "Healthy")]) == {("p", "a")}
+    assert healths.take("d", [second]) == news
 
 
-def test_what_is_known_outlives_a_killed_kubelet_and_a_broken_file_is_ignored(tmp_path, known, clock):
-    known.take("d", [report("a", "Unhealthy")])
+def test_what_is_known_outlives_a_killed_kubelet_and_a_broken_file_is_ignored(tmp_path, healths, clock):
+    healths.take("d", [report("a", "Unhealthy")])
     again = health.Healths(tmp_path, default_timeout_seconds=30, clock=clock)
     assert again.look("d", "p", "a") == ("Unhealthy", "")
     (tmp_path / "dra_health_state").write_text("{")
@@ -152,7 +152,7 @@ async def test_a_device_without_a_cdi_id_is_shown_by_its_name(world):
         await plugin.registered()
         await world.pod("p1", "c1")
         pod = await world.runs()
-    ((status,),) = [[one["resourceID"] for one in entry["resources"]] for entry in shown(pod)]
+    ((status,),) = [[resource["resourceID"] for resource in entry["resources"]] for entry in shown(pod)]
     assert status == "drawbar.dev/chassis-1/slot-1"
 
 

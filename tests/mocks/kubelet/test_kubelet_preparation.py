@@ -18,7 +18,9 @@ async def test_the_node_is_ready_with_its_labels_and_ids(world):
     async with world.kubelet():
         node = await world.api.read(kinds.NODE, "node-a", into=dict)
     assert node["metadata"]["labels"] == {"kubernetes.io/hostname": "node-a", "rack": "1"}
-    assert [(one["type"], one["status"]) for one in node["status"]["conditions"]] == [("Ready", "True")]
+    assert [(condition["type"], condition["status"]) for condition in node["status"]["conditions"]] == [
+        ("Ready", "True")
+    ]
     assert node["status"]["nodeInfo"]["bootID"] == "3f0f8e1e-0000-4000-8000-000000000001"
     assert node["status"]["nodeInfo"]["systemUUID"]
 

@@ -17,12 +17,12 @@ async def publish(world, name, *, driver="drawbar.dev", **where):
 
 
 async def names(world):
-    return sorted(one["metadata"]["name"] for one in await world.list(kinds.SLICE))
+    return sorted(listed["metadata"]["name"] for listed in await world.list(kinds.SLICE))
 
 
 async def until_only(world, *expected):
     def holds(items):
-        return sorted(one["metadata"]["name"] for one in items) == sorted(expected)
+        return sorted(listed["metadata"]["name"] for listed in items) == sorted(expected)
 
     await world.until(kinds.SLICE, holds)
 

@@ -69,7 +69,7 @@ class Node:
         return claim.uid
 
     async def runs(self, name):
-        return await self.world.one(kinds.POD, name, lambda pod: pod["status"].get("phase") == "Running")
+        return await self.world.wait_for(kinds.POD, name, lambda pod: pod["status"].get("phase") == "Running")
 
     async def remove(self, name):
         await self.world.api.delete(kinds.POD, name, namespace="default")

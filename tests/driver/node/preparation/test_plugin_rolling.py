@@ -71,7 +71,7 @@ class Node:
 
     async def runs(self, name, holds=lambda status: status.get("phase") == "Running"):
         """Return the pod's status once it is as wanted."""
-        pod = await self.world.one(kinds.POD, name, lambda pod: holds(pod["status"]))
+        pod = await self.world.wait_for(kinds.POD, name, lambda pod: holds(pod["status"]))
         return pod["status"]
 
     async def remove(self, name):

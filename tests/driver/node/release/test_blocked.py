@@ -110,7 +110,7 @@ async def test_memory_that_will_not_go_offline_blocks(tmp_path):
         await asyncio.to_thread(host.tree.keep_online, "region0")
         host.releaser = release.Releaser(KeepsOnline(host.tree.root), limits=host.limits)
         # Where the machine is slow, the step before may be reported as well.
-        blocked = await host.until(release.Blocked, told="2 memory blocks are online")
+        blocked = await host.until(release.Blocked, message="2 memory blocks are online")
         assert blocked.reason == plan.STUCK
         assert len(regions(host.tree)) == 1
         assert host.power() == "1"
