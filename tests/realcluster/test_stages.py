@@ -71,7 +71,7 @@ def test_a_component_that_fails_fails_the_stage_with_its_words(folder, capsys):
     def fails(context):
         raise errors.ComponentFailed("etcd ended; its log")
 
-    assert stages.run(folder, "", known=[stage("one", fails)]) == 1
+    assert stages.run(folder, "", listed=[stage("one", fails)]) == 1
     assert "one: FAILED: etcd ended" in capsys.readouterr().err
 
 
