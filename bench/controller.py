@@ -52,7 +52,7 @@ class Load:
     releasing: asyncio.Queue[str] = field(default_factory=asyncio.Queue)
 
     def claim_changed(self, _old: object, new: claims.ResourceClaim | None) -> None:
-        """Record the moment at which a claim says that its device is attached."""
+        """Record the moment at which a claim reports its device as attached."""
         name = new.metadata.name if new is not None else ""
         if new is None or name not in self.allocated:
             return

@@ -25,7 +25,7 @@ class PodSpec(meta.Struct, frozen=True):
 
 
 class Pod(meta.Struct, frozen=True):
-    """What its kubelet knows of it."""
+    """A pod as its kubelet has recorded it."""
 
     metadata: meta.ObjectMeta
     spec: PodSpec

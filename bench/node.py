@@ -178,7 +178,7 @@ class Load:
         )
 
     async def drop(self, number: int) -> None:
-        """The device has gone to somebody else."""
+        """The device has gone to another claim."""
         await self.api.delete(kinds.ATTACHMENT, f"fab.device-{number}")
         await self.api.delete(kinds.CLAIM, f"device-{number}", namespace="default")
 

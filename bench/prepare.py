@@ -2,7 +2,7 @@
 
 The kubelet's side is this process, the node daemon's is another one on the same cores: the real gRPC service on its UNIX
 socket, the real record files with their fsyncs on the file system of ``--folder``, the real CDI files (on a tmpfs, as on a
-node, where there is one).  The attachments tell who may use which device, so no API server is asked, as on a node.  A
+node, where there is one).  The attachments record which claim may use which device, so no API server is asked, as on a node.  A
 call is timed from the request to the answer, on the socket: the kubelet's client is written in Go, and Python's takes
 time of its own on the same cores, which is measured beside.
 

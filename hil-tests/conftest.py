@@ -96,7 +96,7 @@ def logs(tmp_path_factory):
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def lab(logs):
-    """The lab; None on real hardware. Where the host lacks something, the reason says what to install.
+    """The lab; None on real hardware. Where the host lacks something, the reason names what to install.
 
     Tests are skipped then; with DRAWBAR_HIL=required they fail, and with DRAWBAR_HIL=off nothing is tried.
     """

@@ -1,6 +1,6 @@
 """The mocked CXL memory against the kernel's: a persistent card, a region on it, and all of it away again.
 
-Of the nd bus, whose devices come and go in threads of their own, what is told counts, not in which order.
+Of the nd bus, whose devices come and go in threads of their own, the events are compared, not their order.
 """
 
 import asyncio
@@ -127,7 +127,7 @@ async def of_the_mock(folder):
             await write(f"bus/cxl/devices/{path}", value)
         (tree.root / "bus/cxl/devices/region0/interleave_granularity").write_text(
             "256\n"
-        )  # nobody answers that
+        )  # without an answer
         await write("bus/cxl/drivers_probe", "region0")
         shown = {place: kernel_probe.tree((tree.root / place[5:]).resolve()) for place in REGIONS}
         await write("bus/cxl/devices/region0/commit", 0)

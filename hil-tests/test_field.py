@@ -1,4 +1,4 @@
-"""The way of a run on real hardware, on a guest: nothing on it knows that the fabric is QEMU and the node its guest.
+"""The way of a run on real hardware, on a guest: no part of it depends on the fabric being QEMU and the node its guest.
 
 What cannot be shown so: a real manager's times and failures, real slots, links and drivers.
 """

@@ -91,7 +91,7 @@ async def test_a_node_is_its_files_and_programs_by_a_command_with_a_shell(tmp_pa
     async def ended():
         return not lives(left.pid)
 
-    # With the agent ends what it started, and nobody is left to wait for that.
+    # With the agent ends what it started, and no process is left to wait for that.
     await waiting.until(ended)
 
 
@@ -100,7 +100,7 @@ def lives(pid):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a node must be reached as root, and here that is this machine")
-async def test_where_nobody_says_yes_nothing_is_touched(drawbar_fabric, tmp_path, monkeypatch, capsys):
+async def test_without_a_yes_nothing_is_touched(drawbar_fabric, tmp_path, monkeypatch, capsys):
     path = tmp_path / "site.yaml"
     site = {
         "fabric": {"adapter": "grpc", "endpoint": drawbar_fabric.endpoint},
@@ -111,7 +111,7 @@ async def test_where_nobody_says_yes_nothing_is_touched(drawbar_fabric, tmp_path
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert await session.run(path, yes=False) == session.NOT_RUN
     output, said = capsys.readouterr()
-    assert "nobody said yes" in said
+    assert "not confirmed with yes" in said
     assert "d1 (nvme, unknown model, serial S-d1): attached and detached by" in output
     assert "foreign" not in output
     left_out = output.partition("are left out:")[2]

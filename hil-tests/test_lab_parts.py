@@ -179,7 +179,7 @@ asyncio.run(main())
         return [pid for pid in children if exists(f"/proc/{pid}/exe")]
 
     await waiting.until(alive, lambda running: not running, 10)
-    assert exists(folder), "nobody could delete it"
+    assert exists(folder), "no process could delete it"
     with laboratory._folder():
         assert not exists(folder)
         assert exists(lab.folder), "the folder of a lab that lives"

@@ -121,7 +121,7 @@ async def test_killed_while_it_prepares_a_claim_the_pod_has_its_disk(node, daemo
     done = await node.contained(pod, "head", "-n", "1", "/dev/nvme0n1")
     assert done.output == f"this is {lent.name}\n"
     await node.cluster.end_pod("pod-kf")
-    # A draft that nobody finished is hidden from runtimes, and goes when it is old.
+    # A draft that no process finished is hidden from runtimes, and goes when it is old.
     left = await node.cdi_files()
     assert [name for name in left if not name.startswith(".")] == []
     for name in left:

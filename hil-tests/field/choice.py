@@ -1,6 +1,6 @@
 """Which tests apply to a site, and which devices each of them touches. Pure: no I/O, no clock.
 
-A test says what it needs by a marker, `@pytest.mark.hardware(nvme=1, writes=True)`: so many devices of each class, and
+A test states its needs by a marker, `@pytest.mark.hardware(nvme=1, writes=True)`: so many devices of each class, and
 whether their contents are lost. One without the marker needs the lab. One with `each=True` is a test of one device,
 which is named in its id.
 """

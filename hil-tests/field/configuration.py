@@ -77,7 +77,7 @@ class Node:
     """The node, and how programs are run there.
 
     Attributes:
-        name: of the node; the daemon there is told so.
+        name: of the node; the daemon there is started with it.
         host: what the fabric calls it.
         command: a program and its arguments that, given one more, run it there as a line of a shell, as root, with
             standard input and output. `ssh root@worker-7` is one.

@@ -102,7 +102,7 @@ class FabricDevices:
         )
 
     async def out(self, card: Card | chassis.Card) -> None:
-        """Detach what its node has let go of; return when the fabric says that it is free.
+        """Detach what its node has let go of; return when the fabric reports it as free.
 
         Raises:
             errors.LabError: the fabric could not.

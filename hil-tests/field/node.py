@@ -40,7 +40,7 @@ class Node(reached.Reached):
         """Wait for the agent's hello.
 
         Raises:
-            errors.Unavailable: it does not come; says what the command said.
+            errors.Unavailable: it does not come; the message quotes the command's output.
         """
         assert process.stdout is not None and process.stdin is not None  # noqa: PT018  (narrows types)
         self._tasks.create_task(self._carry(process.stdout, process.stdin), name="agent")

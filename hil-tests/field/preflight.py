@@ -16,7 +16,7 @@ def judge(
     problems = []
     if not capabilities.exact_device:
         problems.append(
-            f"the adapter {site.fabric.adapter} cannot attach a named device, so nobody can say what it touches"
+            f"the adapter {site.fabric.adapter} cannot attach a named device, so it cannot be determined which devices it touches"
         )
     host = next((candidate for candidate in hosts if candidate.id == site.node.host), None)
     if host is None:
@@ -48,7 +48,9 @@ def _judge_device(listed: configuration.Device, seen: contract.Device | None) ->
             f"{listed.id} is listed as {listed.device_class}, and the fabric says {seen.device_class}: mend the list"
         ]
     if not seen.serial:
-        return [f"{listed.id} has no serial number in the fabric, so the node could not tell it from another"]
+        return [
+            f"{listed.id} has no serial number in the fabric, so the node could not distinguish it from another"
+        ]
     return []
 
 

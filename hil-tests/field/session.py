@@ -113,7 +113,7 @@ async def run(path: Path, *, yes: bool) -> int:
 
     Args:
         path: the file, as an absolute path.
-        yes: nobody is asked.
+        yes: run without asking for agreement.
     """
     try:
         site = read(path)
@@ -133,7 +133,9 @@ async def run(path: Path, *, yes: bool) -> int:
         sys.stderr.write(f"error: {path}: no test applies to the listed devices\n")
         return NOT_RUN
     if not yes and not await asyncio.to_thread(_agreed):
-        sys.stderr.write("error: nobody said yes, so nothing was touched; HIL_YES=1 says it for machines\n")
+        sys.stderr.write(
+            "error: not confirmed with yes, so nothing was touched; HIL_YES=1 confirms it for machines\n"
+        )
         return NOT_RUN
     # After a failure the devices may be anywhere, so nothing further is tried with them.
     return await sessions.pytest(["-x", "hil-tests", *_chosen()], {SITE: str(path)})

@@ -92,7 +92,7 @@ class Agent:
                 commands.cancel()
             await stream.send(b"x" + str(status).encode())
         except* errors.LabError:
-            pass  # the host gave up on it, so nobody wants its status
+            pass  # the host gave up on it, so no process waits for its status
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

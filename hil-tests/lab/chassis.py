@@ -1,6 +1,6 @@
 """What stands in for the electrician: devices of QEMU that are plugged into a guest's ports and pulled out.
 
-It does nothing that a fabric adapter could not, and knows nothing of Kubernetes.
+It does nothing that a fabric adapter could not, and does not use Kubernetes.
 """
 
 import asyncio

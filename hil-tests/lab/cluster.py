@@ -226,7 +226,7 @@ class Cluster:
         )
 
     async def end_release(self, device: Device) -> None:
-        """The fabric says that the device is free, so the object goes."""
+        """Delete the object, as after a report of the fabric that the device is free."""
         await self.merge(kinds.ATTACHMENT, device.attachment, {"metadata": {"finalizers": None}})
         await waiting.until(lambda: self.attachment(device), lambda attachment: not attachment)
 

@@ -1,7 +1,7 @@
 """What goes wrong in the lab.
 
 LabError
-    Unavailable     this host lacks something; the message says what to install
+    Unavailable     this host lacks something; the message names what to install
     GuestFailure    a guest did not do what it was asked
     GuestSilent     a guest did not answer in time
     MonitorRefusal  QEMU refused a command

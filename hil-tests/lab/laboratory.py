@@ -2,7 +2,7 @@
 
 Nothing outlives it. QEMU is killed with this process, however that ends (`setpriv --pdeathsig`), and the folder of
 sockets and disks is deleted at the end. A folder whose process was killed is deleted by the next lab: it holds a lock
-file that nobody holds any more.
+file that no process holds any more.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ class Lab:
             logs: the folder for everything that guests say.
 
         Raises:
-            errors.Unavailable: this host lacks something; says what to install.
+            errors.Unavailable: this host lacks something; the message names what to install.
         """
         qemu = packages.qemu()
         packages.tools()

@@ -30,7 +30,7 @@ class Machine:
         cxl_ports: how many CXL root ports, `cxl-1` and so on, in slots 101 and so on.
         memory_mib: its memory; programs from the overlay live there too.
         accelerator: `tcg` works everywhere.
-        uuid: what its firmware says it is; None: something of QEMU's.
+        uuid: the identity that its firmware reports; None: something of QEMU's.
     """
 
     name: str

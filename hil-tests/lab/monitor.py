@@ -114,7 +114,7 @@ async def connected(path: Path) -> AsyncIterator[Monitor]:
     """A monitor that has been greeted.
 
     Raises:
-        errors.GuestSilent: nobody greets at this socket.
+        errors.GuestSilent: no greeting arrives at this socket.
     """
     reader, writer = await asyncio.open_unix_connection(str(path), limit=_LINE_BYTES)
     try:
@@ -130,7 +130,7 @@ async def connected(path: Path) -> AsyncIterator[Monitor]:
                 follower.cancel()
     except TimeoutError as error:
         raise errors.GuestSilent(
-            f"nobody greets at {path}: QEMU hangs, or another client has its monitor"
+            f"no greeting arrives at {path}: QEMU hangs, or another client has its monitor"
         ) from error
     finally:
         writer.close()

@@ -1,6 +1,6 @@
 """What the lab takes from Debian: the kernel with its modules, and a static busybox.
 
-Packages are downloaded and unpacked into a folder of the cache, never installed, so nobody needs to be root. A folder
+Packages are downloaded and unpacked into a folder of the cache, never installed, so root is not needed. A folder
 appears in the cache at once and whole: another run sees all of it or nothing.
 """
 
@@ -34,7 +34,7 @@ class Kernel:
     """A kernel from its package, unpacked.
 
     Attributes:
-        release: as `uname -r` says it.
+        release: as `uname -r` prints it.
         image: what is booted.
         modules: the folder below which its modules lie.
     """
@@ -60,7 +60,7 @@ def kernel(folder: Path) -> Kernel:
     """Debian's current kernel, from the cache or downloaded into it (70 MB, 10 s to unpack).
 
     Raises:
-        errors.Unavailable: it cannot be had; says what to do.
+        errors.Unavailable: it cannot be had; the message names the remedy.
     """
     # The newest that is there is good enough: a test run does not depend on a package index.
     unpacked = sorted(folder.glob("linux-image-[0-9]*"))

@@ -13,7 +13,7 @@ RUN_SECONDS = 60.0
 PIECES_MAX = 4096
 """Of a program's output, of 16 KiB at most each, that are kept; logs have all."""
 LOST = -255
-"""The status of a program whose end nobody told."""
+"""The status of a program whose end was not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

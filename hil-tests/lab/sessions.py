@@ -67,7 +67,7 @@ async def stocked() -> Stock:
     """Install and download what is missing.
 
     Raises:
-        errors.Unavailable: that cannot be done; says what to do by hand.
+        errors.Unavailable: that cannot be done; the message names what to do by hand.
     """
     try:
         async with (

@@ -1,6 +1,6 @@
 """The stage of `drawbar demo --adapter qemu`: one guest as the node, its ports as the fabric, and disks as the pool.
 
-Made of the same parts as the tests' cluster. What goes wrong is told in the demo's own errors, with the folder of the
+Made of the same parts as the tests' cluster. What goes wrong is reported in the demo's own errors, with the folder of the
 logs; these stay behind then.
 """
 
@@ -24,7 +24,7 @@ from lab import cluster, errors, fabric_journal, guest, laboratory, machine, pla
 
 MACHINE = machine.Machine(name="node-1", ports=4, memory_mib=1536)
 SPARE = 1
-"""Disks that nobody asks for, so that there is something to choose from."""
+"""Disks that no claim asks for, so that there is something to choose from."""
 REPORT_SECONDS = 10.0
 CONSOLE_BYTES = 4096
 LINE_CHARACTERS = 100
@@ -32,7 +32,7 @@ PREFIX = "drawbar-demo-"
 
 
 class Progress:
-    """Tells what is being waited for, again and again, with the seconds and the kernel's latest words."""
+    """Reports repeatedly what is being waited for, with the seconds and the kernel's latest words."""
 
     def __init__(self, report: Callable[[doubles.Happening], None], console: Path) -> None:
         self._report, self._console = report, console
@@ -40,7 +40,7 @@ class Progress:
         self.listens = False
 
     def do(self, what: str, *, listens: bool = False) -> None:
-        """This is waited for now; `listens`: what the kernel says tells how far it is."""
+        """Report a new wait; `listens`: the kernel's console shows its progress."""
         self._doing, self._since, self.listens = what, asyncio.get_running_loop().time(), listens
         self._report(doubles.Waiting(what=what))
 
@@ -157,7 +157,7 @@ class Stage:
         """A node that has booted and a pool that is published.
 
         Raises:
-            driver_errors.UsageError: this machine lacks something; says what to install.
+            driver_errors.UsageError: this machine lacks something; the message names what to install.
             doubles.ClusterError: the guest does not come up, or something in it.
         """
         logs = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix=PREFIX))

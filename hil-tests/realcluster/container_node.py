@@ -165,7 +165,7 @@ async def _forward(node: Node) -> None:
 
 
 def _inside(node: Node, file: Path) -> int:
-    """The first process of the node: it reaps what nobody waits for, and ends when containerd or the kubelet does."""
+    """The first process of the node: it reaps the processes that no parent waits for, and ends when containerd or the kubelet does."""
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     for name in ("log", "root"):
         (node.path / name).mkdir(parents=True, exist_ok=True)

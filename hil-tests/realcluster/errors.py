@@ -1,7 +1,7 @@
 """What goes wrong with real components.
 
 RealClusterError
-    Unavailable       this machine lacks something; the message says what, and where to get it
+    Unavailable       this machine lacks something; the message names it, and where to get it
     ComponentFailed   a component ended, or was not ready in time; the message names its log
 """
 

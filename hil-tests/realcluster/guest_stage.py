@@ -246,23 +246,23 @@ class Cluster(chart_stage.Cluster):
         await self.settle(self._not_given_back)
 
     async def try_slot_without_power(self) -> None:
-        """Where no slot comes up, a claim is told why, the disk is tainted and taken back, and the pod gets the other one."""
+        """Where no slot comes up, a claim gets the reason, the disk is tainted and taken back, and the pod gets the other one."""
         await self._probation(PROBATION_SECONDS)
         begun = time.monotonic()
-        # Slots that nobody drives: a card is plugged in, and gets no power.
+        # Slots without a driver: a card is plugged in, and gets no power.
         slots = [name for name in await self._guest.names(PCIEHP) if ":pcie" in name]
         for slot in slots:
             await self._guest.write(f"{PCIEHP}/unbind", slot)
         await self._pod("waits")
 
-        async def untold() -> list[str]:
-            return [] if await self._warnings("waits") else ["the claim was not told of its disk"]
+        async def unreported() -> list[str]:
+            return [] if await self._warnings("waits") else ["the claim got no Event of its disk"]
 
-        await self.settle(untold)
+        await self.settle(unreported)
         reasons = await self._warnings("waits")
-        self.expect(set(reasons) == {"DeviceNotFound"}, f"the claim is told the right reason: {reasons}")
+        self.expect(set(reasons) == {"DeviceNotFound"}, f"the claim gets the right reason: {reasons}")
         self.say(
-            f"the claim was told of the disk that did not come up after {time.monotonic() - begun:.0f} s"
+            f"the claim got the Event of the disk that did not come up after {time.monotonic() - begun:.0f} s"
         )
         for slot in slots:
             await self._guest.write(f"{PCIEHP}/bind", slot)

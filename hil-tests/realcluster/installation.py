@@ -113,7 +113,7 @@ class Installation:
             daemon.stop()
 
     async def leader(self) -> str:
-        """The controller that holds the lease; the first one while nobody does."""
+        """Return the controller that holds the lease; the first one while none does."""
         lease = await self.insist(lambda: self.api.read(kinds.LEASE, LEASE, namespace=NAMESPACE, into=dict))
         holder = str(lease["spec"].get("holderIdentity") or "")
         return holder if holder in CONTROLLERS else CONTROLLERS[0]

@@ -215,7 +215,7 @@ class Machine:
         return self.says()[before:]
 
     def _drained(self):
-        """Nobody else reads the guest's output, and a full pipe would hold it up."""
+        """Discard the guest's output: no other process reads it, and a full pipe would hold it up."""
         os.set_blocking(self._ends[1], False)
         try:
             while os.read(self._ends[1], 65536):
@@ -276,7 +276,7 @@ async def monitored(machine, events):
 
 @pytest.fixture(scope="module")
 def real_qemu(tmp_path_factory):
-    """Two machines that run no kernel: their slots are off, and a device goes without anybody's word."""
+    """Two machines that run no kernel: their slots are off, and a device can be removed without a guest's consent."""
     if REASON:
         pytest.skip(REASON)
     folder = tmp_path_factory.mktemp("qemu")

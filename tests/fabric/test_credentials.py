@@ -1,4 +1,4 @@
-"""Credentials: what is wrong with them is told without quoting them, and plugins get them over the socket alone."""
+"""Credentials: problems are reported without quoting them, and plugins get them over the socket alone."""
 
 import asyncio
 import ssl

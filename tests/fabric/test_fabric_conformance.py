@@ -113,7 +113,7 @@ class Strict(SimulatedFabric):
 
 
 class Markless(SimulatedFabric):
-    """Says that it keeps marks, and does not."""
+    """Declares that it keeps marks, and does not."""
 
     async def attach(self, request):
         return await super().attach(replace(request, mark=None))
@@ -131,7 +131,7 @@ class Careless(SimulatedFabric):
 
 
 class Verbose(SimulatedFabric):
-    """Says what its devices can do in words of its own."""
+    """Declares the capabilities of its devices in words of its own."""
 
     async def devices(self):
         inventory = await super().devices()
@@ -177,7 +177,7 @@ async def test_an_adapter_that_breaks_a_promise_is_found_out(connected, kind, se
 
 
 class Modest(SimulatedFabric):
-    """Can do only what every fabric must, and says so."""
+    """Can do only what every fabric must, and declares it."""
 
     async def capabilities(self):
         return contract.Capabilities()

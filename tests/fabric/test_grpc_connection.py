@@ -28,7 +28,7 @@ async def pass_on(reader, writer):
 
 @asynccontextmanager
 async def busy_before(path, answering):
-    """Accepts at once, and passes on to the socket `answering` what is said a while later; left once nobody is connected."""
+    """Accepts at once, and forwards data to the socket `answering` a while later; left once no client is connected."""
 
     async def serve(reader, writer):
         await asyncio.sleep(BUSY_SECONDS)  # stands for the busy process, waits for nothing

@@ -1,4 +1,4 @@
-"""The qemu adapter when nobody can know what happened, or somebody else was quicker."""
+"""The qemu adapter when an outcome cannot be determined, or another client was quicker."""
 
 import asyncio
 from dataclasses import replace

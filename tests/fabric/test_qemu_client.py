@@ -14,7 +14,7 @@ HELLO = b'{"QMP": {"version": {}, "capabilities": []}}\r\n'
 
 @asynccontextmanager
 async def peer(path, converse):
-    """A server that says what a test wants."""
+    """A server that sends what a test gives it."""
 
     async def serve(reader, writer):
         try:

@@ -1,4 +1,4 @@
-"""The file that describes a QEMU fabric: everything that is wrong with it is told at once."""
+"""The file that describes a QEMU fabric: all its problems are reported at once."""
 
 import json
 

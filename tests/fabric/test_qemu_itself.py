@@ -1,4 +1,4 @@
-"""The qemu adapter on QEMU itself, as far as that goes without a guest."""
+"""The qemu adapter on QEMU itself, as far as is possible without a guest."""
 
 import os
 

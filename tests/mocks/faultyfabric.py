@@ -1,4 +1,4 @@
-"""A simulated fabric that was told of faults, and what the tests of these ask of it."""
+"""A simulated fabric with configured faults, and what the tests of these ask of it."""
 
 import json
 from contextlib import asynccontextmanager

@@ -150,7 +150,7 @@ async def test_where_our_controller_allocates_the_demo_ends_as_everywhere(folder
     for pod in ("demo-1", "demo-2"):
         at = {event["event"]: event["at"] for event in running.events if event.get("pod") == pod}
         assert {*CLASSIC, "deleted", "released", "detached"} <= at.keys()
-        # Both are of the pod: of what is seen in several objects nobody knows the order.
+        # Both are of the pod: the order of what is seen in several objects is undefined.
         assert at["bound"] <= at["running"]
     assert {event["device"] for event in running.named("attaching")} == {"gpu-1", "fpga-1"}
     assert sorted(attaches_begun(running).values()) == [1, 1]
@@ -162,7 +162,7 @@ async def test_node_daemons_killed_on_the_way_lose_no_device_and_no_pod(folder):
     async with demo(folder, *QUICK, "--attach-seconds", "1") as running:
         await running.until("ready")
         daemons = {event["name"]: event["pid"] for event in running.named("started")}
-        # One hears of the attach only after its restart, the other has prepared devices to remember.
+        # One receives the attach only after its restart, the other has prepared devices to remember.
         await running.until("attaching")
         os.kill(daemons["node-1"], signal.SIGKILL)
         await running.until("prepared")
@@ -262,7 +262,7 @@ async def test_a_kept_demo_can_be_looked_at_and_ends_on_ctrl_c(folder):
         kept = await running.until("kept")
         assert kept["directory"].startswith(str(folder))
         async with client.connecting(config.load(kept["kubeconfig"])) as api:
-            # Their claims hear of it first.
+            # Their claims get the report first.
             await worlds.World(api).until(lambda: phases(api), lambda said: said == ["Ready"] * 4)
         if shutil.which("kubectl"):
             shown = await kubectl(kept["kubeconfig"], "get", "deviceattachments,resourceslices")

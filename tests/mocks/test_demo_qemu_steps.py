@@ -31,11 +31,11 @@ def after(*sightings):
 @pytest.mark.parametrize(
     ("sightings", "seen"),
     [
-        pytest.param([CLAIM, WANTED, CONNECTED, FOUND], 3.0, id="the fabric is told of first"),
+        pytest.param([CLAIM, WANTED, CONNECTED, FOUND], 3.0, id="the fabric's report comes first"),
         pytest.param([CLAIM, WANTED, FOUND, CONNECTED], 2.0, id="the kernel is quicker than the record"),
         pytest.param([CLAIM, WANTED, CONNECTED, FOUND, FOUND], 3.0, id="the first time counts"),
         pytest.param([FOUND, CLAIM, WANTED, CONNECTED], None, id="it was an earlier device in this slot"),
-        pytest.param([CLAIM, WANTED, FOUND], None, id="nobody knows yet whose slot it is"),
+        pytest.param([CLAIM, WANTED, FOUND], None, id="the slot has no known owner yet"),
         pytest.param(
             [CLAIM, WANTED, CONNECTED, dataclasses.replace(FOUND, slot="2")], None, id="another slot"
         ),

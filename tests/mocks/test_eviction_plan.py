@@ -75,8 +75,8 @@ def tolerate(seconds=None, **fields):
     [
         pytest.param([slice_()], [], None, id="no-taint"),
         pytest.param([slice_(taint())], [], 0, id="at-once"),
-        pytest.param([slice_(taint(effect="NoSchedule"))], [], None, id="no-schedule-evicts-nobody"),
-        pytest.param([slice_(taint(effect="None"))], [], None, id="none-evicts-nobody"),
+        pytest.param([slice_(taint(effect="NoSchedule"))], [], None, id="no-schedule-evicts-no-pod"),
+        pytest.param([slice_(taint(effect="None"))], [], None, id="none-evicts-no-pod"),
         pytest.param([slice_(taint())], [tolerate()], None, id="tolerated-for-ever"),
         pytest.param([slice_(taint())], [tolerate(30)], 30, id="tolerated-for-30-s"),
         pytest.param([slice_(taint())], [tolerate(30), tolerate(10)], 10, id="the-shortest-toleration"),

@@ -135,7 +135,7 @@ async def test_a_tolerating_pod_stays_until_its_patience_is_over(world):
         # Before the curt one went they were two, and that may still be what is written.
         await world.condition("all", "PodsPendingEviction", "1 pod needs to be evicted in 1 namespace.")
         world.clock.now += datetime.timedelta(hours=1)
-        # The test's clock alone wakes nobody.
+        # The test's clock alone wakes no task.
         await world.api.patch(
             kinds.CLAIM,
             "patient",

@@ -1,4 +1,4 @@
-"""What the simulated fabric does wrong when it is told to, one effect a test."""
+"""What the simulated fabric does wrong with a fault, one effect a test."""
 
 import asyncio
 

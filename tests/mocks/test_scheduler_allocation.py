@@ -252,7 +252,7 @@ def test_tolerations_are_copied_into_the_result() -> None:
         pytest.param(
             "NoSchedule", {"key": "drawbar.dev/broken", "value": ""}, True, id="equal-is-the-default"
         ),
-        pytest.param("Unheard", None, True, id="an-unknown-effect-keeps-nobody-away"),
+        pytest.param("Unheard", None, True, id="an-unknown-effect-keeps-no-pod-away"),
     ],
 )
 def test_taints_keep_requests_away_that_do_not_tolerate_them(

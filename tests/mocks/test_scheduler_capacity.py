@@ -275,7 +275,7 @@ def test_whoever_shares_a_partition_takes_nothing_more_of_the_counters():
 @pytest.mark.parametrize(
     "slices",
     [
-        pytest.param([slice_(partition("a", "1Gi"))], id="a-counter-nobody-published"),
+        pytest.param([slice_(partition("a", "1Gi"))], id="a-counter-no-slice-publishes"),
         pytest.param(card(partition("a", "lots")), id="an-amount-that-is-no-quantity"),
     ],
 )

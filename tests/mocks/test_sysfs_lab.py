@@ -47,7 +47,7 @@ class Host:
             self.told.append(f"{event.action} {event.devpath.rpartition('/')[2]}")
 
     async def shows(self, lines):
-        """Waits for these events, in this order, with others between; forgets what was told until then."""
+        """Wait for these events, in this order, with others between; forget the events until then."""
         wanted = lines.replace("\n", " ").split(", ")
 
         def holds():

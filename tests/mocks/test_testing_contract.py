@@ -1,4 +1,4 @@
-"""The contract suite as it runs against somebody's cluster: by a kubeconfig alone, and with nothing left behind."""
+"""The contract suite as it runs against a foreign cluster: by a kubeconfig alone, and with nothing left behind."""
 
 import os
 import subprocess

@@ -91,7 +91,7 @@ def moment(seconds):
 
 
 def brief(planned):
-    """An action as its name, with what tells it apart."""
+    """An action as its name, with what distinguishes it."""
     parts = ("reason", "at", "slot", "card")
     details = [
         next((getattr(action, part) for part in parts if hasattr(action, part)), None) for action in planned

@@ -1,4 +1,4 @@
-"""Who may do what, and clients nobody here wrote: the Python client and kubectl."""
+"""Who may do what, and clients of other projects: the Python client and kubectl."""
 
 import asyncio
 import json

@@ -194,7 +194,7 @@ async def test_a_partition_hangs_one_users_requests_and_carries_them_out_when_li
     handle = api.server.faults.add(
         Fault(effect=faults.Partition(), select=Selection(user="kubernetes-admin"))
     )
-    other = api.acting_as("somebody")
+    other = api.acting_as("another-user")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         posted = group.create_task(api.post(MAPS, make_config_map()))
         while not handle.struck:
@@ -388,7 +388,7 @@ async def test_the_faults_endpoint_is_never_struck_and_only_the_administrators(a
     for caller, code in ((api.acting_as("default:app"), 403), (api.acting_as("joe"), 403)):
         refused = await caller.post(CONTROL, {"effect": {"kind": "disconnect"}})
         assert (refused.code, refused.body["kind"]) == (code, "Status")
-    api.headers = {"Authorization": "Bearer nobody"}
+    api.headers = {"Authorization": "Bearer of-no-account"}
     assert (await api.get(CONTROL)).code == 401
 
 

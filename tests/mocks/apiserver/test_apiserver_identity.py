@@ -1,4 +1,4 @@
-"""Who asks: impersonation, tokens on request, reviews of others, and rights that nobody gives without having."""
+"""Who asks: impersonation, tokens on request, reviews of others, and rights that no user grants without having them."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ KUBECTL = shutil.which("kubectl")
 DEPLOY = Path(__file__).parents[3] / "deploy"
 pytestmark = pytest.mark.skipif(
     KUBECTL is None,
-    reason="NOT TESTED: kubectl is not on the PATH, so nobody knows whether the double suits it",
+    reason="NOT TESTED: kubectl is not on the PATH, so it is unverified whether the double suits it",
 )
 
 

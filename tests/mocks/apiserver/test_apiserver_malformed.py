@@ -147,7 +147,7 @@ async def still_works(api: Any) -> None:
             "GET", "/api/v1/namespaces/default/nodes", "", b"", 404, id="a cluster's object in a namespace"
         ),
         pytest.param("GET", "/api/v1/nonsense", "", b"", 404, id="an unknown resource"),
-        pytest.param("GET", "/apis/nobody.example/v1/things", "", b"", 404, id="an unknown group"),
+        pytest.param("GET", "/apis/unserved.example/v1/things", "", b"", 404, id="an unknown group"),
         pytest.param("GET", f"{MAPS}/x/y/z", "", b"", 404, id="a path that is too long"),
         pytest.param("GET", f"{MAPS}/x/scale", "", b"", 404, id="an unknown subresource"),
         pytest.param("GET", "/" + "a/" * 500, "", b"", 404, id="a path of many parts"),

@@ -178,7 +178,7 @@ class ResourceDriver:
                 return
 
     async def _serve(self, pod, context, claims_, free):
-        """Allocates or answers for one pod; says whether it wrote anything."""
+        """Allocate or answer for one pod; return whether anything was written."""
         recorded = {
             status["name"]: status["resourceClaimName"]
             for status in pod["status"].get("resourceClaimStatuses", ())
@@ -227,7 +227,7 @@ def profile(request):
 
 @pytest.fixture
 async def idle(tmp_path, profile):
-    """A cluster with classes, in which nobody works yet."""
+    """A cluster with classes, in which no controller runs yet."""
     async with clusters.serving(tmp_path, Cluster, profile=profile) as made:
         await made.device_class()
         yield made

@@ -87,9 +87,9 @@ GONE = {"deletion_timestamp": "2026-01-01T00:00:00Z"}
             _claim(reserved=[ONE], spec=IMMEDIATE), False, [modern.WriteStatus], False, id="immediate-stays"
         ),
         pytest.param(
-            _claim(reserved=[ONE, OTHER]), False, [modern.WriteStatus], False, id="somebody-else-has-it"
+            _claim(reserved=[ONE, OTHER]), False, [modern.WriteStatus], False, id="another-pod-has-it"
         ),
-        pytest.param(_claim(), False, [], False, id="allocated-for-nobody-yet"),
+        pytest.param(_claim(), False, [], False, id="allocated-for-no-pod-yet"),
         pytest.param(_claim(**GONE), False, [], False, id="deleted-and-unused"),
         pytest.param(
             _claim(reserved=[ONE]),

@@ -163,7 +163,7 @@ async def test_pods_that_compete_are_all_served_in_turn(cluster, controlling, dr
         await cluster.until(cluster.dialect.claim, lambda claims: not claims)
         await cluster.until(cluster.dialect.context, lambda contexts: not contexts)
     assert driver.most_used <= 2
-    # Nobody else writes the spec: so it is the scheduler that does not go round in circles.
+    # No other client writes the spec: so it is the scheduler that does not go round in circles.
     for number in range(5):
         assert len(cluster.writes("podschedulingcontexts", name=f"p{number}")) <= 12
 
@@ -183,7 +183,7 @@ async def test_a_restarted_scheduler_takes_a_negotiation_up_where_it_stands(idle
 
 @pytest.fixture
 def late(cluster):
-    """The scheduler's first context is there at once, and the scheduler hears of it later."""
+    """The scheduler's first context is there at once, and the scheduler receives it later."""
     effect = faults.Latency(seconds=0.3, after=True)
     select = faults.Selection(verb="create", resource="podschedulingcontexts")
     cluster.server.faults.add(faults.Fault(select=select, when=faults.Occasions(times=1), effect=effect))
