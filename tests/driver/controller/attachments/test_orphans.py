@@ -1,5 +1,6 @@
 """Devices that this cluster attached and has no record of: found by their mark, and used or detached; others never."""
 
+import dataclasses
 import datetime
 
 import pytest
@@ -256,6 +257,29 @@ async def test_another_clusters_device_is_shown_and_never_touched(controller_wor
         assert said["gpu-0"] == {"attach-failed": "DeviceInUse"}
         assert await cluster.attachments() == {}
         assert connection(cluster) == before
+
+
+@pytest.mark.parametrize("moment", ["before the claim has the device", "while the device is attached"])
+async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(controller_world, until, moment):
+    async with controller_world(attachSeconds=0.5) as cluster:
+        controller = await cluster.controller()
+        await cluster.make_fabric()
+        await cluster.published()
+        session = controller._cluster.sessions.get("fab")
+
+        def report():
+            over = contract.Connection(host_id="host-node-2", mark=OTHERS_MARK)
+            session.learn(dataclasses.replace(session.device("gpu-0"), connection=over))
+
+        if moment == "before the claim has the device":
+            report()
+            await cluster.allocate("gpu-0")
+        else:
+            await cluster.allocate("gpu-0")
+            await until(cluster.attachments, bool)
+            report()
+        await cluster.attached("gpu-0")
+        assert (await cluster.said())["gpu-0"] == {"attached": "Attached"}
 
 
 async def test_a_fabric_that_keeps_no_marks_shows_what_has_no_record_and_leaves_it(controller_world, until):

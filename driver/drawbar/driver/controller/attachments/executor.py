@@ -354,10 +354,8 @@ class _Round:
         log.info("attachment created", extra=extra)
 
     async def _restore(self, where: actions.Restore, now: datetime.datetime) -> None:
-        # What was listed may be older than a detach whose record is gone for good reason.
         seen = self._device
-        await self._open.read()
-        if seen is None or self._open.device(self._key.device) != seen:
+        if seen is None or not await self._is_confirmed():
             return
         stored = await self._store(statements.restored(self._cluster.driver, self._key, seen, where, now))
         statements.emit_taken_back(
@@ -365,6 +363,27 @@ class _Round:
         )
         extra = {"attachment": self._key.attachment, "node": where.node, "host": where.host_id}
         log.warning("found a device attached by this cluster without a record; it is taken back", extra=extra)
+
+    async def _is_confirmed(self) -> bool:
+        """Read the fabric anew; return whether it still shows the device as the plan rests on it.
+
+        A watch may report the connection of an earlier attachment after that was detached and its record is gone.
+        """
+        seen = self._device
+        await self._open.read()
+        return self._open.device(self._key.device) == seen
+
+    async def _is_outdated(self, failure: attachments.Failure) -> bool:
+        """Return whether a failure rests on a connection that the fabric, read anew, no longer shows.
+
+        A fabric that cannot be read leaves it at what was reported last.
+        """
+        if failure.reason != outcomes.IN_USE or self.observed.host_id is None:
+            return False
+        try:
+            return not await self._is_confirmed()
+        except fabric_errors.FabricError:
+            return False
 
     async def _store(self, body: object) -> attachments.DeviceAttachment:
         stored = await self._cluster.attachments.create(body)
@@ -522,7 +541,7 @@ class _Round:
     ) -> None:
         """Write the failure on all claims that it fails; the wish's own last: its condition confirms that the other claims are written."""
         own = self._claim(wish)
-        if own is None:
+        if own is None or (self._attachment is None and await self._is_outdated(failure)):
             return
         for claim in self._cluster.allocated.failed_with(own):
             body = statements.claim_failed(claim, self._cluster.driver, failure, now)
@@ -557,6 +576,8 @@ class _Round:
     ) -> None:
         operation = self._context.calls.record(self._existing.metadata.uid, outcomes.Side.ATTACH)
         if isinstance(outcome, actions.RecordFailure):
+            if await self._is_outdated(outcome.failure):
+                return
             await self._record(statements.failed(self._existing, operation, outcome.failure, now))
             return
         connection = self._device.connection if self._device else None
