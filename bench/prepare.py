@@ -86,7 +86,7 @@ async def serve(folder: Path, cdi: Path) -> None:
         def all(self) -> dict[verdicts.Key, verdicts.Verdict]:
             return {}
 
-        def of(self, key: verdicts.Key) -> verdicts.Verdict:
+        def verdict(self, key: verdicts.Key) -> verdicts.Verdict:
             del key
             return verdicts.UNKNOWN
 

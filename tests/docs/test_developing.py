@@ -32,7 +32,7 @@ from drawbar.driver.node.health import judgement, monitor, policy, readings
 card = next(card for card in reader.read(Path(sys.argv[1])).cards if card.first.serial)
 taken = readings.read(Path(sys.argv[1]), card)
 _, verdict = judgement.judge(judgement.History(), taken, 0.0, policy.Policy())
-dsp = classes.of("dsp")
+dsp = classes.by_name("dsp")
 print(json.dumps({
     "class": classes.classify(0x118000, 0x104C, 0x1000),
     "module": type(dsp).__module__,

@@ -60,7 +60,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
     dropped = () if changes.pop("keeps_conditions", True) else ("bindsToNode",)
     return plan.Observed(
         driver="drawbar.dev",
-        told=plan.Told(
+        facts=plan.Facts(
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,

@@ -9,7 +9,7 @@ class Verdicts:
     def __init__(self, by_key=()):
         self.by_key, self.subscribers = dict(by_key), []
 
-    def of(self, key):
+    def verdict(self, key):
         return self.by_key.get(key, verdicts.UNKNOWN)
 
     def all(self):

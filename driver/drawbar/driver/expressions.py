@@ -70,12 +70,12 @@ def library(part: str = "cel") -> Any:
         return loaded
     package = importlib.util.find_spec(_PACKAGE)
     places = package.submodule_search_locations if package is not None else None
-    found = importlib.machinery.PathFinder.find_spec(name, places)
-    if found is None or found.loader is None:
+    spec = importlib.machinery.PathFinder.find_spec(name, places)
+    if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"no module named {name!r}: install common-expression-language")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    found.loader.exec_module(module)
+    spec.loader.exec_module(module)
     return module
 
 

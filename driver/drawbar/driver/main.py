@@ -50,8 +50,8 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"drawbar {metadata.version('drawbar')}")
     verbs = top.add_subparsers(title="verbs", metavar="VERB", required=True)
     plugins = {point.name: point for point in metadata.entry_points(group=GROUP)}
-    known = sorted(VERBS | dict.fromkeys(plugins))
-    for name in [words[0]] if words and words[0] in known else known:
+    listed = sorted(VERBS | dict.fromkeys(plugins))
+    for name in [words[0]] if words and words[0] in listed else listed:
         _add(verbs, plugins[name].load() if name in plugins else importlib.import_module(VERBS[name]).COMMAND)
     return top
 

@@ -42,5 +42,5 @@ class Sightings(Generic[K]):
 
     def since(self, key: K) -> datetime.datetime | None:
         """Return when the object's state was first seen; None for an object without one."""
-        known = self._seen.get(key)
-        return known[1] if known is not None else None
+        seen = self._seen.get(key)
+        return seen[1] if seen is not None else None

@@ -49,9 +49,9 @@ def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS
         return asyncio.run(_until_signal(daemon, deadline))
     except Exception as error:
         causes = tuple(_leaves(error))
-        known = [cause for cause in causes if isinstance(cause, errors.DrawbarError)]
-        if len(known) == len(causes):
-            raise known[0] from None
+        drawbar_errors = [cause for cause in causes if isinstance(cause, errors.DrawbarError)]
+        if len(drawbar_errors) == len(causes):
+            raise drawbar_errors[0] from None
         log.critical("ended by an unforeseen error", exc_info=error)
         return BUG
     finally:
@@ -120,8 +120,12 @@ def _say(still_running: Callable[[], list[str]], cause: Exception | None, second
 def _names(loop: asyncio.AbstractEventLoop) -> list[str]:
     """What keeps the process alive: its tasks, and the threads that Python would wait for."""
     tasks = [f"task {task.get_name()}" for task in asyncio.all_tasks(loop)]
-    threads = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
-    return sorted(tasks) + sorted(f"thread {one.name}" for one in threads)
+    threads = [
+        thread
+        for thread in threading.enumerate()
+        if thread is not threading.main_thread() and not thread.daemon
+    ]
+    return sorted(tasks) + sorted(f"thread {thread.name}" for thread in threads)
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

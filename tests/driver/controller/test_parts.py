@@ -273,8 +273,8 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
     assert index.pools("f") == {"a": "f/e", "b": "f/e"}
     assert set(index.change(first, second)) == {key("a"), key("b"), key("c")}
     assert (index.pools("f"), index.pools("g")) == ({"b": "f/e", "c": "f/e"}, {})
-    assert index.of(key("a")) == ()
-    assert index.of(key("c")) == (second,)
+    assert index.with_device(key("a")) == ()
+    assert index.with_device(key("c")) == (second,)
     assert set(index.change(second, None)) == {key("b"), key("c")}
     assert (list(index.devices()), index.pools("f")) == ([], {})
 

@@ -101,12 +101,12 @@ def applied(
     changed = False
     for result in claim.results(driver):
         key = Key(pool=result.pool, device=result.device)
-        known = claim.conditions(result)
-        mine = {condition.type: condition for condition in known if condition.type in types}
+        conditions = claim.conditions(result)
+        mine = {condition.type: condition for condition in conditions if condition.type in types}
         statement = statements.get(key)
         if statement is not None:
             fresh = meta.transition(
-                known,
+                conditions,
                 condition_type(driver, statement.condition),
                 status=statement.status,
                 reason=statement.reason,

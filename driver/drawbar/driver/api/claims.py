@@ -54,9 +54,9 @@ class OpaqueConfiguration(meta.Struct, frozen=True):
                 msgspec.structs.force_setattr(self, "parameters", None)
                 return
             boxes = [
-                one.values() if isinstance(one, dict) else one
-                for one in values
-                if isinstance(one, dict | list)
+                child.values() if isinstance(child, dict) else child
+                for child in values
+                if isinstance(child, dict | list)
             ]
             values = list(itertools.chain.from_iterable(boxes))
 

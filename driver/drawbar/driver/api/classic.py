@@ -291,23 +291,23 @@ def context(document: PodSchedulingContext, version: Version) -> Context:
         pod_uids=tuple(owner.uid for owner in metadata.owner_references if owner.kind == "Pod"),
         selected_node=document.spec.selected_node,
         potential_nodes=document.spec.potential_nodes,
-        entries={one.name: one.unsuitable_nodes for one in document.status.resource_claims},
+        entries={entry.name: entry.unsuitable_nodes for entry in document.status.resource_claims},
     )
 
 
 def pod(document: PodDocument) -> Pod:
     """Read a pod; a claim from a template without a status has the name that 1.27 gave it."""
     metadata = document.metadata
-    made = {one.name: one.resource_claim_name for one in document.status.resource_claim_statuses}
+    made = {entry.name: entry.resource_claim_name for entry in document.status.resource_claim_statuses}
     named: dict[str, str | None] = {}
     templates = set()
-    for one in document.spec.resource_claims:
-        direct = one.resource_claim_name or one.source.resource_claim_name
+    for entry in document.spec.resource_claims:
+        direct = entry.resource_claim_name or entry.source.resource_claim_name
         if direct:
-            named[one.name] = direct
+            named[entry.name] = direct
             continue
-        templates.add(one.name)
-        named[one.name] = made.get(one.name, f"{metadata.name}-{one.name}")
+        templates.add(entry.name)
+        named[entry.name] = made.get(entry.name, f"{metadata.name}-{entry.name}")
     return Pod(
         name=Name(namespace=metadata.namespace, name=metadata.name),
         uid=metadata.uid,

@@ -136,7 +136,7 @@ def _allocation(status: ClaimStatus, driver: str) -> classic.Allocation | None:
     if status.allocation is None:
         return None
     result = status.allocation
-    data = next((one.data for one in result.resource_handles if one.driver_name == driver), None)
+    data = next((handle.data for handle in result.resource_handles if handle.driver_name == driver), None)
     try:
         handle = handles.decode(data) if data else None
     except handles.InvalidHandle:

@@ -78,7 +78,7 @@ def claim(document: ResourceClaim, driver: str) -> classic.Claim:
         deleting=metadata.deletion_timestamp is not None,
         owner_uids=tuple(owner.uid for owner in metadata.owner_references),
         controller=spec.controller,
-        requests=tuple(_request(one) for one in spec.devices.requests),
+        requests=tuple(_request(request) for request in spec.devices.requests),
         config=_config(spec.devices.config, driver),
         unsupported=tuple(_unsupported(spec.devices)),
         allocation=_allocation(status.allocation, driver),
@@ -115,7 +115,9 @@ def allocated(
         handles.TooLarge: there is no room for so many devices.
     """
     handles.encode(handle)
-    given = [(one.request, one.pool, one.device) for one in handle.devices]
+    given = [
+        (given_device.request, given_device.pool, given_device.device) for given_device in handle.devices
+    ]
     allocation: dict[str, Any] = {
         "controller": driver,
         "devices": {
@@ -153,9 +155,9 @@ def _request(way: demands.Way) -> classic.DeviceRequest:
 
 def _config(config: tuple[claims.AllocatedConfiguration, ...], driver: str) -> tuple[classic.Opaque, ...]:
     return tuple(
-        classic.Opaque(parameters=one.opaque.parameters, requests=one.requests)
-        for one in config
-        if one.opaque is not None and one.opaque.driver == driver
+        classic.Opaque(parameters=entry.opaque.parameters, requests=entry.requests)
+        for entry in config
+        if entry.opaque is not None and entry.opaque.driver == driver
     )
 
 
@@ -174,9 +176,11 @@ def _allocation(result: AllocationResult | None, driver: str) -> classic.Allocat
     if result is None:
         return None
     ours = (
-        one.opaque.parameters
-        for one in result.devices.config
-        if one.opaque is not None and one.opaque.driver == driver and handles.is_handle(one.opaque.parameters)
+        entry.opaque.parameters
+        for entry in result.devices.config
+        if entry.opaque is not None
+        and entry.opaque.driver == driver
+        and handles.is_handle(entry.opaque.parameters)
     )
     content = next(ours, None)
     try:

@@ -73,10 +73,10 @@ def by_device(
         if result.driver == driver:
             key = bindings.Key(pool=result.pool, device=result.device)
             requests.setdefault(key, []).append(result.request)
-    found = {
+    by_key = {
         key: merged([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
     }
-    return {key: said for key, said in found.items() if said != parameters.NOTHING}
+    return {key: said for key, said in by_key.items() if said != parameters.NOTHING}
 
 
 def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:

@@ -65,10 +65,16 @@ def is_true(conditions: tuple[Condition, ...], condition_type: str) -> bool:
 
 
 def transition(
-    known: tuple[Condition, ...], condition_type: str, *, status: bool, reason: str, message: str, now: str
+    conditions: tuple[Condition, ...],
+    condition_type: str,
+    *,
+    status: bool,
+    reason: str,
+    message: str,
+    now: str,
 ) -> Condition:
     """The new condition, with the known one's `lastTransitionTime` when the status is the same."""
-    old = find(known, condition_type)
+    old = find(conditions, condition_type)
     text = "True" if status else "False"
     since = old.last_transition_time if old is not None and old.status == text else now
     return Condition(

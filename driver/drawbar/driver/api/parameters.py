@@ -321,5 +321,5 @@ def _shown(value: object) -> str:
 
 def _kind(value: object) -> str:
     """What a value is, without the value."""
-    known = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
-    return "null" if value is None else known.get(type(value), "an object")
+    words = {bool: "true or false", int: "a number", float: "a number", str: "a string", list: "a list"}
+    return "null" if value is None else words.get(type(value), "an object")

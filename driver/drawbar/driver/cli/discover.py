@@ -23,19 +23,19 @@ from drawbar.fabric.contract import DeviceClass
 _UNDERSCORE = re.compile(r"_([a-z])")
 
 
-def document(found: index.Inventory, known: names.Names) -> dict[str, Any]:
+def document(inventory: index.Inventory, database: names.Names) -> dict[str, Any]:
     """Everything that was discovered."""
     return {
-        "cards": [card_document(each) for each in found.cards],
-        "functions": [function_document(each, known) for each in found.functions],
-        "slots": [_plain(each) for each in found.slots],
+        "cards": [card_document(each) for each in inventory.cards],
+        "functions": [function_document(each, database) for each in inventory.functions],
+        "slots": [_plain(each) for each in inventory.slots],
         "cxl": {
-            "memdevs": [_plain(each) for each in found.memdevs],
-            "ports": [_plain(each) for each in found.ports],
-            "decoders": [_plain(each) for each in found.decoders],
-            "regions": [_plain(each) for each in found.regions],
+            "memdevs": [_plain(each) for each in inventory.memdevs],
+            "ports": [_plain(each) for each in inventory.ports],
+            "decoders": [_plain(each) for each in inventory.decoders],
+            "regions": [_plain(each) for each in inventory.regions],
         },
-        "dax": [_plain(each) for each in found.dax],
+        "dax": [_plain(each) for each in inventory.dax],
     }
 
 
@@ -51,21 +51,21 @@ def card_document(each: model.Card) -> dict[str, Any]:
     }
 
 
-def function_document(each: model.PciFunction, known: names.Names) -> dict[str, Any]:
+def function_document(each: model.PciFunction, database: names.Names) -> dict[str, Any]:
     """One PCI function, with names in words where the ids are known."""
     sriov = each.sriov
     return {
         "address": each.address,
         "deviceClass": each.device_class.value,
         "classCode": f"0x{each.class_code:06x}",
-        "className": known.class_name(each.class_code),
+        "className": database.class_name(each.class_code),
         "vendorID": _identifier(each.vendor),
-        "vendorName": known.vendor(each),
+        "vendorName": database.vendor(each),
         "deviceID": _identifier(each.device),
-        "deviceName": known.device(each),
+        "deviceName": database.device(each),
         "subsystemVendorID": _identifier(each.subsystem_vendor),
         "subsystemDeviceID": _identifier(each.subsystem_device),
-        "subsystemName": known.subsystem(each),
+        "subsystemName": database.subsystem(each),
         "driver": each.driver,
         "serial": each.serial,
         "deviceSerialNumber": each.dsn,
@@ -160,9 +160,9 @@ class Change:
 class Watch:
     """The functions of the host, kept current by events."""
 
-    def __init__(self, sysfs: Path, found: index.Inventory) -> None:
+    def __init__(self, sysfs: Path, inventory: index.Inventory) -> None:
         self._sysfs = sysfs
-        self._functions = {function.address: function for function in found.functions}
+        self._functions = {function.address: function for function in inventory.functions}
 
     def take(self, event: uevents.Uevent | uevents.Overflow) -> list[Change]:
         """Return the changes by an event; empty if it is not about a PCI function."""
@@ -286,14 +286,14 @@ def _wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:
     return not args.classes or function.device_class.value in args.classes
 
 
-def _print(args: argparse.Namespace, found: index.Inventory) -> None:
-    known = names.load(found.functions, names.find_database())
+def _print(args: argparse.Namespace, inventory: index.Inventory) -> None:
+    database = names.load(inventory.functions, names.find_database())
     if args.json:
-        _write_line(json.dumps(document(found, known), indent=2))
+        _write_line(json.dumps(document(inventory, database), indent=2))
         return
     from drawbar.driver.cli import discover_table
 
-    command.print_tables(lambda out: discover_table.show(out, found, known))
+    command.print_tables(lambda out: discover_table.show(out, inventory, database))
 
 
 def _watch(args: argparse.Namespace) -> int:
@@ -314,30 +314,30 @@ def _teller(args: argparse.Namespace) -> Callable[[Change], None]:
         function = change.function
         if args.classes and (function is None or not _wanted(args, function)):
             return
-        known = names.load((function,), database) if function is not None else names.Names()
-        _write_line(json.dumps(_as_json(change, known)) if args.json else _as_text(change, known))
+        loaded = names.load((function,), database) if function is not None else names.Names()
+        _write_line(json.dumps(_as_json(change, loaded)) if args.json else _as_text(change, loaded))
         sys.stdout.flush()
 
     return tell
 
 
-def _as_json(change: Change, known: names.Names) -> dict[str, Any]:
+def _as_json(change: Change, database: names.Names) -> dict[str, Any]:
     function = change.function
     return {
         "action": change.action,
         "subsystem": change.subsystem,
         "address": change.address,
         "device": change.device,
-        "function": None if function is None else function_document(function, known),
+        "function": None if function is None else function_document(function, database),
     }
 
 
-def _as_text(change: Change, known: names.Names) -> str:
+def _as_text(change: Change, database: names.Names) -> str:
     function = change.function
     what = change.device if change.subsystem != "pci" else "function"
     words = [f"{change.action:<7}", change.address, f"{change.subsystem} {what}"]
     if function is not None:
-        words += [f"({function.device_class.value}, {known.vendor(function) or 'unknown vendor'}"]
+        words += [f"({function.device_class.value}, {database.vendor(function) or 'unknown vendor'}"]
         words[-1] += f", serial {function.serial})" if function.serial else ")"
     return " ".join(words)
 

@@ -148,8 +148,8 @@ def _tree(each: dict[str, Any]) -> str:
 def _events(each: dict[str, Any]) -> str:
     lost = f", {each['dropped']} dropped" if each["dropped"] else ""
     lost += ", some lost (overflow)" if each["overflows"] else ""
-    others = f" ({each['ofOtherDevices']} of other devices not kept)" if each["ofOtherDevices"] else ""
-    return f"{each['events']} events in {each['seconds']} s{lost}{others}"
+    not_kept = f" ({each['ofOtherDevices']} of other devices not kept)" if each["ofOtherDevices"] else ""
+    return f"{each['events']} events in {each['seconds']} s{lost}{not_kept}"
 
 
 def _omitted(left_out: dict[str, Any]) -> Iterator[str]:

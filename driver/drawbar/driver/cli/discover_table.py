@@ -23,31 +23,33 @@ _GAP = 2
 _MIB = 1024 * 1024
 
 
-def show(out: console.Console, found: index.Inventory, known: names.Names) -> None:
+def show(out: console.Console, inventory: index.Inventory, database: names.Names) -> None:
     """Prints the functions, the cards of several, the CXL memory devices, and what deserves a word."""
-    if found.functions:
-        out.print(_function_table(found.functions, known, out.width))
+    if inventory.functions:
+        out.print(_function_table(inventory.functions, database, out.width))
     else:
         out.print("No such PCI function here.")
-    cards = [card for card in found.cards if len(card.functions) > 1 and not _is_bridge(card)]
+    cards = [card for card in inventory.cards if len(card.functions) > 1 and not _is_bridge(card)]
     if cards:
         out.print()
         out.print(_card_table(cards))
-    shown = {function.address for function in found.functions}
-    memdevs = [memdev for memdev in found.memdevs if memdev.pci_address in shown]
+    shown = {function.address for function in inventory.functions}
+    memdevs = [memdev for memdev in inventory.memdevs if memdev.pci_address in shown]
     if memdevs:
         out.print()
         out.print(_memdev_table(memdevs))
-    for line in _remarks(found):
+    for line in _remarks(inventory):
         out.print(line, style="yellow", soft_wrap=True)
 
 
-def _function_table(functions: Sequence[model.PciFunction], known: names.Names, columns: int) -> table.Table:
+def _function_table(
+    functions: Sequence[model.PciFunction], database: names.Names, columns: int
+) -> table.Table:
     """As many columns as fit; what is left goes to the device's name and the nodes, which may be cut."""
     cells = {
         "ADDRESS": [text.Text(function.address) for function in functions],
         "CLASS": [_class_name(function) for function in functions],
-        "DEVICE": [text.Text(device_name(function, known)) for function in functions],
+        "DEVICE": [text.Text(device_name(function, database)) for function in functions],
         "DRIVER": [text.Text(function.driver or "-") for function in functions],
         "SERIAL": [text.Text(function.serial or "-") for function in functions],
     }
@@ -87,10 +89,10 @@ def _class_name(function: model.PciFunction) -> text.Text:
     return text.Text(function.device_class.value, style=_STYLES.get(function.device_class, _OFFERED_STYLE))
 
 
-def device_name(function: model.PciFunction, known: names.Names) -> str:
+def device_name(function: model.PciFunction, database: names.Names) -> str:
     """Maker and chip in words, with the ids where a word is missing."""
-    vendor = known.vendor(function) or f"{function.vendor:04x}"
-    return f"{vendor} {known.device(function) or f'{function.device:04x}'}"
+    vendor = database.vendor(function) or f"{function.vendor:04x}"
+    return f"{vendor} {database.device(function) or f'{function.device:04x}'}"
 
 
 def _link(link: model.Link) -> text.Text:
@@ -118,10 +120,10 @@ def _card_table(cards: Sequence[model.Card]) -> table.Table:
         result.add_column(heading, no_wrap=heading != "WITH", justify="right" if heading == "VFS" else "left")
     for card in cards:
         virtual = [function for function in card.functions if function.physical_function is not None]
-        others = [function.address for function in card.functions[1:] if function not in virtual]
+        physical = [function.address for function in card.functions[1:] if function not in virtual]
         slot = card.slot.name if card.slot is not None else "-"
         result.add_row(
-            card.address, card.device_class.value, slot, str(len(virtual)), " ".join(others) or "-"
+            card.address, card.device_class.value, slot, str(len(virtual)), " ".join(physical) or "-"
         )
     return result
 
@@ -146,13 +148,13 @@ def _mebibytes(size: int | None) -> str:
     return "-" if size is None else str(size // _MIB)
 
 
-def _remarks(found: index.Inventory) -> list[str]:
+def _remarks(inventory: index.Inventory) -> list[str]:
     remarks = [
         f"Slot {slot.name} holds a card that is not powered; write 1 to bus/pci/slots/{slot.name}/power to power it."
-        for slot in found.slots
+        for slot in inventory.slots
         if slot.present and slot.powered is False
     ]
-    hidden = sum(function.dsn_hidden for function in found.functions)
+    hidden = sum(function.dsn_hidden for function in inventory.functions)
     if hidden:
         remarks.append(
             f"The Device Serial Numbers of {hidden} functions can be read by root only (CAP_SYS_ADMIN)."

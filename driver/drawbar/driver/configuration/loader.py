@@ -35,7 +35,7 @@ class FileValue:
 class _Reading:
     path: Path
     options: Mapping[str, schema.Option]
-    found: dict[str, FileValue] = dataclasses.field(default_factory=dict)
+    values: dict[str, FileValue] = dataclasses.field(default_factory=dict)
     problems: list[str] = dataclasses.field(default_factory=list)
 
     def complain(self, node: Any, sentence: str) -> None:
@@ -63,7 +63,7 @@ def read_file(path: Path, options: Sequence[schema.Option]) -> tuple[dict[str, F
     reading = _Reading(path, {option.key: option for option in options})
     if root is not None and not (isinstance(root, yaml.ScalarNode) and root.tag == _NULL):
         _mapping(reading, root, "")
-    return reading.found, reading.problems
+    return reading.values, reading.problems
 
 
 def _unreadable(path: Path, error: Any) -> str:
@@ -88,7 +88,7 @@ def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
             reading.complain(key_node, f"{key} stands here a second time; remove one of them")
         elif key in reading.options:
             _value(reading, reading.options[key], value_node)
-        elif any(known.startswith(f"{key}.") for known in reading.options):
+        elif any(option_key.startswith(f"{key}.") for option_key in reading.options):
             # A topic with nothing in it, as when all its lines are comments, is no fault.
             if value_node.tag != _NULL:
                 _mapping(reading, value_node, f"{key}.")
@@ -99,9 +99,11 @@ def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
 
 def _unknown(key: str, prefix: str, options: Mapping[str, schema.Option]) -> str:
     siblings = {
-        prefix + known.removeprefix(prefix).split(".")[0] for known in options if known.startswith(prefix)
+        prefix + option_key.removeprefix(prefix).split(".")[0]
+        for option_key in options
+        if option_key.startswith(prefix)
     }
-    elsewhere = [known for known in options if known.endswith(f".{key.rsplit('.', 1)[-1]}")]
+    elsewhere = [option_key for option_key in options if option_key.endswith(f".{key.rsplit('.', 1)[-1]}")]
     near = difflib.get_close_matches(key, sorted(siblings | options.keys()), n=1) or elsewhere
     remedy = f"did you mean {near[0]}?" if near else f"known here: {', '.join(sorted(siblings))}"
     return f"{key} is no setting; {remedy}"
@@ -113,7 +115,7 @@ def _value(reading: _Reading, option: schema.Option, node: Any) -> None:
     except ValueError as error:
         reading.complain(node, f"{option.key}: {error}; write {schema.described(option.kind)}")
         return
-    reading.found[option.key] = FileValue(value=value, line=node.start_mark.line + 1)
+    reading.values[option.key] = FileValue(value=value, line=node.start_mark.line + 1)
 
 
 def _parsed_node(node: Any, kind: Any) -> Any:
@@ -143,8 +145,8 @@ def _whole(text: str) -> str:
 def _elements(node: Any, kind: Any) -> Iterator[Any]:
     if node.id != "sequence":
         raise ValueError("this is not a list; write [a, b]")
-    for one in node.value:
-        yield _parsed_node(one, kind)
+    for element in node.value:
+        yield _parsed_node(element, kind)
 
 
 T = TypeVar("T")
@@ -234,8 +236,8 @@ def load(
         _from_file(options, arguments, environ, wrong),
         _from_environment(options, environ, wrong),
     ):
-        effective |= {found.option.key: found for found in source}
-    effective |= {found.option.key: found for found in _from_flags(options, arguments, wrong)}
+        effective |= {setting.option.key: setting for setting in source}
+    effective |= {setting.option.key: setting for setting in _from_flags(options, arguments, wrong)}
     refuse(wrong)
     made: T = _made(settings, {setting.option.path: setting.value for setting in effective.values()}, ())
     return Loaded(
@@ -255,12 +257,12 @@ def _from_file(
     name = getattr(arguments, "config", None) or environ.get(FILE_VARIABLE)
     if not name:
         return
-    found, problems = read_file(Path(name), options)
+    values, problems = read_file(Path(name), options)
     wrong += problems
     for option in options:
-        if option.key in found:
-            one = found[option.key]
-            yield Setting(option=option, value=one.value, source=f"{name}:{one.line}")
+        if option.key in values:
+            file_value = values[option.key]
+            yield Setting(option=option, value=file_value.value, source=f"{name}:{file_value.line}")
 
 
 def _from_environment(
@@ -292,12 +294,12 @@ def _parsed(option: schema.Option, text: str, source: str, wrong: list[str]) -> 
         wrong.append(f"{source}: {error}")
 
 
-def _made(settings: Any, found: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
+def _made(settings: Any, values: Mapping[tuple[str, ...], Any], path: tuple[str, ...]) -> Any:
     kinds = typing.get_type_hints(settings)
     content = {}
     for field in dataclasses.fields(settings):
         here = (*path, field.name)
-        content[field.name] = found[here] if here in found else _made(kinds[field.name], found, here)
+        content[field.name] = values[here] if here in values else _made(kinds[field.name], values, here)
     return settings(**content)
 
 
@@ -306,8 +308,8 @@ def _located(sentence: str, effective: Sequence[Setting]) -> str:
     words = set(re.findall(r"[\w.-]+", sentence))
     for setting in effective:
         if _names(setting.option) & words:
-            known = setting.source == DEFAULT or setting.source in words
-            return sentence if known else f"{sentence} (set by {setting.source})"
+            is_named = setting.source == DEFAULT or setting.source in words
+            return sentence if is_named else f"{sentence} (set by {setting.source})"
     return sentence
 
 
@@ -319,9 +321,9 @@ def _names(option: schema.Option) -> set[str]:
 
 
 def _ignored(options: Sequence[schema.Option], environ: Mapping[str, str]) -> Iterator[str]:
-    known = {name for option in options for name in option.variables} | {FILE_VARIABLE}
+    expected = {name for option in options for name in option.variables} | {FILE_VARIABLE}
     for name in sorted(environ):
-        if name.startswith(schema.PREFIX) and name not in known and not _OF_A_SERVICE.fullmatch(name):
+        if name.startswith(schema.PREFIX) and name not in expected and not _OF_A_SERVICE.fullmatch(name):
             yield name
 
 
@@ -338,7 +340,8 @@ def as_yaml(effective: Sequence[Setting]) -> str:
 def as_json(effective: Sequence[Setting]) -> str:
     """An object by key, each with `value` and `source`."""
     content = {
-        one.option.key: {"value": schema.builtin(one.value), "source": one.source} for one in effective
+        setting.option.key: {"value": schema.builtin(setting.value), "source": setting.source}
+        for setting in effective
     }
     return json.dumps(content, indent=1) + "\n"
 
@@ -346,13 +349,13 @@ def as_json(effective: Sequence[Setting]) -> str:
 def _lines(effective: Sequence[Setting]) -> Iterator[str]:
     # Plain settings first, then topic by topic: a topic's lines must stand together.
     open_topics: tuple[str, ...] = ()
-    for one in sorted(effective, key=lambda setting: bool(setting.option.topic.path)):
-        *topics, name = one.option.key.split(".")
+    for setting in sorted(effective, key=lambda setting: bool(setting.option.topic.path)):
+        *topics, name = setting.option.key.split(".")
         for depth, topic in enumerate(topics):
             if open_topics[: depth + 1] != tuple(topics[: depth + 1]):
                 yield f"{'  ' * depth}{topic}:"
         open_topics = tuple(topics)
-        yield f"{'  ' * len(topics)}{name}: {_scalar(schema.builtin(one.value))}  # {one.source}"
+        yield f"{'  ' * len(topics)}{name}: {_scalar(schema.builtin(setting.value))}  # {setting.source}"
 
 
 def _scalar(value: object) -> str:
@@ -407,19 +410,19 @@ def _add_flag(target: Any, option: schema.Option) -> None:
 
 def _shown_default(option: schema.Option) -> str:
     # The variable of the rule is the flag in capitals; only others need to be said.
-    others = [f"${name}" for name in option.variables[1:]]
+    variables = [f"${name}" for name in option.variables[1:]]
     shown = _shown(option.default)
     return (
-        ", else ".join((f"default: {others[0]}", *others[1:], *([shown] if shown else ())))
-        if others
+        ", else ".join((f"default: {variables[0]}", *variables[1:], *([shown] if shown else ())))
+        if variables
         else (f"default: {shown or 'none'}")
     )
 
 
 def _shown(value: Any) -> str:
-    found = schema.builtin(value)
-    if isinstance(found, bool):
-        return "yes" if found else "no"
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return ",".join(found)
-    return "" if found is None else str(found)
+    plain = schema.builtin(value)
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    if isinstance(plain, Sequence) and not isinstance(plain, str):
+        return ",".join(plain)
+    return "" if plain is None else str(plain)

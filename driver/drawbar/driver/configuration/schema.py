@@ -50,8 +50,8 @@ def plain_kind(kind: Any) -> Any:
     """The type without its None."""
     if not is_optional(kind):
         return kind
-    (found,) = (one for one in typing.get_args(kind) if one is not type(None))
-    return found
+    (plain,) = (member for member in typing.get_args(kind) if member is not type(None))
+    return plain
 
 
 def check_kind(kind: Any) -> None:
@@ -60,13 +60,13 @@ def check_kind(kind: Any) -> None:
     Raises:
         TypeError: it cannot; the program is at fault, not its user.
     """
-    one = plain_kind(kind)
-    if is_list(one):
-        arguments = typing.get_args(one)
+    plain = plain_kind(kind)
+    if is_list(plain):
+        arguments = typing.get_args(plain)
         if len(arguments) != 2 or arguments[1] is not Ellipsis:
             raise TypeError(f"a list of settings is written tuple[X, ...], not {kind}")
-        one = element_kind(one)
-    if one not in (str, int, float, bool, Path) and not _is_enum(one):
+        plain = element_kind(plain)
+    if plain not in (str, int, float, bool, Path) and not _is_enum(plain):
         raise TypeError(f"a setting cannot be of type {kind}")
 
 
@@ -113,7 +113,7 @@ def parse(text: str, kind: Any) -> Any:
 def builtin(value: Any) -> Any:
     """The value as JSON has it."""
     if isinstance(value, tuple):
-        return [builtin(one) for one in value]
+        return [builtin(element) for element in value]
     if isinstance(value, enum.Enum | Path):
         return str(value)
     return value
@@ -261,10 +261,10 @@ def _summary(settings: type) -> str:
 
 def _attributes(settings: type) -> dict[str, str]:
     """What the `Attributes:` section of a Google-style docstring says, by name."""
-    _, found, section = (inspect.getdoc(settings) or "").partition("Attributes:\n")
+    _, heading, section = (inspect.getdoc(settings) or "").partition("Attributes:\n")
     texts: dict[str, str] = {}
     name = ""
-    for line in section.splitlines() if found else ():
+    for line in section.splitlines() if heading else ():
         if line and not line.startswith("    "):
             break
         match = _ATTRIBUTE.fullmatch(line.removeprefix("    "))

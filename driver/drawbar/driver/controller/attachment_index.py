@@ -86,12 +86,12 @@ class Index:
         return min((seconds for seconds in left if seconds > 0), default=None)
 
     def _releases(self, fabric: str, now: datetime.datetime) -> Iterator[tuple[str, float]]:
-        for attachment in self.of(fabric):
+        for attachment in self.in_fabric(fabric):
             seconds = self.release_seconds(attachment.metadata.name, now)
             if seconds is not None:
                 yield attachment.spec.device, seconds
 
-    def of(self, fabric: str) -> Iterator[attachments.DeviceAttachment]:
+    def in_fabric(self, fabric: str) -> Iterator[attachments.DeviceAttachment]:
         """Return all attachments of a fabric."""
         return iter(tuple(self._by.get(("fabric", fabric), {}).values()))
 

@@ -126,7 +126,7 @@ class Changes:
             new=new,
             key=key,
             release_seconds=release_seconds,
-            observers=tuple(routing.claim_name(claim) for claim in cluster.observers.of(key)),
+            observers=tuple(routing.claim_name(claim) for claim in cluster.observers.with_device(key)),
             limits_models=fabric is not None and bool(fabric.spec.policy.models),
             served=session is not None,
             shows_owner=self._shows_owner(key),
@@ -234,13 +234,15 @@ class Changes:
             attachment.spec.device: losses.witness(
                 attachment, node_gone=absences.is_gone(attachment.spec.node_name, (fabric,))
             )
-            for attachment in self.cluster.placed.of(fabric)
+            for attachment in self.cluster.placed.in_fabric(fabric)
         }
 
     def published(self, fabric: str) -> frozenset[str]:
         """Return the names of the devices in the fabric's slices."""
         return frozenset(
-            device.name for published in self.cluster.pools.of(fabric) for device in published.spec.devices
+            device.name
+            for published in self.cluster.pools.in_fabric(fabric)
+            for device in published.spec.devices
         )
 
     def troubles_changed(self, fabric: str) -> None:

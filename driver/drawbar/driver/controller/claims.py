@@ -156,7 +156,7 @@ class Index:
         return keys
 
     def _note_pool(self, key: names.DeviceKey) -> None:
-        given, pools = self.of(key), self._pools.setdefault(key.fabric, {})
+        given, pools = self.with_device(key), self._pools.setdefault(key.fabric, {})
         if given:
             pools[key.device] = self._devices(given[0], self._driver)[key].pool
         else:
@@ -200,7 +200,7 @@ class Index:
         """Return by device name, of the fabric's devices that claims have, the pool that the oldest allocation names."""
         return self._pools.get(fabric, {})
 
-    def of(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
+    def with_device(self, key: names.DeviceKey) -> tuple[claims.ResourceClaim, ...]:
         """Return the claims that were given this device, the oldest allocation first."""
         return tuple(sorted(self._claims.get(key, {}).values(), key=_age))
 

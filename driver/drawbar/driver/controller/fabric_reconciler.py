@@ -250,7 +250,7 @@ class FabricReconciler:
             # Just begun: what is attached shows which node was which host.
             held = {
                 attachment.spec.host_id: attachment.spec.node_name
-                for attachment in self._cluster.placed.of(fabric)
+                for attachment in self._cluster.placed.in_fabric(fabric)
             }
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
@@ -264,7 +264,7 @@ class FabricReconciler:
         for fabric in self._cluster.fabrics:
             name, rules = fabric.metadata.name, fabric.spec.policy.models
             if rules:
-                attached = policies.models_by_node(self._cluster.placed.of(name))
+                attached = policies.models_by_node(self._cluster.placed.in_fabric(name))
                 for node, models in policies.closed(rules, attached).items():
                     closed.setdefault(node, set()).update(names.closed_label(name, model) for model in models)
         return closed

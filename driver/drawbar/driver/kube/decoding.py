@@ -65,9 +65,9 @@ async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytearray]:
     """
     line = bytearray()
     async for chunk in content.iter_any():
-        first, *others = chunk.split(b"\n")
+        first, *rest = chunk.split(b"\n")
         line += first
-        for other in others:
+        for other in rest:
             if len(line) > LIMIT_BYTES:
                 break
             yield line

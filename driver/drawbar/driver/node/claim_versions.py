@@ -156,7 +156,7 @@ class Reader:
         by_uid: dict[str, meta.ObjectMeta] = {}
         for kind in await self._kinds(()):
             listing = await self._api.list_all(kind, into=_Named)
-            by_uid.update({one.metadata.uid: one.metadata for one in listing.items})
+            by_uid.update({claim.metadata.uid: claim.metadata for claim in listing.items})
         return tuple(by_uid.values())
 
     async def _kinds(self, asked: tuple[kinds.Kind, ...]) -> tuple[kinds.Kind, ...]:
@@ -178,7 +178,9 @@ class Reader:
         if given is None:
             return claims.ResourceClaim(metadata=stored.metadata)
         # A handle without a driver is for the one that allocated the claim.
-        by_driver = {one.driver_name or stored.status.driver_name: one.data for one in given.resource_handles}
+        by_driver = {
+            handle.driver_name or stored.status.driver_name: handle.data for handle in given.resource_handles
+        }
         handle = decode(by_driver.get(self._driver, ""), f"claim {namespace}/{name}")
         return from_handle(stored.metadata, handle, self._driver, self._node_name)
 
@@ -219,9 +221,11 @@ def from_handle(
     metadata: meta.ObjectMeta, handle: handles.Handle, driver: str, node_name: str
 ) -> claims.ResourceClaim:
     """Return a claim that is allocated by that handle: its devices, and the requests that go without one."""
-    given = [(one.request, one.pool, one.device, None) for one in handle.devices]
+    given = [(device.request, device.pool, device.device, None) for device in handle.devices]
     # The null device has shares.
-    without = [(*one, one[0]) for one in nodepools.null_devices(handle.without, node_name)]
+    without = [
+        (*null_device, null_device[0]) for null_device in nodepools.null_devices(handle.without, node_name)
+    ]
     results = tuple(
         claims.AllocationResult(request=request, driver=driver, pool=pool, device=device, share_id=share)
         for request, pool, device, share in (*given, *without)
@@ -239,15 +243,15 @@ def _from_v1alpha3(claim: claims.ResourceClaim, node_name: str) -> claims.Resour
         return claim
     devices = claims.DeviceAllocation(
         results=tuple(
-            msgspec.structs.replace(one, share_id=one.share_id or one.request)
-            if one.device == nodepools.NULL_DEVICE and nodepools.is_pool(one.pool, node_name)
-            else one
-            for one in allocation.devices.results
+            msgspec.structs.replace(result, share_id=result.share_id or result.request)
+            if result.device == nodepools.NULL_DEVICE and nodepools.is_pool(result.pool, node_name)
+            else result
+            for result in allocation.devices.results
         ),
         config=tuple(
-            one
-            for one in allocation.devices.config
-            if one.opaque is None or not handles.is_handle(one.opaque.parameters)
+            entry
+            for entry in allocation.devices.config
+            if entry.opaque is None or not handles.is_handle(entry.opaque.parameters)
         ),
     )
     allocation = msgspec.structs.replace(allocation, devices=devices)

@@ -47,6 +47,6 @@ def _interfaces(
     if prefix is None:
         return given
     return tuple(
-        msgspec.structs.replace(one, name=f"{prefix}{number}")
-        for number, one in enumerate(given, start=first)
+        msgspec.structs.replace(interface, name=f"{prefix}{number}")
+        for number, interface in enumerate(given, start=first)
     )

@@ -82,12 +82,12 @@ class _Own:
     over their fabrics is not offered as the node's own all the same.
     """
 
-    def __init__(self, known: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
-        self._known = known
+    def __init__(self, mirrored: mirror.Mirror[attachments.DeviceAttachment], driver: str) -> None:
+        self._mirrored = mirrored
         self._driver = driver
 
     def __iter__(self) -> Iterator[attachments.DeviceAttachment]:
-        return (one for one in self._known if self.has(one))
+        return (attachment for attachment in self._mirrored if self.has(attachment))
 
     def has(self, attachment: attachments.DeviceAttachment) -> bool:
         """Whether it is one of them."""
@@ -95,8 +95,8 @@ class _Own:
 
     def get(self, name: str) -> attachments.DeviceAttachment | None:
         """The one of that name, if there is one."""
-        found = self._known.get(name)
-        return found if found is not None and self.has(found) else None
+        attachment = self._mirrored.get(name)
+        return attachment if attachment is not None and self.has(attachment) else None
 
 
 class _Node:
@@ -276,11 +276,11 @@ class _Node:
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
     ) -> None:
-        found = new or old
-        if found is None:
+        attachment = new or old
+        if attachment is None:
             return
-        is_own = self._own.has(found)
-        self._wake(routing.AttachmentChange(name=found.metadata.name, own=is_own))
+        is_own = self._own.has(attachment)
+        self._wake(routing.AttachmentChange(name=attachment.metadata.name, own=is_own))
         if is_own:
             self._measured.meter.changed(old, new)
             self._watched.changed(old, new)
@@ -299,7 +299,9 @@ class _Node:
     def _attached(self, pool: str, device: str) -> tuple[str, ...]:
         """The names of the attachments of a device."""
         return tuple(
-            one.metadata.name for one in self._own if (one.spec.pool, one.spec.device) == (pool, device)
+            attachment.metadata.name
+            for attachment in self._own
+            if (attachment.spec.pool, attachment.spec.device) == (pool, device)
         )
 
     def _wake(

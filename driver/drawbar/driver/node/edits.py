@@ -48,7 +48,7 @@ def device(
         said: the parameters that hold for it.
         first_interface: the number of its first network interface, where they are numbered.
     """
-    given = classes.of(device_class).edits(card, host)
+    given = classes.by_name(device_class).edits(card, host)
     given = customisation.customised(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(

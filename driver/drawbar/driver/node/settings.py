@@ -141,8 +141,8 @@ def problems(settings: Settings) -> list[str]:
         "nullDevice": nulls.problems(settings.null_device),
         "health": policy.problems(settings.health),
     }
-    found = _problems(settings)
-    return found + [f"{topic}: {sentence}" for topic, said in topics.items() for sentence in said]
+    wrong = _problems(settings)
+    return wrong + [f"{topic}: {sentence}" for topic, said in topics.items() for sentence in said]
 
 
 def validate(settings: Settings) -> None:
@@ -155,21 +155,21 @@ def validate(settings: Settings) -> None:
 
 
 def _problems(settings: Settings) -> list[str]:
-    found = []
+    wrong = []
     if not settings.node_name:
-        found.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
+        wrong.append("no node name: pass --node-name or set NODE_NAME from spec.nodeName")
     elif not drivers.SUBDOMAIN.fullmatch(settings.node_name):
-        found.append(f"--node-name {settings.node_name!r} is no name of a node: see kubectl get nodes")
-    found += drivers.problems(settings.driver)
+        wrong.append(f"--node-name {settings.node_name!r} is no name of a node: see kubectl get nodes")
+    wrong += drivers.problems(settings.driver)
     if not POD_UID.fullmatch(settings.instance):
-        found.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
+        wrong.append(f"--pod-uid {settings.instance!r} is no uid: set POD_UID from metadata.uid")
     for option, path in (("--kubelet-dir", settings.kubelet_dir), ("--cdi-dir", settings.cdi_dir)):
         if not path.is_absolute():
-            found.append(f"{option} {path} is not an absolute path")
+            wrong.append(f"{option} {path} is not an absolute path")
     # Written so that it holds for no NaN.
     if not 0 < settings.visible_timeout_seconds <= VISIBLE_TIMEOUT_MAX_SECONDS:
-        found.append(
+        wrong.append(
             f"--visible-timeout {settings.visible_timeout_seconds} is not a number of seconds from above 0 to "
             f"{VISIBLE_TIMEOUT_MAX_SECONDS}"
         )
-    return found
+    return wrong

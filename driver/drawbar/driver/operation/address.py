@@ -65,11 +65,11 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     if host not in LOOPBACK or not port.isdecimal() or not 1 <= int(port) <= PORT_MAX:
-        known = (
+        forms = (
             "off, unix:/path or 127.0.0.1:PORT" if auto is None else "auto, off, unix:/path or 127.0.0.1:PORT"
         )
         raise ValueError(
-            f"--http-address {address!r} is not {known}; "
+            f"--http-address {address!r} is not {forms}; "
             f"only this host can be served, since nothing here asks who calls"
         )
     return Endpoint(family=Family.TCP, host=host, port=int(port))

@@ -112,8 +112,10 @@ class Exposition:
 
     def names(self) -> frozenset[str]:
         """The names of all metrics, as they stand in documents: counters with `_total`."""
-        found = self._registry.collect()
-        return frozenset(f"{one.name}_total" if one.type == "counter" else one.name for one in found)
+        families = self._registry.collect()
+        return frozenset(
+            f"{family.name}_total" if family.type == "counter" else family.name for family in families
+        )
 
     def labels(self) -> Mapping[str, Values]:
         """By the names that are this daemon's own, as they stand in documents, the names of their labels."""
@@ -142,12 +144,12 @@ class _Collected(registry.Collector):
         return ()
 
     def collect(self) -> Iterator[core.Metric]:
-        for one in tuple(self._asked.values()):
-            family = core.CounterMetricFamily if one.counter else core.GaugeMetricFamily
-            found = family(one.name, one.help, labels=one.labels)
-            for values, number in one.read().items():
-                found.add_metric(values, number)
-            yield found
+        for asked in tuple(self._asked.values()):
+            family = core.CounterMetricFamily if asked.counter else core.GaugeMetricFamily
+            family_of_samples = family(asked.name, asked.help, labels=asked.labels)
+            for values, number in asked.read().items():
+                family_of_samples.add_metric(values, number)
+            yield family_of_samples
 
 
 class _Shown(registry.Collector):
@@ -160,8 +162,8 @@ class _Shown(registry.Collector):
     def collect(self) -> Iterator[core.Metric]:
         for family in self._inner.collect():
             family.samples = [
-                one._replace(labels=self._label | one.labels)
-                for one in family.samples
-                if not one.name.endswith("_created")
+                sample._replace(labels=self._label | sample.labels)
+                for sample in family.samples
+                if not sample.name.endswith("_created")
             ]
             yield family

@@ -56,9 +56,9 @@ class Store:
             kinds.SLICE, wanted.metadata.name, slices.document(wanted), into=slices.ResourceSlice
         )
 
-    async def delete(self, known: slices.ResourceSlice) -> None:
-        """Remove a slice if it is still the version in `known`; one that is gone is success."""
-        metadata = known.metadata
+    async def delete(self, stored: slices.ResourceSlice) -> None:
+        """Remove a slice if it is still the version in `stored`; one that is gone is success."""
+        metadata = stored.metadata
         await self._api.delete(
             kinds.SLICE, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
         )
@@ -83,7 +83,7 @@ class Memory(Store):
         """Give the slice a new version."""
         return self._stored(wanted, uid=wanted.metadata.uid)
 
-    async def delete(self, known: slices.ResourceSlice) -> None:
+    async def delete(self, stored: slices.ResourceSlice) -> None:
         """Do nothing: the publisher's own copy is the only one."""
 
     def _stored(self, wanted: slices.ResourceSlice, *, uid: str) -> slices.ResourceSlice:
@@ -181,7 +181,7 @@ async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.K
     dropped = encoding.missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
     form, kept = encoding.Encoding.PER_DEVICE, [taint for device in stored.devices for taint in device.taints]
     if "taints" in dropped:
-        entries = tuple(slices.SliceTaint(device="probe", taint=one) for one in sent)
+        entries = tuple(slices.SliceTaint(device="probe", taint=taint) for taint in sent)
         stored = await _dry_run(api, _spec(driver, node_selector=_SELECTOR, taints=entries))
         form, kept = encoding.Encoding.WITHDRAWN, [entry.taint for entry in stored.taints]
         if kept:

@@ -83,11 +83,11 @@ class Certificates:
         Raises:
             errors.UsageError: a file cannot be read, or they are no pair; what was current stays.
         """
-        found = await asyncio.to_thread(self._fingerprint)
-        if found == self._known:
+        fingerprint = await asyncio.to_thread(self._fingerprint)
+        if fingerprint == self._known:
             return False
         self._current = await asyncio.to_thread(self._loaded)
-        self._known = found
+        self._known = fingerprint
         return True
 
     def _fingerprint(self) -> bytes:
@@ -215,10 +215,10 @@ def _answered(body: bytes, driver: str) -> web.Response:
         request = review.read(body)
     except review.Unreadable as error:
         return web.Response(status=400, text=f"{error}\n")
-    found = review.answer(request, driver)
-    if not found["response"]["allowed"]:
+    answer = review.answer(request, driver)
+    if not answer["response"]["allowed"]:
         log.info("parameters refused", extra={"kind": request.kind.kind, "uid": request.uid})
-    return web.Response(body=msgspec.json.encode(found), content_type="application/json")
+    return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
 
 
 async def run(options: settings.Settings) -> None:

@@ -83,23 +83,23 @@ def read(body: bytes) -> Request:
         Unreadable: there is none, or it is of another version.
     """
     try:
-        found = msgspec.json.decode(body, type=Review)
+        decoded = msgspec.json.decode(body, type=Review)
     # Brackets within brackets without end are a RecursionError.
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise Unreadable(f"this is no {KIND}: {error}") from error
-    if (found.api_version, found.kind) != (API_VERSION, KIND):
+    if (decoded.api_version, decoded.kind) != (API_VERSION, KIND):
         raise Unreadable(
-            f"this is a {found.kind[:64]} of {found.api_version[:64]}; send a {KIND} of {API_VERSION}"
+            f"this is a {decoded.kind[:64]} of {decoded.api_version[:64]}; send a {KIND} of {API_VERSION}"
         )
-    return found.request
+    return decoded.request
 
 
 def answer(request: Request, driver: str) -> dict[str, Any]:
     """The review that goes back."""
-    found = tuple(problems(request, driver))
-    response: dict[str, Any] = {"uid": request.uid, "allowed": not found}
-    if found:
-        message = str(parameters.Invalid(found))
+    listed = tuple(problems(request, driver))
+    response: dict[str, Any] = {"uid": request.uid, "allowed": not listed}
+    if listed:
+        message = str(parameters.Invalid(listed))
         response["status"] = {
             "status": "Failure",
             "reason": "Invalid",
@@ -123,10 +123,10 @@ def problems(request: Request, driver: str) -> Iterator[str]:
     if after is None:
         yield f"{where} is larger than any configuration that the API server takes"
         return
-    ours = {index: one.parameters for index, one in after.items() if one.driver == driver}
-    known = _decoded(request.old_object, _Object)
-    before = (_entries(known, path) if known is not None else None) or {}
-    if ours == {index: one.parameters for index, one in before.items() if one.driver == driver}:
+    ours = {index: entry.parameters for index, entry in after.items() if entry.driver == driver}
+    former = _decoded(request.old_object, _Object)
+    before = (_entries(former, path) if former is not None else None) or {}
+    if ours == {index: entry.parameters for index, entry in before.items() if entry.driver == driver}:
         return
     for index, wanted in ours.items():
         entry = f"{where}[{index}].opaque.parameters"
@@ -180,12 +180,12 @@ class _Opaque(meta.Struct, frozen=True):
     parameters: Any
 
 
-def _entries(found: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] | None:
+def _entries(decoded: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] | None:
     """The opaque configuration, by its place in the list; None for more than is read.
 
     That it is a list of objects is the API server's to see to: what is not is passed over.
     """
-    held = found.spec
+    held = decoded.spec
     for key in (*path, "config"):
         spec = _decoded(held, _Spec)
         if spec is None:
@@ -199,9 +199,9 @@ def _entries(found: _Object, path: tuple[str, ...]) -> Mapping[int, _Opaque] | N
         return None
     read = {index: _decoded(raw, _Entry) for index, raw in enumerate(entries)}
     return {
-        index: _Opaque(driver=one.opaque.driver, parameters=_parameters(one.opaque.parameters))
-        for index, one in read.items()
-        if one is not None and one.opaque is not None
+        index: _Opaque(driver=entry.opaque.driver, parameters=_parameters(entry.opaque.parameters))
+        for index, entry in read.items()
+        if entry is not None and entry.opaque is not None
     }
 
 
@@ -223,5 +223,5 @@ def _decoded(raw: msgspec.Raw, into: type[T]) -> T | None:
         return None
 
 
-def _kind(found: Any) -> Any:
-    return found.get("kind") if isinstance(found, dict) else None
+def _kind(decoded: Any) -> Any:
+    return decoded.get("kind") if isinstance(decoded, dict) else None

@@ -65,14 +65,14 @@ class Settings:
 
 def problems(settings: Settings) -> list[str]:
     """One sentence per wrong value."""
-    found = drivers.problems(settings.driver)
+    listed = drivers.problems(settings.driver)
     try:
         ipaddress.ip_address(settings.listen.address)
     except ValueError:
-        found.append(f"--listen-address {settings.listen.address!r} is no IP address")
+        listed.append(f"--listen-address {settings.listen.address!r} is no IP address")
     if not 0 <= settings.listen.port <= address.PORT_MAX:
-        found.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
-    return found
+        listed.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
+    return listed
 
 
 def validate(settings: Settings) -> None:

@@ -69,7 +69,7 @@ class Cluster:
         self.fabrics = {"fab": fabrics.Fabric(metadata=FABRIC.metadata, spec=spec)}
         self.sessions, self.placed, self.pools, self.attachments = [opened], placed, self, {}
 
-    def of(self, fabric):
+    def in_fabric(self, fabric):
         return ()
 
     def clock(self):

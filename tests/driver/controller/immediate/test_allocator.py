@@ -79,7 +79,7 @@ class Pools:
         self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
         self.changed(old, self.published[0])
 
-    def of(self, fabric):
+    def in_fabric(self, fabric):
         self.asked += 1
         return self.published
 

@@ -78,7 +78,7 @@ def attachment(name, pool, claim="c"):
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-    facts = plan.Told(
+    facts = plan.Facts(
         fabric=fabric, devices=(listed("d-0"), listed("d-1")), silent_seconds=0.0, probations={}
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)

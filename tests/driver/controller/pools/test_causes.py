@@ -162,9 +162,9 @@ def test_what_is_said_already_is_not_written_again(form, details):
 
 def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     """The explanation of each taint by the device's name, as the plan of the pools has it."""
-    fabric = observed().told.fabric
+    fabric = observed().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
-    fabric_facts = plan.Told(fabric=fabric, devices=listed, failures=failures or {})
+    fabric_facts = plan.Facts(fabric=fabric, devices=listed, failures=failures or {})
     facts = plan.observe(DRIVER, fabric_facts, attachments_, published, kept, overdue=overdue)
     actions = [
         action

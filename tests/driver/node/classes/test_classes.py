@@ -61,12 +61,12 @@ def paths(edits):
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_a_card_with_its_driver_lacks_nothing(card, device_class):
-    assert classes.of(device_class).lacks(card(device(device_class))) is None
+    assert classes.by_name(device_class).lacks(card(device(device_class))) is None
 
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card, device_class):
-    lack = classes.of(device_class).lacks(card(device(device_class, driver="")))
+    lack = classes.by_name(device_class).lacks(card(device(device_class, driver="")))
     if device_class in (DeviceClass.ACCELERATOR, DeviceClass.OTHER):
         assert lack is None
     else:
@@ -77,12 +77,12 @@ def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card
 def test_storage_and_memory_need_their_device_files(card, device_class):
     seen = card(device(device_class))
     bare = dataclasses.replace(seen.first, device_nodes=())
-    lack = classes.of(device_class).lacks(model.Card(functions=(bare,)))
+    lack = classes.by_name(device_class).lacks(model.Card(functions=(bare,)))
     assert lack == f"its driver {bare.driver} offers no device file; look at the kernel's log"
 
 
 def test_an_unknown_class_is_treated_as_other():
-    assert classes.of("quantum") == generic.Generic()
+    assert classes.by_name("quantum") == generic.Generic()
 
 
 def passed_through(seen, group):
@@ -93,13 +93,13 @@ def passed_through(seen, group):
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_a_card_that_vfio_has_is_given_as_its_group(card, device_class):
     whole = passed_through(card(device(device_class)), 17)
-    operations = classes.of(device_class)
+    operations = classes.by_name(device_class)
     assert operations.lacks(whole) is None
     assert paths(operations.edits(whole, classes.Host())) == ["/dev/vfio/17", "/dev/vfio/vfio"]
 
 
 def test_a_card_that_vfio_has_without_a_group_is_not_ready(card):
-    lack = classes.of("gpu").lacks(passed_through(card(device(DeviceClass.GPU)), None))
+    lack = classes.by_name("gpu").lacks(passed_through(card(device(DeviceClass.GPU)), None))
     assert lack == "vfio-pci is bound without an IOMMU group; turn the IOMMU on"
 
 
@@ -114,7 +114,7 @@ async def test_a_function_without_a_driver_gets_one(tmp_path, until):
             return reader.read_function(tree.root, address).driver
 
         await until(driver, lambda name: name is None)
-        operations = classes.of("nvme")
+        operations = classes.by_name("nvme")
         assert await operations.initialise(asked, card_of(tree)) is not None
         await until(driver, lambda name: name == "nvme")
 
@@ -128,7 +128,7 @@ async def test_what_is_ready_is_not_touched(card, tmp_path):
     seen = card(device(DeviceClass.NVME))
     probe = tmp_path / "sys/bus/pci/drivers_probe"
     before = probe.read_bytes() if probe.exists() else None
-    assert await classes.of("nvme").initialise(kernel.Kernel(tmp_path / "sys"), seen) is None
+    assert await classes.by_name("nvme").initialise(kernel.Kernel(tmp_path / "sys"), seen) is None
     assert (probe.read_bytes() if probe.exists() else None) == before
 
 
@@ -146,11 +146,14 @@ async def test_what_is_ready_is_not_touched(card, tmp_path):
 )
 def test_a_container_gets_the_device_files_of_the_card(card, tmp_path, device_class, expected):
     seen = card(device(device_class))
-    assert paths(classes.of(device_class).edits(seen, classes.Host.from_sysfs(tmp_path / "sys"))) == expected
+    assert (
+        paths(classes.by_name(device_class).edits(seen, classes.Host.from_sysfs(tmp_path / "sys")))
+        == expected
+    )
 
 
 def test_a_device_file_is_described_with_its_numbers_and_type(card):
-    edits = classes.of("nvme").edits(card(device(DeviceClass.NVME)), classes.Host())
+    edits = classes.by_name("nvme").edits(card(device(DeviceClass.NVME)), classes.Host())
     assert (
         spec.DeviceNode(path="/dev/nvme0n1", type="b", major=259, minor=0, permissions="rw")
         in edits.device_nodes
@@ -162,7 +165,7 @@ def test_a_gpu_gives_no_files_of_other_subsystems(card):
     bus = model.DeviceNode(path="/dev/i2c-5", major=89, minor=5, block=False, subsystem="i2c-dev")
     function = dataclasses.replace(seen.first, device_nodes=(*seen.first.device_nodes, bus))
     assert "/dev/i2c-5" not in paths(
-        classes.of("gpu").edits(model.Card(functions=(function,)), classes.Host())
+        classes.by_name("gpu").edits(model.Card(functions=(function,)), classes.Host())
     )
 
 
@@ -213,7 +216,7 @@ def test_the_files_of_all_functions_are_given(card):
     node = model.DeviceNode(path="/dev/dri/card9", major=226, minor=9, block=False, subsystem="drm")
     second = dataclasses.replace(seen.first, address="0000:01:00.1", device_nodes=(node,))
     both = model.Card(functions=(seen.first, second))
-    assert paths(classes.of("gpu").edits(both, classes.Host()))[-1] == "/dev/dri/card9"
+    assert paths(classes.by_name("gpu").edits(both, classes.Host()))[-1] == "/dev/dri/card9"
 
 
 # --- the flush of a disk: /dev of the host lies beside the mocked tree, so a plain file stands for the disk ---
@@ -221,7 +224,7 @@ def test_the_files_of_all_functions_are_given(card):
 
 async def flush(tmp_path, seen):
     tree = tmp_path / "sys"
-    await classes.of("nvme").quiesce(kernel.Kernel(tree), classes.Host.from_sysfs(tree), seen)
+    await classes.by_name("nvme").quiesce(kernel.Kernel(tree), classes.Host.from_sysfs(tree), seen)
 
 
 async def test_a_disk_is_flushed_without_a_change(card, tmp_path):

@@ -43,7 +43,7 @@ class Host:
             (folder / f"fd/{number}").symlink_to(target)
 
     def users(self, **changes):
-        return plan.message(classes.of(self.device_class).users(self.host, self.card(**changes)))
+        return plan.message(classes.by_name(self.device_class).users(self.host, self.card(**changes)))
 
 
 @pytest.fixture
@@ -181,7 +181,7 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
     folder = host.proc / "driver/nvidia/gpus" / host.address
     folder.mkdir(parents=True)
     (folder / "information").write_text("Device Minor: \t 3\n")
-    nodes = classes.of("gpu").edits(host.card(), host.host).device_nodes
+    nodes = classes.by_name("gpu").edits(host.card(), host.host).device_nodes
     assert "/dev/nvidia3" in [node.path for node in nodes]
     host.process(5, "nvidia-persistenced", opened=("/dev/null",))
     assert host.users(device_nodes=()) == ""  # /dev/null is not 195:3

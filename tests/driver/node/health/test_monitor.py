@@ -36,7 +36,7 @@ class World:
         self.policy = Policy(**({"interval_seconds": 0.02, "recovery_seconds": 0.0, "rules": soon} | changes))
         read = read or functools.partial(readings.read, self.tree.root)
         self.monitor = monitor.Monitor(read, self.policy, clock=self.clock)
-        self.monitor.subscribe(lambda key: self.notifications.append((key, self.monitor.of(key))))
+        self.monitor.subscribe(lambda key: self.notifications.append((key, self.monitor.verdict(key))))
 
     def card(self, slot=1):
         return reader.read(self.tree.root).card_of(self.tree.address(slot))
@@ -52,10 +52,10 @@ class World:
 
     async def verdict(self, holds, key=KEY):
         async with asyncio.timeout(20):
-            while not holds(self.monitor.of(key)):
+            while not holds(self.monitor.verdict(key)):
                 self.clock.now += 1.0
                 await asyncio.sleep(0.01)
-        return self.monitor.of(key)
+        return self.monitor.verdict(key)
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +83,7 @@ async def test_a_device_is_unknown_until_it_is_read_and_then_each_subscriber_is_
 ):
     async with running(tmp_path) as world:
         world.tree.attach(1, DISK)
-        assert world.monitor.of(KEY) == UNKNOWN
+        assert world.monitor.verdict(KEY) == UNKNOWN
         world.watch()
         assert world.monitor.all() == {KEY: UNKNOWN}
         await world.verdict(healthy)
@@ -127,7 +127,7 @@ async def test_a_pulled_card_is_lost_and_its_neighbour_is_not(tmp_path):
         world.tree.surprise_remove(1)
         verdict = await world.verdict(has("device-lost"))
         assert verdict.taints[0].effect is Effect.NO_EXECUTE
-        assert healthy(world.monitor.of(OTHER))
+        assert healthy(world.monitor.verdict(OTHER))
         world.tree.attach(1, DISK)
         await world.verdict(healthy)
 
@@ -154,7 +154,7 @@ async def test_a_device_that_is_no_longer_watched_is_unknown(tmp_path):
         await world.verdict(healthy)
         world.monitor.unwatch(KEY)
         world.monitor.unwatch(KEY)
-        assert world.monitor.of(KEY) == UNKNOWN
+        assert world.monitor.verdict(KEY) == UNKNOWN
         assert world.monitor.all() == {}
         assert world.notifications[-1] == (KEY, UNKNOWN)
         assert len(world.notifications) == 2
@@ -178,7 +178,7 @@ async def test_watching_again_keeps_what_is_known(tmp_path):
         world.watch()
         await world.verdict(healthy)
         world.watch()
-        assert healthy(world.monitor.of(KEY))
+        assert healthy(world.monitor.verdict(KEY))
 
 
 async def test_there_is_a_limit_to_how_many_are_watched(tmp_path):

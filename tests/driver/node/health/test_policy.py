@@ -25,7 +25,7 @@ def test_each_finding_has_its_rule_and_there_is_no_other():
     names = {finding: finding.replace("-", "_") for finding in policy.NAMES}
     assert {field.name for field in dataclasses.fields(Rules)} == set(names.values())
     rule = Rule(hold_down_seconds=1.5)
-    assert all(Rules(**{name: rule}).of(finding) is rule for finding, name in names.items())
+    assert all(Rules(**{name: rule}).for_finding(finding) is rule for finding, name in names.items())
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_the_table_of_findings_is_the_rules():
             held.get(rule.hold_down_seconds == 0, f"{rule.hold_down_seconds:g} s"),
         ]
         for finding in policy.NAMES
-        for rule in [Rules().of(finding)]
+        for rule in [Rules().for_finding(finding)]
     }
 
 

@@ -25,7 +25,7 @@ class Health:
     def __init__(self):
         self.watched, self.verdicts = {}, {}
 
-    def of(self, key):
+    def verdict(self, key):
         return self.verdicts.get(key, verdicts.UNKNOWN)
 
     def watch(self, key, supplier):

@@ -21,7 +21,8 @@ Access, Capability = host.Access, host.Capability
 
 def place(path="/k", **changes):
     return dataclasses.replace(
-        host.Place(path=Path(path), access=Access.FINE, found=Path(path), source=path, mount=path), **changes
+        host.Place(path=Path(path), access=Access.FINE, existing=Path(path), source=path, mount=path),
+        **changes,
     )
 
 
@@ -52,7 +53,7 @@ FATAL = {
     ),
     "another-user": ({"directories": (place(access=Access.DENIED),)}, "runAsUser: 0"),
     "a-file": (
-        {"directories": (place("/k/p", access=Access.NOT_A_DIRECTORY, found=Path("/k")),)},
+        {"directories": (place("/k/p", access=Access.NOT_A_DIRECTORY, existing=Path("/k")),)},
         "cannot write /k/p (/k): it is not a directory",
     ),
     "no-proc": ({"boot_id": False}, "mount /proc"),
@@ -170,10 +171,13 @@ def test_the_facts_are_read_from_proc(tmp_path, proc):
     assert facts.sysfs_readable
     assert facts.sysfs.access is Access.FINE
     missing, inside_a_file = facts.directories
-    assert (missing.access, missing.found) == (Access.FINE, tmp_path)
+    assert (missing.access, missing.existing) == (Access.FINE, tmp_path)
     # Of two mounts on one place the later is seen.
     assert (missing.source, missing.mount) == ("/below", str(tmp_path))
-    assert (inside_a_file.access, inside_a_file.found) == (Access.NOT_A_DIRECTORY, proc / "self" / "status")
+    assert (inside_a_file.access, inside_a_file.existing) == (
+        Access.NOT_A_DIRECTORY,
+        proc / "self" / "status",
+    )
 
 
 def test_a_place_behind_a_link_is_held_by_the_mount_that_the_link_leads_to(tmp_path, proc):

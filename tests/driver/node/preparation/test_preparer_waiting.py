@@ -192,7 +192,7 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
     world.attached = [world.detailed("d1", first.uid)]
     await old.prepare(first)
     await world.restarted()
-    assert world.preparer.store.known.keys() == {first.uid}
+    assert world.preparer.store.last_read.keys() == {first.uid}
     await old.unprepare(first)
     world.attached = [world.detailed("d1", second.uid)]
     await world.preparer.prepare(second)

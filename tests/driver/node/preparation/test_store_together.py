@@ -76,7 +76,7 @@ async def test_changes_that_wait_share_one_sync_of_the_directory(opened, writes)
     calls = [opened.start(claim(f"c{number}", f"x{number}"), content(f"c{number}")) for number in range(20)]
     await _while_one_writes(opened, writes, *calls)
     assert writes.count == 2
-    assert opened.known.keys() == {"first", "one"} | {f"c{number}" for number in range(20)}
+    assert opened.last_read.keys() == {"first", "one"} | {f"c{number}" for number in range(20)}
 
 
 async def test_a_device_wanted_twice_in_one_write_goes_to_the_first(opened, writes, tmp_path):
@@ -91,7 +91,7 @@ async def test_a_device_wanted_twice_in_one_write_goes_to_the_first(opened, writ
     assert isinstance(outcomes[1], errors.PrepareError)
     assert outcomes[1].reason == errors.IN_USE
     assert outcomes[2] is None
-    assert opened.known.keys() == {"first", "one", "a", "c"}
+    assert opened.last_read.keys() == {"first", "one", "a", "c"}
     assert not (tmp_path / "cdi" / "drawbar.dev-b.json").exists()
 
 
@@ -106,7 +106,7 @@ async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, w
     assert outcomes[0].reason == errors.CDI_FAILED
     assert outcomes[1] is None
     assert (tmp_path / "cdi" / "drawbar.dev-good.json").exists()
-    assert "bad" in opened.known
+    assert "bad" in opened.last_read
 
 
 async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opened, writes, tmp_path):
@@ -115,7 +115,7 @@ async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opene
     )
     assert outcomes[0].uid == "first"
     assert outcomes[1] is None
-    assert opened.known.keys() == {"one", "next"}
+    assert opened.last_read.keys() == {"one", "next"}
     assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
 
 
@@ -127,7 +127,7 @@ async def test_changes_of_one_claim_are_made_one_after_the_other(opened, writes,
         opened.drop("a"),
     )
     assert outcomes[1].uid == "a"
-    assert "a" not in opened.known
+    assert "a" not in opened.last_read
     assert not (tmp_path / "cdi" / "drawbar.dev-a.json").exists()
 
 
@@ -149,7 +149,7 @@ async def test_a_caller_cancelled_in_a_write_of_several_ends_once_the_write_has_
         assert not follower.done()
         writes.go_on.set()
     assert follower.cancelled()
-    assert opened.known.keys() == {"one", "two"}
+    assert opened.last_read.keys() == {"one", "two"}
 
 
 async def test_who_is_cancelled_before_the_write_changes_nothing(opened, writes):
@@ -182,4 +182,4 @@ async def test_on_a_full_disk_everybody_in_the_write_gets_the_reason(opened, wri
     )
     assert [type(outcome) for outcome in outcomes] == [errors.CheckpointError] * 3
     assert all("No space left on device" in str(outcome) for outcome in outcomes)
-    assert opened.known.keys() == {"one"}, "what was written of it is known"
+    assert opened.last_read.keys() == {"one"}, "what was written of it is known"

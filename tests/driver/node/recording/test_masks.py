@@ -54,7 +54,7 @@ def without_names(inventory):
         ),
         memdevs=tuple(dataclasses.replace(each, serial=each.serial and 1) for each in inventory.memdevs),
         regions=tuple(dataclasses.replace(each, uuid=each.uuid and "masked") for each in inventory.regions),
-        known=None,
+        prebuilt=None,
     )
 
 

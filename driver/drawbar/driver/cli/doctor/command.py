@@ -64,11 +64,11 @@ def run(args: argparse.Namespace) -> int:
         DrawbarError: nothing could be looked at, or the options are wrong; status 2.
     """
     if args.node:
-        found, about = _node(args)
+        listed, about = _node(args)
     else:
-        found, about = _cluster(args)
-    _report(args, found, about)
-    return findings.exit_status(found)
+        listed, about = _cluster(args)
+    _report(args, listed, about)
+    return findings.exit_status(listed)
 
 
 def _cluster(args: argparse.Namespace) -> tuple[tuple[findings.Finding, ...], dict[str, str]]:
@@ -128,14 +128,14 @@ def located(args: argparse.Namespace) -> observed.Where:
     )
 
 
-def _report(args: argparse.Namespace, found: Sequence[findings.Finding], about: dict[str, str]) -> None:
+def _report(args: argparse.Namespace, listed: Sequence[findings.Finding], about: dict[str, str]) -> None:
     from drawbar.driver.cli.doctor import report
 
     with command.printing():
         if args.json:
-            sys.stdout.write(json.dumps(report.document(found, about), indent=2) + "\n")
+            sys.stdout.write(json.dumps(report.document(listed, about), indent=2) + "\n")
         else:
-            command.print_tables(lambda out: report.show(out, found, brief=args.brief))
+            command.print_tables(lambda out: report.show(out, listed, brief=args.brief))
 
 
 COMMAND = command.Command(

@@ -56,13 +56,13 @@ async def observe(
 def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | None) -> host_plan.Host:
     registry = options.kubelet_dir / "plugins_registry"
     facts = host.facts((registry, options.data_dir, options.cdi_dir), options.sysfs)
-    found = host.judged(facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance))
+    verdict = host.judged(facts, on_host=options.uevents == uevents.KERNEL, in_pod=bool(options.instance))
     knocked, too_long = _sockets(options)
     return host_plan.Host(
         node_name=options.node_name,
         problems=problems,
-        fatal=found.fatal,
-        warnings=found.warnings,
+        fatal=verdict.fatal,
+        warnings=verdict.warnings,
         sockets=knocked,
         too_long=too_long,
         registry=(str(registry), registry.is_dir()),
@@ -82,9 +82,9 @@ def _sockets(options: settings.Settings) -> tuple[tuple[host_plan.Socket, ...] |
         own = sockets.paths(options.kubelet_dir, options.driver, options.instance).registration
     except node_errors.SocketError as error:
         return None, str(error)
-    others = sorted(own.parent.glob(f"{options.driver}-*reg.sock"))[:SOCKETS_MAX]
-    found = [path for path in dict.fromkeys((own, *others)) if _is_socket(path)]
-    return tuple(host_plan.Socket(path=str(path), knock=_knock(path)) for path in found), ""
+    former = sorted(own.parent.glob(f"{options.driver}-*reg.sock"))[:SOCKETS_MAX]
+    paths = [path for path in dict.fromkeys((own, *former)) if _is_socket(path)]
+    return tuple(host_plan.Socket(path=str(path), knock=_knock(path)) for path in paths), ""
 
 
 def _is_socket(path: Path) -> bool:
@@ -101,8 +101,8 @@ def _knock(path: Path) -> host_plan.Knock:
             refused = probe.connect_ex(str(path))
         except OSError as error:
             refused = error.errno or errno.EIO
-    known = {0: host_plan.Knock.ANSWERS, errno.ENOENT: host_plan.Knock.ABSENT}
-    return known.get(refused, host_plan.Knock.REFUSES)
+    by_error = {0: host_plan.Knock.ANSWERS, errno.ENOENT: host_plan.Knock.ABSENT}
+    return by_error.get(refused, host_plan.Knock.REFUSES)
 
 
 def _page(options: settings.Settings, path: str) -> host_plan.Page | None:

@@ -88,7 +88,7 @@ class _Look:
             ask = functools.partial(discovery.resources, reader.api, discovery.RESOURCE_GROUP)
             path = f"get /apis/{discovery.RESOURCE_GROUP}"
             resources = start(reader.attempt(discovery.RESOURCE_GROUP, path, ask))
-            found = {
+            reads = {
                 name: start(reader.find(kinds.CUSTOM_RESOURCE, name, into=observed.Definition))
                 for name in server.KINDS
             }
@@ -117,7 +117,7 @@ class _Look:
             version=version,
             resource_versions=versions,
             taint_rules=_having(served, _TAINT_RULES),
-            definitions={name: task.result() for name, task in found.items()},
+            definitions={name: task.result() for name, task in reads.items()},
             features=features.result(),
             accounts={name: task.result() for name, task in accounts.items()},
             access=access.result(),
@@ -145,9 +145,13 @@ class _Look:
         driver = self._where.driver
         writes = reviews.planned_writes(
             self._where,
-            [one for one in observed.seen(managers) if one.spec.driver == driver and not one.deleting],
+            [
+                fabric
+                for fabric in observed.seen(managers)
+                if fabric.spec.driver == driver and not fabric.deleting
+            ],
             observed.seen(nodes),
-            [one for one in observed.seen(attached) if one.spec.driver == driver],
+            [attachment for attachment in observed.seen(attached) if attachment.spec.driver == driver],
             modern="v1" in observed.seen(served),
             now=now,
         )
@@ -168,18 +172,20 @@ class _Look:
         )
 
     async def _exists(self, account: str) -> observed.Reading[bool]:
-        found = await self._reader.find(
+        item = await self._reader.find(
             kinds.SERVICE_ACCOUNT, account, into=observed.ServiceAccount, namespace=self._where.namespace
         )
-        return found if isinstance(found, Unread) else found is not None
+        return item if isinstance(item, Unread) else item is not None
 
     async def _access(
         self, managers: observed.Reading[tuple[fabrics.Fabric, ...]], *, classic: bool
     ) -> tuple[observed.Reading[permissions.Answer], ...]:
         where = self._where
-        ours = [one.spec for one in observed.seen(managers) if one.spec.driver == where.driver]
-        secrets = {one.credentials_secret_ref.name for one in ours if one.credentials_secret_ref is not None}
-        reserving = any(one.policy.immediate != fabrics.Reservation() for one in ours)
+        ours = [fabric.spec for fabric in observed.seen(managers) if fabric.spec.driver == where.driver]
+        secrets = {
+            spec.credentials_secret_ref.name for spec in ours if spec.credentials_secret_ref is not None
+        }
+        reserving = any(spec.policy.immediate != fabrics.Reservation() for spec in ours)
         parts = {permissions.Part.CLASSIC: classic, permissions.Part.IMMEDIATE: reserving}
         wanted = permissions.needed(
             driver=where.driver,

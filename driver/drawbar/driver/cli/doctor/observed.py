@@ -38,7 +38,9 @@ class LeaseMeta(meta.Struct, frozen=True):
     def renewal_written(self) -> str:
         """When the API server took the last renewal, by its own clock; empty if it does not tell."""
         times = [
-            one.time for one in self.managed_fields if b'"f:renewTime"' in bytes(one.fields_v1) and one.time
+            entry.time
+            for entry in self.managed_fields
+            if b'"f:renewTime"' in bytes(entry.fields_v1) and entry.time
         ]
         return max(times, default="")
 

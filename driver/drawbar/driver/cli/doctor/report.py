@@ -26,28 +26,28 @@ _WITH_CHECKS_COLUMNS = 110
 """From here on the checks' names have a column of their own."""
 
 
-def show(out: console.Console, found: Sequence[Finding], *, brief: bool = False) -> None:
+def show(out: console.Console, listed: Sequence[Finding], *, brief: bool = False) -> None:
     """Print a row for each finding, and a sum.
 
     Args:
         out: where.
-        found: all findings, in order.
+        listed: all findings, in order.
         brief: leaves out what is well.
     """
-    shown = [finding for finding in found if not brief or finding.severity is not Severity.OK]
+    shown = [finding for finding in listed if not brief or finding.severity is not Severity.OK]
     if shown:
         out.print(_table(shown, apart=out.width >= _WITH_CHECKS_COLUMNS))
         out.print()
-    out.print(_summary(found))
+    out.print(_summary(listed))
 
 
-def _table(found: Sequence[Finding], *, apart: bool) -> table.Table:
+def _table(listed: Sequence[Finding], *, apart: bool) -> table.Table:
     result = table.Table(box=None, pad_edge=False, header_style="bold")
     result.add_column("SEVERITY", no_wrap=True)
     if apart:
         result.add_column("CHECK", no_wrap=True)
     result.add_column("WHAT IS THE MATTER, AND WHAT TO DO", overflow="fold")
-    for finding in found:
+    for finding in listed:
         name = text.Text(finding.check.value, style="dim")
         severity = text.Text(finding.severity.value, style=_STYLES[finding.severity])
         matter = _matter(finding)
@@ -65,8 +65,8 @@ def _matter(finding: Finding) -> text.Text:
     return matter
 
 
-def _summary(found: Sequence[Finding]) -> text.Text:
-    counts = findings.counts(found)
+def _summary(listed: Sequence[Finding]) -> text.Text:
+    counts = findings.counts(listed)
     parts = [
         text.Text(f"{count} {_WORDS[severity][count != 1]}", style=_STYLES[severity])
         for severity, count in counts.items()
@@ -75,17 +75,17 @@ def _summary(found: Sequence[Finding]) -> text.Text:
     return text.Text("; ").join(parts)
 
 
-def document(found: Sequence[findings.Finding], about: dict[str, str]) -> dict[str, Any]:
+def document(listed: Sequence[findings.Finding], about: dict[str, str]) -> dict[str, Any]:
     """Return the report as JSON values.
 
     Args:
-        found: all findings.
+        listed: all findings.
         about: what was checked, such as the API server.
     """
     return {
         **about,
-        "summary": {severity.value: count for severity, count in findings.counts(found).items()},
-        "exitStatus": findings.exit_status(found),
+        "summary": {severity.value: count for severity, count in findings.counts(listed).items()},
+        "exitStatus": findings.exit_status(listed),
         "findings": [
             {
                 "check": finding.check.value,
@@ -94,6 +94,6 @@ def document(found: Sequence[findings.Finding], about: dict[str, str]) -> dict[s
                 "message": finding.message,
                 "remedy": finding.remedy,
             }
-            for finding in found
+            for finding in listed
         ],
     }

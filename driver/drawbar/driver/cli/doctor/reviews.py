@@ -76,8 +76,8 @@ async def may(reader: reading.Reader, attributes: dict[str, str]) -> observed.Re
 async def _name(reader: reading.Reader) -> str:
     body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
     work = functools.partial(reader.api.create, _WHO_AM_I, body, into=observed.Review)
-    found = await reader.attempt("who this user is", f"create {_WHO_AM_I.plural}", work)
-    return "" if isinstance(found, Unread) else found.status.user_info.username
+    review = await reader.attempt("who this user is", f"create {_WHO_AM_I.plural}", work)
+    return "" if isinstance(review, Unread) else review.status.user_info.username
 
 
 async def _answer(
@@ -159,15 +159,19 @@ def planned_writes(
         now: when conditions are said to change.
     """
     fabric = ours[0].metadata.name if ours else PROBE
-    held = [one for one in attached if not one.deleting]
-    found = [*_statuses(ours, held, now)]
+    held = [attachment for attachment in attached if not attachment.deleting]
+    writes = [*_statuses(ours, held, now)]
     if nodes:
-        found += _of_node(where, fabric, nodes[0].metadata.name)
-    claimed = [one for one in held if one.spec.claim is not None and one.holds(attachments.ATTACHED)]
+        writes += _of_node(where, fabric, nodes[0].metadata.name)
+    claimed = [
+        attachment
+        for attachment in held
+        if attachment.spec.claim is not None and attachment.holds(attachments.ATTACHED)
+    ]
     if modern:
-        found += _slices(where, nodes)
-        found += _claims(where, claimed[:1], now)
-    return tuple(found)
+        writes += _slices(where, nodes)
+        writes += _claims(where, claimed[:1], now)
+    return tuple(writes)
 
 
 def _of_node(where: observed.Where, fabric: str, node: str) -> Iterator[Write]:
@@ -242,8 +246,8 @@ def _statuses(
             (Daemon.CONTROLLER, attachments.ATTACHED),
             (Daemon.NODE, attachments.VISIBLE),
         ):
-            known = meta.find(attachment.status.conditions, condition)
-            reported = {"conditions": [_condition(condition, now, known)]}
+            current = meta.find(attachment.status.conditions, condition)
+            reported = {"conditions": [_condition(condition, now, current)]}
             what = f"DeviceAttachment {name}"
             yield _status(daemon, what, kinds.ATTACHMENT, {"name": name}, reported, node=node)
 
@@ -299,10 +303,10 @@ def _slice(where: observed.Where, pool: str, **reach: object) -> dict[str, Any]:
     )
 
 
-def _condition(kind: str, now: datetime.datetime, known: meta.Condition | None) -> dict[str, str]:
+def _condition(kind: str, now: datetime.datetime, current: meta.Condition | None) -> dict[str, str]:
     return {
         "type": kind,
-        "status": known.status if known is not None else "True",
+        "status": current.status if current is not None else "True",
         "reason": "DryRun",
         "message": "",
         "lastTransitionTime": meta.timestamp(now),
@@ -318,22 +322,24 @@ async def try_writes(
 ) -> tuple[observed.Reading[Trial], ...]:
     """Return how each ended; a single untried one for a daemon that this user may not impersonate."""
     accounts = {Daemon.CONTROLLER: where.controller, Daemon.NODE: where.node}
-    found: list[observed.Reading[Trial]] = []
+    trials: list[observed.Reading[Trial]] = []
     for daemon, account in accounts.items():
-        own = [one for one in writes if one.daemon is daemon]
+        own = [write for write in writes if write.daemon is daemon]
         if not own:
             continue
         allowed = await _may_impersonate(reader, where, account, bound=daemon is Daemon.NODE)
         if allowed is not True:
             what = f"{daemon}'s writes"
-            found.append(
+            trials.append(
                 allowed if isinstance(allowed, Unread) else Trial(daemon=daemon, what=what, tried=False)
             )
             continue
         async with asyncio.TaskGroup() as tasks:
-            begun = [tasks.create_task(_try(reader, where.user(account), one), name="trial") for one in own]
-        found += [task.result() for task in begun]
-    return tuple(found)
+            begun = [
+                tasks.create_task(_try(reader, where.user(account), write), name="trial") for write in own
+            ]
+        trials += [task.result() for task in begun]
+    return tuple(trials)
 
 
 async def _may_impersonate(

@@ -33,7 +33,7 @@ def fabric_of(
     hosts = {host.id: host for host in opened.hosts}
     coming = Counter(
         attachment.spec.node_name
-        for attachment in placed.of(opened.name)
+        for attachment in placed.in_fabric(opened.name)
         if not attachment.holds(attachments.ATTACHED)
         and not _has_port(hosts.get(attachment.spec.host_id), attachment)
     )
@@ -42,7 +42,7 @@ def fabric_of(
         hosts=host_of,
         ports={node: _free_ports(hosts.get(host), coming[node]) for node, host in host_of.items()},
         rules=policy.models,
-        models=policies.models_by_node(placed.of(opened.name)) if policy.models else {},
+        models=policies.models_by_node(placed.in_fabric(opened.name)) if policy.models else {},
     )
 
 
@@ -72,7 +72,7 @@ def shown_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
         names.DeviceKey(fabric=opened.name, device=device.name)
         for fabric, opened in _reserving(cluster)
         for keys in (pool_plan.reserved(fabric.spec.policy.immediate, opened.devices),)
-        for published in cluster.pools.of(opened.name)
+        for published in cluster.pools.in_fabric(opened.name)
         for device in published.spec.devices
         if device.name in keys
     )
@@ -95,10 +95,10 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         places = devices.homes(
             opened.name,
             opened.devices,
-            cluster.pools.of(opened.name),
+            cluster.pools.in_fabric(opened.name),
             devices.Rules(
                 restricted=policies.restricted(fabric.spec.policy.models),
-                given=pool_plan.given(cluster.placed.of(opened.name)),
+                given=pool_plan.given(cluster.placed.in_fabric(opened.name)),
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
@@ -123,5 +123,5 @@ def _is_free(cluster: Cluster, fabric: fabrics.Fabric, device: contract.Device, 
         and device.health is not contract.Health.CRITICAL
         and not {device.id, key.device, "*"} & set(fabric.spec.maintenance)
         and cluster.attachments.get(key.attachment) is None
-        and not cluster.allocated.of(key)
+        and not cluster.allocated.with_device(key)
     )

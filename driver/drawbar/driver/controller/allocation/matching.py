@@ -68,7 +68,8 @@ class Request:
     def tolerates(self, device_taints: Iterable[slices.Taint]) -> bool:
         """Return whether no taint keeps the device from this request."""
         return all(
-            taint.effect == encoding.NO_EFFECT or any(one.covers(taint) for one in self.tolerations)
+            taint.effect == encoding.NO_EFFECT
+            or any(toleration.covers(taint) for toleration in self.tolerations)
             for taint in device_taints
         )
 

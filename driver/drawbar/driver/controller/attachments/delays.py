@@ -100,7 +100,7 @@ class Delays:
         cluster, waiting = self.context.cluster, []
         for attachment in cluster.placed.awaiting_nodes():
             key = names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
-            for claim in cluster.allocated.of(key):
+            for claim in cluster.allocated.with_device(key):
                 wish = self._wish(key, claim)
                 if wish is None or not wish.attached_said or wish.failed_said:
                     continue
@@ -120,7 +120,7 @@ class Delays:
             # A node's own pool may have the name of a Fabric.
             if session is None or session.device(key.device) is None:
                 continue
-            for claim in cluster.unattached.of(key):
+            for claim in cluster.unattached.with_device(key):
                 given.append(_allocation(key, claim))
                 if self._never.is_new(key, claim):
                     self._emit(claim, key, NO_CONDITIONS, reason=NEVER_ATTACHED, warning=True)
@@ -148,7 +148,7 @@ class Delays:
 
     def _claim(self, key: names.DeviceKey) -> claims.ResourceClaim | None:
         """Return the oldest claim that has the device and is neither attached nor failed."""
-        for claim in self.context.cluster.allocated.of(key):
+        for claim in self.context.cluster.allocated.with_device(key):
             wish = self._wish(key, claim)
             if wish is not None and not wish.failed_said and not wish.attached_said:
                 return claim

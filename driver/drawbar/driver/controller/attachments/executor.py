@@ -173,7 +173,7 @@ class _Observation:
 
         A claim whose status has a failure waits no longer; it counts only while there is no other.
         """
-        given = self._cluster.allocated.of(self._key)
+        given = self._cluster.allocated.with_device(self._key)
         spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
         wishes = [wish for claim in (*mine, *given) if (wish := self._wish_of(claim)) is not None]
@@ -188,7 +188,7 @@ class _Observation:
 
     def _rivals(self, wish: claim_index.Wish | None) -> tuple[claim_index.Wish, ...]:
         """Return those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
-        given = self._cluster.allocated.of(self._key)
+        given = self._cluster.allocated.with_device(self._key)
         if wish is None or len(given) < 2:
             return ()
         driver = self._cluster.driver

@@ -41,7 +41,7 @@ COUNT_MAX = 32
 COUNT_CHARS = 2
 # One more is our own, the handle.
 ENTRIES_MAX = 63
-CLASSES = frozenset(one.value for one in contract.OFFERED_CLASSES)
+CLASSES = frozenset(offered.value for offered in contract.OFFERED_CLASSES)
 _TRUTHS = {"true": True, "false": False}
 _EFFECTS = frozenset({matching.ANY, "NoSchedule", "NoExecute"})
 _KEYS = frozenset({"deviceClass", "model", "selector", "count", "optional", "shareable", "tolerations"})

@@ -216,16 +216,19 @@ class ClaimWatch:
         allocation = claim.allocation if claim is not None else None
         if allocation is None or allocation.handle is None or allocation.driver != self._driver:
             return set()
-        return {names.DeviceKey(fabric=one.fabric, device=one.device) for one in allocation.handle.devices}
+        return {
+            names.DeviceKey(fabric=given_device.fabric, device=given_device.device)
+            for given_device in allocation.handle.devices
+        }
 
     def _context_changed(self, version: classic.Version, old: Any, new: Any) -> None:
         uid = (new or old).metadata.uid
-        known = self.contexts.get(uid)
+        current = self.contexts.get(uid)
         # A context that both versions serve is the same in both.
-        if known is None or known.version is version:
+        if current is None or current.version is version:
             if new is not None:
                 self.contexts[uid] = classic.context(new, version)
-            elif known is not None:
+            elif current is not None:
                 del self.contexts[uid]
         self._changed()
 

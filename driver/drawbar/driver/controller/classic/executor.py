@@ -181,14 +181,16 @@ class _Subject:
             nothing = nodepools.null_devices(handle.without, handle.node)
             status = classic_v1alpha3.allocated(handle, self._context.cluster.driver, nothing, step.config)
         consumers = list(claim.reserved_for)
-        if step.pod is not None and all(one.uid != step.pod.uid for one in consumers):
+        if step.pod is not None and all(consumer.uid != step.pod.uid for consumer in consumers):
             consumers.append(step.pod)
         if consumers:
             status["reservedFor"] = msgspec.to_builtins(consumers)
         await self._patch(claim, status=status)
         for device in handle.devices:
             self._context.latency.allocated(names.DeviceKey(fabric=device.fabric, device=device.device))
-        given = ", ".join(f"{one.device} of fabric {one.fabric}" for one in handle.devices)
+        given = ", ".join(
+            f"{given_device.device} of fabric {given_device.fabric}" for given_device in handle.devices
+        )
         where = f" on node {handle.node}" if handle.node else ""
         message = f"{given or 'no device, for none is left'}{where}"
         self._report(claim, ALLOCATED, message, pod=step.pod)

@@ -130,7 +130,7 @@ def _waiting(pod: classic.Pod, observed: Observed) -> Iterator[Waiting]:
 
 def _candidates(context: classic.Context, waiting: tuple[Waiting, ...]) -> tuple[str, ...]:
     """Return the selected node, the potential ones, and those reported as unsuitable: they are not listed again."""
-    earlier = [node for one in waiting for node in context.entries.get(one.entry, ())]
+    earlier = [node for claim in waiting for node in context.entries.get(claim.entry, ())]
     selected = [context.selected_node] if context.selected_node else []
     return tuple(dict.fromkeys((*selected, *context.potential_nodes, *earlier)))
 
@@ -143,8 +143,8 @@ def selects(selector: claims.NodeSelector, node: core.Node) -> bool:
     fields = {"metadata.name": node.metadata.name}
     return any(
         (term.match_fields or term.match_expressions)
-        and all(_holds(one, fields) for one in term.match_fields)
-        and all(_holds(one, node.metadata.labels) for one in term.match_expressions)
+        and all(_holds(requirement, fields) for requirement in term.match_fields)
+        and all(_holds(requirement, node.metadata.labels) for requirement in term.match_expressions)
         for term in selector.node_selector_terms
     )
 

@@ -204,9 +204,9 @@ class Rounds:
         """Return what the plan rests on."""
         context, claims = self._context, self._watch.claims()
         gone_at, seen = {}, {}
-        for one in context.cluster.attachments:
-            name = one.metadata.name
-            moment = context.cluster.absences.gone_at(one.spec.node_name, (one.spec.fabric,))
+        for attachment in context.cluster.attachments:
+            name = attachment.metadata.name
+            moment = context.cluster.absences.gone_at(attachment.spec.node_name, (attachment.spec.fabric,))
             if moment is not None:
                 gone_at[name] = moment
             since = context.cluster.placed.held_since(name)
@@ -234,7 +234,7 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
     devices: dict[names.DeviceKey, matching.Device] = {}
     for fabric, opened in inventory.listed(cluster):
         reached[opened.name] = inventory.fabric_of(fabric, opened, cluster.placed, cluster.clock())
-        for published in cluster.pools.of(opened.name):
+        for published in cluster.pools.in_fabric(opened.name):
             for shown in published.spec.devices:
                 key = names.DeviceKey(fabric=opened.name, device=shown.name)
                 device = opened.device(shown.name)

@@ -161,7 +161,7 @@ class Allocator:
         self, claim: claims.ResourceClaim, allocation: claims.Allocation, memory: _Memory
     ) -> float | None:
         """Clear an allocation that failed; return the seconds until its node counts as gone, if it is missing."""
-        of_fabrics = {names.fabric_of(one.pool) for one in claim.results(self.cluster.driver)}
+        of_fabrics = {names.fabric_of(result.pool) for result in claim.results(self.cluster.driver)}
         gone_at = self.cluster.absences.gone_at(allocation.node or "", of_fabrics)
         now = self.cluster.clock()
         gone = gone_at is not None and gone_at <= now

@@ -120,7 +120,7 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
         return None
     node = allocation.node or ""
     failures = {
-        bindings.condition_type(driver, one) for one in (bindings.ATTACH_FAILED, bindings.NODE_FAILED)
+        bindings.condition_type(driver, kind) for kind in (bindings.ATTACH_FAILED, bindings.NODE_FAILED)
     }
     failed = (
         (FAILED, f"{result.pool}/{result.device} on node {node}: {condition.message}")
@@ -132,7 +132,9 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
     problem = next(failed, gone)
     if problem is None:
         return None
-    devices = tuple(names.DeviceKey(fabric=names.fabric_of(one.pool), device=one.device) for one in results)
+    devices = tuple(
+        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device) for result in results
+    )
     return TakeBack(reason=problem[0], message=problem[1], node=node, devices=devices)
 
 
@@ -218,7 +220,7 @@ def _why_not(observed: Observed) -> str:
     if not observed.nodes:
         where = f"node {wish} is not" if wish else "no node is"
         return f"{where} reached by a Fabric with reserved devices and a free port"
-    free = sum(one.free for one in observed.inventory.devices.values())
+    free = sum(device.free for device in observed.inventory.devices.values())
     where = f" for node {wish}" if wish else ""
     return (
         f"none of the {free} free devices that are reserved for immediate allocation (policy.immediate of a Fabric) fits"

@@ -193,7 +193,9 @@ class Gauges:
         for gone in self._offers.keys() - sessions.keys():
             del self._offers[gone]
         for fabric, session in sessions.items():
-            attached = frozenset(attachment.spec.device for attachment in self.cluster.placed.of(fabric))
+            attached = frozenset(
+                attachment.spec.device for attachment in self.cluster.placed.in_fabric(fabric)
+            )
             listed = frozenset(names.label(device.id) for device in session.devices)
             for state, number in devices(self._offer(fabric), listed, attached).items():
                 counts[fabric, state] = float(number)
@@ -212,7 +214,7 @@ class Gauges:
                     yield (fabric.metadata.name, condition.type), float(condition.is_true)
 
     def _offer(self, fabric: str) -> Offer:
-        published = self.cluster.pools.of(fabric)
+        published = self.cluster.pools.in_fabric(fabric)
         cached = self._offers.get(fabric)
         if cached is None or cached[0] != published:
             cached = self._offers[fabric] = (published, offer(self.cluster.driver, published))

@@ -108,7 +108,7 @@ class Rules:
 
 def homes(
     fabric: str,
-    found: tuple[contract.Device, ...],
+    devices: tuple[contract.Device, ...],
     published: tuple[slices.ResourceSlice, ...],
     rules: Rules | None = None,
 ) -> dict[str, str]:
@@ -118,7 +118,7 @@ def homes(
         names.label(device.id): names.pool(
             fabric, device.enclosure, device.model if device.model in rules.restricted else ""
         )
-        for device in found
+        for device in devices
     }
     places: dict[str, str] = {}
     filled: Counter[str] = Counter()

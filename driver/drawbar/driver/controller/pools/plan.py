@@ -32,7 +32,7 @@ FABRIC_LABEL = "drawbar.dev/fabric"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Facts:
     """What the fabric manager reports, and its history.
 
     Attributes:
@@ -69,7 +69,7 @@ class Observed:
     """
 
     driver: str
-    told: Told
+    facts: Facts
     attached_by_us: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
     reported: Mapping[str, tuple[causes.Cause, ...]] = field(default_factory=dict)
@@ -80,17 +80,17 @@ class Observed:
     @property
     def fabric(self) -> str:
         """The name of the Fabric object."""
-        return self.told.fabric.metadata.name
+        return self.facts.fabric.metadata.name
 
     @property
     def policy(self) -> fabrics.Policy:
         """What its administrators want."""
-        return self.told.fabric.spec.policy
+        return self.facts.fabric.spec.policy
 
     @property
     def devices(self) -> tuple[contract.Device, ...] | None:
         """What may be published: nothing new of a fabric that goes; what is attached stays until its claim lets go."""
-        return () if self.told.fabric.deleting else self.told.devices
+        return () if self.facts.fabric.deleting else self.facts.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,7 @@ def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, 
         metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
-    return Observed(driver=driver, told=Told(fabric=gone, devices=()), published=published, kept=kept)
+    return Observed(driver=driver, facts=Facts(fabric=gone, devices=()), published=published, kept=kept)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,13 +200,13 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     listed = {names.label(listed_device.id) for listed_device in observed.devices}
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
-    stays = not observed.told.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
-    kept = (observed.attached_by_us.keys() | observed.told.missing) - listed if stays else frozenset()
+    stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
+    kept = (observed.attached_by_us.keys() | observed.facts.missing) - listed if stays else frozenset()
     rules = devices.Rules(
         restricted=policies.restricted(observed.policy.models),
         held=observed.attached_by_us,
         unlisted=kept,
-        claimed=observed.told.claimed,
+        claimed=observed.facts.claimed,
         given=observed.given,
     )
     places = devices.homes(observed.fabric, observed.devices, observed.published, rules)
@@ -243,7 +243,7 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
         for cause in observed.reported.get(name, ())
     ]
     is_lost = any(isinstance(cause, causes.Lost) for cause in result)
-    if not listed and not is_lost and name not in observed.told.missing:
+    if not listed and not is_lost and name not in observed.facts.missing:
         result.append(causes.Lost(node=observed.attached_by_us.get(name, ""), listed=False))
     if connected and not ours:
         result.append(causes.InUse(host=host))
@@ -251,11 +251,11 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
         result.append(causes.FabricHealth(health="critical"))
     elif device is not None and device.health is contract.Health.WARNING:
         result.append(causes.FabricHealth(health="warning"))
-    silent = 0 < observed.told.silent_seconds >= observed.policy.unreachable_grace_seconds
+    silent = 0 < observed.facts.silent_seconds >= observed.policy.unreachable_grace_seconds
     if silent and not ours and not connected:
         result.append(causes.Unreachable())
     if {name, device.id if device is not None else name, "*"}.intersection(
-        observed.told.fabric.spec.maintenance
+        observed.facts.fabric.spec.maintenance
     ):
         result.append(causes.Maintenance())
     if device is not None and observed.policy.immediate.holds(device.id, device.model):
@@ -266,7 +266,7 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
 def _probation(observed: Observed, name: str) -> causes.Probation:
     usual = datetime.timedelta(seconds=observed.policy.probation_seconds)
     return causes.Probation(
-        length=observed.told.probations.get(name, usual), since=observed.failed_since.get(name)
+        length=observed.facts.probations.get(name, usual), since=observed.failed_since.get(name)
     )
 
 
@@ -301,7 +301,7 @@ def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> 
 
 def observe(
     driver: str,
-    told: Told,
+    facts: Facts,
     attached: Iterable[attachments.DeviceAttachment],
     published: tuple[slices.ResourceSlice, ...],
     kept: encoding.Kept,
@@ -312,7 +312,7 @@ def observe(
 
     Args:
         driver: the DRA driver's name.
-        told: what the fabric manager reports.
+        facts: what the fabric manager reports.
         attached: the attachments of this fabric.
         published: its slices as they are.
         kept: what the API server keeps of slices.
@@ -320,12 +320,12 @@ def observe(
     """
     by_device = {attachment.spec.device: attachment for attachment in attached}
     reported = {
-        name: _counted(causes.of_attachment(attachment, overdue=name in overdue), told.failures.get(name, 0))
+        name: _counted(causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0))
         for name, attachment in by_device.items()
     }
     return Observed(
         driver=driver,
-        told=told,
+        facts=facts,
         attached_by_us={
             name: attachment.spec.node_name
             for name, attachment in by_device.items()

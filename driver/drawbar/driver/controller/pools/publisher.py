@@ -114,16 +114,16 @@ class Publisher:
     def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> plan.Observed | None:
         """Return what the plan rests on; None where there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
-        placed, published = self._sources.placed, self.of(name)
+        placed, published = self._sources.placed, self.in_fabric(name)
         failed_since = self._failed_since(name)
         if fabric is None:
             # Its slices are left over.
             withdrawal = plan.withdrawal(self._driver, name, published)
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
-        report = plan.Told(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+        report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-            report = plan.Told(
+            report = plan.Facts(
                 fabric=fabric,
                 devices=view.devices if view.listed else None,
                 silent_seconds=view.silent_seconds,
@@ -133,7 +133,7 @@ class Publisher:
                 claimed=self._sources.allocated.pools(name),
             )
         observed = plan.observe(
-            self._driver, report, placed.of(name), published, kept, overdue=placed.overdue(name, now)
+            self._driver, report, placed.in_fabric(name), published, kept, overdue=placed.overdue(name, now)
         )
         return replace(observed, failed_since=failed_since)
 
@@ -174,19 +174,19 @@ class Publisher:
         """Return by device name when this process first saw the taint of its failure."""
         names = {
             name
-            for published_slice in self.of(fabric)
+            for published_slice in self.in_fabric(fabric)
             for name in causes.failures(self._driver, published_slice)
         }
         return {name: since for name in names if (since := self._failed.since((fabric, name))) is not None}
 
-    def of(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
+    def in_fabric(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""
         return tuple(self._slices.get(fabric, {}).values())
 
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
         keys = {f"{self._driver}/{key}" for key in (causes.ATTACH_FAILED, causes.LOST)}
-        taints = encoding.taints_of(self.of(fabric), device)
+        taints = encoding.taints_of(self.in_fabric(fabric), device)
         return taints is None or any(taint.key in keys for taint in taints)
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:

@@ -35,7 +35,7 @@ async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, dev
     Returns:
         Why a trace of the last use may be left, in a clause; empty when none is.
     """
-    operations = classes.of(device_class)
+    operations = classes.by_name(device_class)
     users = await asyncio.to_thread(operations.users, host, card)
     if users:
         return release_plan.message(users)
@@ -197,7 +197,7 @@ class _Work:
         return actions.Observed(
             attachment=attachment,
             match=match,
-            lack=classes.of(spec.identity.device_class).lacks(card) if card is not None else None,
+            lack=classes.by_name(spec.identity.device_class).lacks(card) if card is not None else None,
             attempt=self._memory.attempt,
             held_by=context.holder(spec.pool, spec.device),
             boot_id=context.boot_id,
@@ -207,7 +207,7 @@ class _Work:
             attached_at=seen.since(attachments.ATTACHED),
             visible_at=seen.since(attachments.VISIBLE),
             leaving_at=seen.since(DELETION),
-            health=context.judged.of(key) if context.judged is not None else verdicts.UNKNOWN,
+            health=context.judged.verdict(key) if context.judged is not None else verdicts.UNKNOWN,
             leaving=self._memory.leaving,
             released=done.released,
             cleaned=done.cleaned,
@@ -285,7 +285,7 @@ class _Work:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
                 lack, reason = _ALL_ONES, plan.LINK_DOWN
             else:
-                operations = classes.of(self._attachment.spec.identity.device_class)
+                operations = classes.by_name(self._attachment.spec.identity.device_class)
                 lack = await operations.initialise(self._context.kernel, card) or ""
         except errors.KernelRefused as refused:
             lack = str(refused)

@@ -98,7 +98,7 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.Repo
         place = f"slot {slot.name} of this node"
     else:
         place = f"the slot of host {attachment.spec.host_id}"
-    text = f"no {_name(attachment, known=False)} appeared within {waited}; look at the link and {place}"
+    text = f"no {_name(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
     return actions.ReportFailed(reason=NOT_FOUND, message=text)
 
 
@@ -124,9 +124,9 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
 
 
-def _name(attachment: attachments.DeviceAttachment, *, known: bool = True) -> str:
+def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
     serial = attachment.spec.identity.serial
-    article = "the device" if known else "device"
+    article = "the device" if is_present else "device"
     return f"{article} with serial {serial}" if serial else f"{article} {attachment.spec.device}"
 
 
@@ -213,9 +213,9 @@ def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
 
 def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
     """Says why, unless that is what was said last. A text that only counts seconds on is the same."""
-    known = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
-    said = known is not None and (known.status, known.reason) == ("False", reason)
-    if known is not None and said and (reason in _COUNTING or known.message == message):
+    released = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
+    said = released is not None and (released.status, released.reason) == ("False", reason)
+    if released is not None and said and (reason in _COUNTING or released.message == message):
         return ()
     return (actions.ReportBlocked(reason=reason, message=message),)
 
@@ -266,7 +266,10 @@ def _make_ready(
             return (actions.Initialise(card=card),)
         # What was ready may have lost its driver: that is reported while the device is waited for.
         news = _health(observed, now) if _is_reported(observed, card) else ()
-        return (*(one for one in news if isinstance(one, actions.ReportHealth)), *_await(observed, now))
+        return (
+            *(report for report in news if isinstance(report, actions.ReportHealth)),
+            *_await(observed, now),
+        )
     if _is_reported(observed, card):
         return _health(observed, now)
     if dead_link(card) is not None:
@@ -300,7 +303,7 @@ def _is_reported(observed: actions.Observed, card: model.Card) -> bool:
 
 def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) -> attachments.NodeReport:
     """Return the report with a new verdict. While that is Unknown, the findings of before stay."""
-    known = attachment.status.node or attachments.NodeReport()
+    former = attachment.status.node or attachments.NodeReport()
     unknown = verdict.status is verdicts.Status.UNKNOWN
     findings = tuple(
         attachments.NodeFinding(
@@ -312,10 +315,10 @@ def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) 
         for taint in verdict.taints
     )
     return msgspec.structs.replace(
-        known,
+        former,
         health=verdict.status.value,
         health_message=verdict.message,
-        findings=known.findings if unknown else findings,
+        findings=former.findings if unknown else findings,
     )
 
 

@@ -190,10 +190,10 @@ def report(
         boot_id: of the running kernel.
         used: the claim that it is attached for gets it or keeps it; else it has no traces of a use.
     """
-    known, claim = attachment.status.node or attachments.NodeReport(), attachment.spec.claim
+    former, claim = attachment.status.node or attachments.NodeReport(), attachment.spec.claim
     allocated = attachment.spec.allocation_timestamp or ""
     return msgspec.structs.replace(
-        known,
+        former,
         pci_address=card.address,
         kernel_driver=card.first.driver or "",
         boot_id=boot_id,
@@ -232,7 +232,7 @@ def applied(
 ) -> dict[str, Any]:
     """Return the object to apply; what is not given stays as it is."""
     status = attachment.status
-    conditions = {one.type: one for one in status.conditions if one.type in OWN}
+    conditions = {condition.type: condition for condition in status.conditions if condition.type in OWN}
     if fresh is not None:
         conditions[fresh.type] = fresh
     said: dict[str, Any] = {

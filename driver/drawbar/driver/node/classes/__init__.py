@@ -1,6 +1,6 @@
 """What the node does differently for each class of device, one module each; see `docs/developing.md`."""
 
-from drawbar.driver.node.classes.registry import CLASSES, classify, of
+from drawbar.driver.node.classes.registry import CLASSES, by_name, classify
 from drawbar.driver.node.classes.users import Host
 
-__all__ = ["CLASSES", "Host", "classify", "of"]
+__all__ = ["CLASSES", "Host", "classify", "by_name"]

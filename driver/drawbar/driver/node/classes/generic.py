@@ -22,12 +22,12 @@ VFIO_CONTAINER = "/dev/vfio/vfio"
 
 def vfio_groups(card: model.Card) -> tuple[int, ...]:
     """The IOMMU groups of the functions that vfio has."""
-    found = {
+    groups = {
         function.iommu_group
         for function in card.functions
         if function.driver == VFIO and function.iommu_group is not None
     }
-    return tuple(sorted(found))
+    return tuple(sorted(groups))
 
 
 def vfio_nodes(card: model.Card) -> tuple[spec.DeviceNode, ...]:
@@ -41,13 +41,13 @@ def vfio_nodes(card: model.Card) -> tuple[spec.DeviceNode, ...]:
 
 def vfio_numbers(host: Host, card: model.Card) -> dict[users.Numbers, str]:
     """The groups' files by their numbers."""
-    found = {}
+    numbers = {}
     for group in vfio_groups(card):
         major, _, minor = (files.text(f"{host.sysfs}/class/vfio/{group}/dev") or "").partition(":")
         if major.isdecimal() and minor.isdecimal():
             key = users.Numbers(block=False, major=int(major), minor=int(minor))
-            found[key] = f"/dev/vfio/{group}"
-    return found
+            numbers[key] = f"/dev/vfio/{group}"
+    return numbers
 
 
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"

@@ -52,14 +52,14 @@ class Gpu(generic.Generic):
 
 
 def _nvidia(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
-    found = []
+    nodes = []
     for function in card.functions:
         if function.driver != "nvidia":
             continue
         text = files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""
         if match := _MINOR.search(text):
             minor = int(match[1])
-            found.append(
+            nodes.append(
                 model.DeviceNode(
                     path=f"/dev/nvidia{minor}",
                     major=_NVIDIA_MAJOR,
@@ -68,4 +68,4 @@ def _nvidia(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
                     subsystem="nvidia",
                 )
             )
-    return tuple(found)
+    return tuple(nodes)

@@ -21,11 +21,11 @@ _SHOWN = (
     generic.Generic(device_class=DeviceClass.BRIDGE, class_codes=("06",), certain=True),
     generic.Generic(device_class=DeviceClass.STORAGE, class_codes=("01",)),
 )
-_BY_NAME = {str(one.device_class): one for one in CLASSES}
-_BY_CODE = {code: one for one in (*CLASSES, *_SHOWN) for code in one.class_codes}
+_BY_NAME = {str(offered.device_class): offered for offered in CLASSES}
+_BY_CODE = {code: shown for shown in (*CLASSES, *_SHOWN) for code in shown.class_codes}
 
 
-def of(device_class: str) -> generic.Generic:
+def by_name(device_class: str) -> generic.Generic:
     """Return what to do with a device of that class; an unknown class is treated as `other`."""
     return _BY_NAME.get(device_class, _OTHER)
 
@@ -42,5 +42,5 @@ def classify(class_code: int, vendor: int, device: int) -> DeviceClass:
     by_code = next((_BY_CODE[digits[:end]] for end in (6, 4, 2) if digits[:end] in _BY_CODE), _OTHER)
     if by_code.certain:
         return by_code.device_class
-    by_model = next((one for one in CLASSES if one.is_model(vendor, device)), by_code)
+    by_model = next((offered for offered in CLASSES if offered.is_model(vendor, device)), by_code)
     return by_model.device_class

@@ -71,17 +71,17 @@ def find_openers(proc: Path, wanted: dict[Numbers, str]) -> tuple[str, ...]:
     """The processes, ourselves apart, that have one of these open; at most `FOUND_MAX`."""
     if not wanted:
         return ()
-    found: list[str] = []
+    openers: list[str] = []
     names = {path.rpartition("/")[2] for path in wanted.values()}
     for pid in processes(proc):
         if pid == os.getpid():
             continue
         for path in _opened(f"{proc}/{pid}/fd", wanted, names):
             name = files.text(f"{proc}/{pid}/comm") or "?"
-            found.append(f"held by pid {pid} ({name}), {path}")
-            if len(found) == FOUND_MAX:
-                return tuple(found)
-    return tuple(found)
+            openers.append(f"held by pid {pid} ({name}), {path}")
+            if len(openers) == FOUND_MAX:
+                return tuple(openers)
+    return tuple(openers)
 
 
 def processes(proc: Path) -> list[int]:

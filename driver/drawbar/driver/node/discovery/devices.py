@@ -46,15 +46,15 @@ class Tracking:
 
 def problems(tracking: Tracking) -> list[str]:
     """One sentence for each value that cannot be."""
-    found = []
+    wrong = []
     # Written so that they hold for no NaN.
     if not 0 <= tracking.coalesce_seconds <= 1:
-        found.append(f"coalesce_seconds is {tracking.coalesce_seconds}: give 0 to 1 second")
+        wrong.append(f"coalesce_seconds is {tracking.coalesce_seconds}: give 0 to 1 second")
     if not (tracking.audit_seconds == 0 or 1 <= tracking.audit_seconds <= _DAY_SECONDS):
-        found.append(f"audit_seconds is {tracking.audit_seconds}: give 0, or 1 to {_DAY_SECONDS:.0f} seconds")
+        wrong.append(f"audit_seconds is {tracking.audit_seconds}: give 0, or 1 to {_DAY_SECONDS:.0f} seconds")
     if not 0 < tracking.audit_share <= 1:
-        found.append(f"audit_share is {tracking.audit_share}: give more than 0, and at most 1")
-    return found
+        wrong.append(f"audit_share is {tracking.audit_share}: give more than 0, and at most 1")
+    return wrong
 
 
 PAUSES_SECONDS = (0.5,)
@@ -81,14 +81,14 @@ class Settling(Generic[_Item]):
 
     def due(self, now: float) -> frozenset[_Item]:
         """What has come due; each is told once for each pause."""
-        found = set()
+        due_now = set()
         for _, queue in self._queues:
             for item, moment in tuple(queue.items()):
                 if moment > now:
                     break
                 del queue[item]
-                found.add(item)
-        return frozenset(found)
+                due_now.add(item)
+        return frozenset(due_now)
 
     def next(self) -> float | None:
         """When the next item comes due."""
@@ -297,17 +297,17 @@ class Devices:
             errors.SysfsError: the tree has gone.
         """
         listed = await asyncio.to_thread(reader.listing, self._root)
-        found = live.Changes()
+        missed = live.Changes()
         for batch in _batches(listed | self._live.subjects()):
             started = _now()
             changes, _ = await self._refresh(subject for subject in batch if subject not in self._due)
-            found |= changes
+            missed |= changes
             await asyncio.sleep((_now() - started) * (1 / self._settings.audit_share - 1))
         self.audits += 1
-        self.missed += len(found.functions) + len(found.slots) + len(found.objects)
-        if found:
-            log.info("changes that no event told of", extra=_summary(found))
-        return found
+        self.missed += len(missed.functions) + len(missed.slots) + len(missed.objects)
+        if missed:
+            log.info("changes that no event told of", extra=_summary(missed))
+        return missed
 
     async def _audit_for_ever(self) -> None:
         if not self._settings.audit_seconds:

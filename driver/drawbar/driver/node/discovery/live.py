@@ -95,7 +95,7 @@ class Live:
                 decoders=topology.decoders,
                 regions=topology.regions,
                 dax=tuple(sorted(self._dax.values(), key=lambda each: cxl.dax_order(each.name))),
-                known=self._entries.index(),
+                prebuilt=self._entries.index(),
             )
         return self._snapshot
 
@@ -112,9 +112,9 @@ class Live:
 
     def concerned(self, devpath: str) -> frozenset[Subject]:
         """What to read after an event of the device in this directory: as `reader.subjects_of_event`, and its slot."""
-        found = reader.subjects_of_event(devpath)
-        name = pci.nearest_slot(devpath, self._slot_names) if found else None
-        return found | {Subject(Kind.SLOT, name)} if name is not None else found
+        subjects = reader.subjects_of_event(devpath)
+        name = pci.nearest_slot(devpath, self._slot_names) if subjects else None
+        return subjects | {Subject(Kind.SLOT, name)} if name is not None else subjects
 
     def replace(self, fresh: index.Inventory) -> Changes:
         """Takes over a reading of everything; answers how it differs."""
@@ -201,23 +201,23 @@ class Live:
 
     def _take_cxl(self, name: str, each: cxl.Object | None, notes: _Notes) -> None:
         before = self._cxl.get(name)
-        for one in (before, each):
-            if one is not None:
-                notes.further.update(Subject(Kind.CXL, other) for other in cxl.related(one, self._cxl))
+        for state in (before, each):
+            if state is not None:
+                notes.further.update(Subject(Kind.CXL, other) for other in cxl.related(state, self._cxl))
         if each == before:
             return
         notes.objects.add(name)
-        for one in (before, each):
-            if one is None:
+        for state in (before, each):
+            if state is None:
                 self._cxl.pop(name, None)
             else:
-                self._cxl[name] = one
-                notes.functions |= cxl.functions_of(one, self._cxl)
+                self._cxl[name] = state
+                notes.functions |= cxl.functions_of(state, self._cxl)
         if each is None:
             self._cxl.pop(name, None)
-        for one in (before, each):
-            if isinstance(one, model.Memdev) and one.pci_address is not None:
-                notes.memdevs.add(one.pci_address)
+        for state in (before, each):
+            if isinstance(state, model.Memdev) and state.pci_address is not None:
+                notes.memdevs.add(state.pci_address)
 
     def _regroup_memdevs(self, changed: set[str]) -> None:
         memdevs = (each for each in self._cxl.values() if isinstance(each, model.Memdev))
@@ -242,8 +242,8 @@ class Live:
                 notes.functions |= cxl.functions_of(region, self._cxl)
 
 
-def _objects(found: index.Inventory) -> Iterable[cxl.Object]:
-    yield from found.memdevs
-    yield from found.ports
-    yield from found.decoders
-    yield from found.regions
+def _objects(inventory: index.Inventory) -> Iterable[cxl.Object]:
+    yield from inventory.memdevs
+    yield from inventory.ports
+    yield from inventory.decoders
+    yield from inventory.regions

@@ -50,7 +50,7 @@ class Ids:
     driver: str | None
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether anything answered."""
         return self.vendor != _NO_DEVICE
 
@@ -59,12 +59,10 @@ def read_ids(directory: int) -> Ids:
     """The ids of the function whose directory this descriptor is."""
     said = dict(_LINES.findall(files.text("uevent", directory) or ""))
     driver = said.get("DRIVER") or None
-    known = _from_uevent(
+    ids = _from_uevent(
         said.get("PCI_CLASS", ""), said.get("PCI_ID", ""), said.get("PCI_SUBSYS_ID", ""), driver
     )
-    return (
-        known if known is not None else _from_files(directory, driver or files.link_name("driver", directory))
-    )
+    return ids if ids is not None else _from_files(directory, driver or files.link_name("driver", directory))
 
 
 @functools.lru_cache(maxsize=1024)  # a host has thousands of functions, and far fewer kinds of them
@@ -184,12 +182,12 @@ def _entries(descriptor: int, ids: Ids) -> tuple[frozenset[str], tuple[str, ...]
     """
     if ids.kind is DeviceClass.BRIDGE:
         return _BRIDGES_OWN, ()
-    if ids.known and ids.driver in _BOUND_TO:
+    if ids.is_known and ids.driver in _BOUND_TO:
         return _CORE, _BOUND_TO[ids.driver]
     names = files.listing(descriptor)
     # The kernel is not asked about those that never are directories.
     return names, tuple(
-        sorted(one for one in names - model.CORE_ENTRIES if files.is_directory(one, descriptor))
+        sorted(name for name in names - model.CORE_ENTRIES if files.is_directory(name, descriptor))
     )
 
 
@@ -236,8 +234,8 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
 
 
 def _root_complex(relative: str) -> str | None:
-    found = _ROOT.search(relative)
-    return found[1] if found else None
+    match = _ROOT.search(relative)
+    return match[1] if match else None
 
 
 def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:
@@ -260,13 +258,13 @@ def _class_serial(place: _Place, controllers: tuple[model.NvmeController, ...]) 
     return None
 
 
-def _numa_node(descriptor: int, owner: str | None, known: dict[str, int | None]) -> int | None:
+def _numa_node(descriptor: int, owner: str | None, by_owner: dict[str, int | None]) -> int | None:
     """A virtual function is where its physical one is, and there may be hundreds of them."""
     if owner is None:
         return files.node_number(files.number("numa_node", descriptor))
-    if owner not in known:
-        known[owner] = files.node_number(files.number("physfn/numa_node", descriptor))
-    return known[owner]
+    if owner not in by_owner:
+        by_owner[owner] = files.node_number(files.number("physfn/numa_node", descriptor))
+    return by_owner[owner]
 
 
 def _sriov(descriptor: int) -> model.Sriov | None:
@@ -339,14 +337,14 @@ def subjects_of_event(devpath: str) -> frozenset[Subject]:
         return frozenset({Subject(Kind.NVME_SUBSYSTEM, match[1])})
     parts = devpath.split("/")
     on_the_way = addresses_of_path(devpath)
-    found = {Subject(Kind.FUNCTION, address) for address in on_the_way[-1:]}
+    subjects = {Subject(Kind.FUNCTION, address) for address in on_the_way[-1:]}
     if on_the_way and parts[-1] == on_the_way[-1]:
-        found |= {
+        subjects |= {
             Subject(Kind.FUNCTION, address) for address in on_the_way[-2:-1]
         }  # its link, and the buses behind it
-    found |= {Subject(Kind.CXL, part) for part in parts if _CXL.fullmatch(part)}
-    found |= {Subject(Kind.DAX, part) for part in parts if _DAX.fullmatch(part)}
-    return frozenset(found)
+    subjects |= {Subject(Kind.CXL, part) for part in parts if _CXL.fullmatch(part)}
+    subjects |= {Subject(Kind.DAX, part) for part in parts if _DAX.fullmatch(part)}
+    return frozenset(subjects)
 
 
 SYSFS = Path("/sys")
@@ -361,14 +359,14 @@ def read(sysfs: Path = SYSFS) -> index.Inventory:
         SysfsError: there is no readable sysfs tree at `sysfs`.
     """
     root = os.fspath(sysfs)
-    found = addresses(root)
+    listed = addresses(root)
     all_slots = pci.read_slots(root)
     around = surroundings(root, all_slots)
     topology = cxl.read(root)
     devices = (cxl.read_dax(root, name) for name in sorted(cxl.dax_names(root), key=cxl.dax_order))
     return index.Inventory(
         functions=tuple(
-            function for address in found if (function := _read_at(root, address, around)) is not None
+            function for address in listed if (function := _read_at(root, address, around)) is not None
         ),
         slots=all_slots,
         memdevs=topology.memdevs,
@@ -387,9 +385,9 @@ def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
     return _read_at(root, address, surroundings(root, pci.read_slots(root)))
 
 
-def surroundings(root: str, known: tuple[model.Slot, ...]) -> Surroundings:
+def surroundings(root: str, slots: tuple[model.Slot, ...]) -> Surroundings:
     """What every function is related to, with the slots as they are known."""
-    return Surroundings(slots=pci.slot_addresses(known), managers=pci.fpga_manager_paths(root))
+    return Surroundings(slots=pci.slot_addresses(slots), managers=pci.fpga_manager_paths(root))
 
 
 def addresses(root: str) -> list[str]:
@@ -403,8 +401,8 @@ def addresses(root: str) -> list[str]:
             f"{root} is not a sysfs tree (it has no bus directory): name one with --sysfs"
         )
     try:
-        with os.scandir(root + "/bus/pci/devices") as found:
-            names = [entry.name for entry in found if pci.ADDRESS.fullmatch(entry.name)]
+        with os.scandir(root + "/bus/pci/devices") as entries:
+            names = [entry.name for entry in entries if pci.ADDRESS.fullmatch(entry.name)]
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -430,18 +428,18 @@ class Observation:
     behind: frozenset[str] = frozenset()
 
 
-def read_subjects(root: str, wanted: Iterable[Subject], known: Mapping[str, str]) -> Observation:
+def read_subjects(root: str, wanted: Iterable[Subject], slots: Mapping[str, str]) -> Observation:
     """Reads these objects.
 
     Args:
         root: of the sysfs tree.
         wanted: what to read.
-        known: names of slots by address (`domain:bus:device`).
+        slots: names of slots by address (`domain:bus:device`).
     """
     names: dict[Kind, list[str]] = {kind: [] for kind in Kind}
     for subject in wanted:
         names[subject.kind].append(subject.name)
-    around = Surroundings(slots=known, managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {})
+    around = Surroundings(slots=slots, managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {})
     return Observation(
         functions={name: _read_at(root, name, around) for name in names[Kind.FUNCTION]},
         slots={name: pci.read_slot(root, name) for name in names[Kind.SLOT]},

@@ -80,7 +80,7 @@ class AttachedDevices:
         return self._card(attachment) if attachment is not None else None
 
     def _verdict_changed(self, name: verdicts.Key) -> None:
-        attachment, verdict = self._attachments.get(name), self._monitor.of(name)
+        attachment, verdict = self._attachments.get(name), self._monitor.verdict(name)
         if attachment is None:
             return
         if verdict.status is verdicts.Status.UNHEALTHY:

@@ -82,9 +82,9 @@ def _gone(memory: Memory, elapsed: float, policy: Policy) -> tuple[Memory, Obser
     absent = memory.absent_seconds + elapsed
     # What comes back has a driver that has not bound yet.
     kept = {
-        one.name: one.keep(memory.by_rule[one.name])
-        for one in RULES
-        if memory.by_rule.get(one.name) is not None
+        rule.name: rule.keep(memory.by_rule[rule.name])
+        for rule in RULES
+        if memory.by_rule.get(rule.name) is not None
     }
     after = Memory(seen=memory.seen, absent_seconds=absent, address=memory.address, by_rule=kept)
     if memory.seen:
@@ -108,16 +108,16 @@ def _reading(memory: Memory, reading: Reading, elapsed: float, policy: Policy) -
     present: dict[str, Evidence] = {}
     unknown: set[str] = set()
     by_rule: dict[str, Any] = {}
-    for one in RULES:
+    for rule in RULES:
         look = Look(
-            reading=reading, elapsed_seconds=elapsed, thresholds=policy, before=memory.by_rule.get(one.name)
+            reading=reading, elapsed_seconds=elapsed, thresholds=policy, before=memory.by_rule.get(rule.name)
         )
-        by_rule[one.name] = look.after = one.remember(look)
-        found = one.find(look)
-        if found is not None:
-            present[one.name] = found
-        elif one.unknown(reading) or (one.files and reading.asleep):
-            unknown.add(one.name)
+        by_rule[rule.name] = look.after = rule.remember(look)
+        evidence = rule.find(look)
+        if evidence is not None:
+            present[rule.name] = evidence
+        elif rule.unknown(reading) or (rule.files and reading.asleep):
+            unknown.add(rule.name)
     after_all = Memory(seen=True, address=reading.address, by_rule=by_rule)
     return after_all, Observed(present=present, unknown=frozenset(unknown))
 
@@ -182,7 +182,7 @@ def judge(history: History, sample: Sample, now: float, policy: Policy) -> tuple
 def look_again_seconds(history: History, policy: Policy) -> float:
     """When the next sample is due: after an interval, or when a finding will have lasted long enough."""
     waits = [
-        policy.rules.of(finding).hold_down_seconds - track.present_seconds
+        policy.rules.for_finding(finding).hold_down_seconds - track.present_seconds
         for finding, track in history.tracks.items()
         if not track.raised and track.clean_seconds == 0.0
     ]
@@ -193,19 +193,19 @@ def _advance(
     finding: str, track: Track | None, observed: Observed, step: float, policy: Policy
 ) -> Track | None:
     """The finding's course after a sample; None when there is nothing to remember."""
-    found = observed.present.get(finding)
-    if found is not None:
-        return _present(track, found, step, policy.rules.of(finding))
+    evidence = observed.present.get(finding)
+    if evidence is not None:
+        return _present(track, evidence, step, policy.rules.for_finding(finding))
     if track is None:
         return None
     return _undecided(track) if finding in observed.unknown else _absent(track, step, policy)
 
 
-def _present(track: Track | None, found: Evidence, step: float, rule: Rule) -> Track:
+def _present(track: Track | None, evidence: Evidence, step: float, rule: Rule) -> Track:
     if track is None:
-        return Track(evidence=found, raised=rule.hold_down_seconds <= 0)
+        return Track(evidence=evidence, raised=rule.hold_down_seconds <= 0)
     # A finding in another state is reported as it is now; one that merely persists, as it was.
-    shown = track.evidence if track.evidence.value == found.value and _goes_on(track) else found
+    shown = track.evidence if track.evidence.value == evidence.value and _goes_on(track) else evidence
     lasted = track.present_seconds + step if _goes_on(track) else 0.0
     return replace(
         track,
@@ -249,14 +249,16 @@ def _recovery_seconds(track: Track, policy: Policy) -> float:
 
 def _verdict(history: History, policy: Policy) -> verdicts.Verdict:
     raised = [
-        (policy.rules.of(finding).effect, finding, track)
+        (policy.rules.for_finding(finding).effect, finding, track)
         for finding, track in history.tracks.items()
         if track.raised
     ]
-    raised.sort(key=lambda one: (_EFFECTS.index(one[0]), NAMES.index(one[1])))
+    raised.sort(
+        key=lambda effect_and_name: (_EFFECTS.index(effect_and_name[0]), NAMES.index(effect_and_name[1]))
+    )
     if not raised and not history.memory.seen:
         return verdicts.UNKNOWN
-    unhealthy = any(policy.rules.of(finding).unhealthy for _, finding, _ in raised)
+    unhealthy = any(policy.rules.for_finding(finding).unhealthy for _, finding, _ in raised)
     return verdicts.Verdict(
         status=verdicts.Status.UNHEALTHY if unhealthy else verdicts.Status.HEALTHY,
         message="; ".join(track.evidence.message for *_, track in raised)[:MESSAGE_CHARS],

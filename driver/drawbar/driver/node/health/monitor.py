@@ -114,7 +114,7 @@ class Monitor:
             if concerned:
                 self._queue.add_after(key, max(0.0, watched.looked_at + gap - now))
 
-    def of(self, key: verdicts.Key) -> verdicts.Verdict:
+    def verdict(self, key: verdicts.Key) -> verdicts.Verdict:
         """The verdict on a device; `UNKNOWN` for one that is not watched."""
         watched = self._watched.get(key)
         return watched.verdict if watched is not None else verdicts.UNKNOWN
@@ -171,7 +171,7 @@ class Monitor:
     async def _sample(self, key: verdicts.Key, card: model.Card) -> samples.Sample:
         """Reads the card in a thread; one that does not end in time is left behind."""
         limit = self._policy.read_timeout_seconds
-        self._hanging = {one: thread for one, thread in self._hanging.items() if thread.is_alive()}
+        self._hanging = {key: thread for key, thread in self._hanging.items() if thread.is_alive()}
         if key in self._hanging or len(self._hanging) >= HANGING_MAX:
             return samples.Stuck(seconds=limit)
         loop = asyncio.get_running_loop()

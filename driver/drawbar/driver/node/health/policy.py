@@ -34,8 +34,8 @@ RULES: tuple[HealthRule, ...] = (
     errors.CORRECTABLE,
 )
 """Everything that can be wrong; the worst first, which is the order in which findings are listed."""
-NAMES = tuple(one.name for one in RULES)
-FILES = tuple(sorted({name for one in RULES for name in one.files}))
+NAMES = tuple(rule.name for rule in RULES)
+FILES = tuple(sorted({name for rule in RULES for name in rule.files}))
 """What is read for rules below a card's first function."""
 
 
@@ -44,12 +44,14 @@ class _Rules:
 
     __slots__ = ()
 
-    def of(self, finding: str) -> Rule:
+    def for_finding(self, finding: str) -> Rule:
         """Return what follows from a finding."""
         return _RULE_OF[finding](self)
 
 
-_RULE_OF: Mapping[str, Callable[[_Rules], Rule]] = {one.name: operator.attrgetter(one.field) for one in RULES}
+_RULE_OF: Mapping[str, Callable[[_Rules], Rule]] = {
+    rule.name: operator.attrgetter(rule.field) for rule in RULES
+}
 
 if TYPE_CHECKING:
 
@@ -60,7 +62,7 @@ else:
     # A name that is there twice is refused here, so at the start.
     Rules = dataclasses.make_dataclass(
         "Rules",
-        [(one.field, Rule, dataclasses.field(default=one.default)) for one in RULES],
+        [(rule.field, Rule, dataclasses.field(default=rule.default)) for rule in RULES],
         bases=(_Rules,),
         namespace={"__doc__": _Rules.__doc__, "__module__": __name__},
         frozen=True,
@@ -108,13 +110,17 @@ def problems(policy: Policy) -> list[str]:
             for name in policy.ignored
             if name not in NAMES
         ),
-        *(problem for finding in NAMES for problem in _rule_problems(finding, policy.rules.of(finding))),
+        *(
+            problem
+            for finding in NAMES
+            for problem in _rule_problems(finding, policy.rules.for_finding(finding))
+        ),
     ]
 
 
 def _seconds(policy: Policy) -> list[str]:
     # Written so that they hold for no NaN.
-    found = [
+    wrong = [
         f"{name} {value} is not a number of seconds from {least:g} to {SECONDS_MAX:g}"
         for name, value, least in (
             ("intervalSeconds", policy.interval_seconds, 1.0),
@@ -126,19 +132,19 @@ def _seconds(policy: Policy) -> list[str]:
         if not least <= value <= SECONDS_MAX
     ]
     if policy.recovery_max_seconds < policy.recovery_seconds:
-        found.append(
+        wrong.append(
             f"recoveryMaxSeconds {policy.recovery_max_seconds:g} is less than recoverySeconds "
             f"{policy.recovery_seconds:g}: raise it"
         )
-    return found
+    return wrong
 
 
 def _rule_problems(finding: str, rule: Rule) -> list[str]:
-    found = []
+    wrong = []
     if rule.effect is not verdicts.Effect.NONE and not rule.unhealthy:
-        found.append(f"the rule of {finding} has effect {rule.effect}: then unhealthy must be true")
+        wrong.append(f"the rule of {finding} has effect {rule.effect}: then unhealthy must be true")
     if not (math.isfinite(rule.hold_down_seconds) and 0 <= rule.hold_down_seconds <= SECONDS_MAX):
-        found.append(
+        wrong.append(
             f"the rule of {finding} has holdDownSeconds {rule.hold_down_seconds}: give 0 to {SECONDS_MAX:g}"
         )
-    return found
+    return wrong

@@ -52,7 +52,7 @@ def read(sysfs: Path, card: model.Card) -> samples.Sample:
         asleep=asleep,
         silent=()
         if asleep
-        else tuple(one.address for one in physical if pci.is_silent(f"{root}/{one.path}")),
+        else tuple(function.address for function in physical if pci.is_silent(f"{root}/{function.path}")),
         logs=tuple(log for log in (*logs, _log(port) if port else None) if log is not None),
         messages=_messages(port) if port else None,
         link=None if asleep else _link(f"{root}/{top.path}", port),
@@ -91,30 +91,30 @@ def counters(text: str) -> Counters | None:
 
 
 def _log(path: str) -> ErrorLog | None:
-    found = {}
+    by_severity = {}
     for severity in Severity:
         text = files.text(f"{path}/aer_dev_{severity}")
         if text is None:
             # The three come together or, without the capability, not at all.
             return None
         if (counted := counters(text)) is not None:
-            found[severity] = counted
-    return _error_log(path, found)
+            by_severity[severity] = counted
+    return _error_log(path, by_severity)
 
 
 def _messages(port: str) -> ErrorLog | None:
     """What a root port was told; None for any other port."""
-    found = {}
+    by_severity = {}
     for severity, name in _MESSAGES.items():
         amount = files.number(f"{port}/{name}")
         if amount is None:
             return None
-        found[severity] = Counters(total=amount)
-    return _error_log(port, found)
+        by_severity[severity] = Counters(total=amount)
+    return _error_log(port, by_severity)
 
 
-def _error_log(path: str, found: Mapping[Severity, Counters]) -> ErrorLog | None:
-    return ErrorLog(place=path.rpartition("/")[2], counters=found) if found else None
+def _error_log(path: str, by_severity: Mapping[Severity, Counters]) -> ErrorLog | None:
+    return ErrorLog(place=path.rpartition("/")[2], counters=by_severity) if by_severity else None
 
 
 def _top(card: model.Card) -> model.PciFunction:
@@ -155,9 +155,9 @@ def _width(path: str, which: str) -> int | None:
     return pci.link_width(files.number(f"{path}/{which}_link_width"))
 
 
-def _least(one: T | None, other: T | None) -> T | None:
-    known = [value for value in (one, other) if value is not None]
-    return min(known) if known else None
+def _least(first: T | None, other: T | None) -> T | None:
+    given = [value for value in (first, other) if value is not None]
+    return min(given) if given else None
 
 
 def _nvme(path: str) -> dict[str, str]:
@@ -181,8 +181,8 @@ def _committed(root: str, memdev: str) -> int | None:
     bus = f"{root}/bus/cxl/devices"
     for name in files.names(bus):
         if name.startswith("endpoint") and files.link_name(f"{bus}/{name}/uport") == memdev:
-            told = files.number(f"{bus}/{name}/decoders_committed")
-            return _with_region(f"{bus}/{name}") if told is None else told
+            committed = files.number(f"{bus}/{name}/decoders_committed")
+            return _with_region(f"{bus}/{name}") if committed is None else committed
     return None
 
 

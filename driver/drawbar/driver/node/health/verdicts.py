@@ -65,7 +65,7 @@ UNKNOWN = Verdict(status=Status.UNKNOWN)
 class Verdicts(Protocol):
     """The verdicts, as the health stream, the local pool and the attachments read them."""
 
-    def of(self, key: Key) -> Verdict:
+    def verdict(self, key: Key) -> Verdict:
         """The verdict on a device; `UNKNOWN` for one that is not watched."""
         ...
 

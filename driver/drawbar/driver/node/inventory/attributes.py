@@ -23,8 +23,8 @@ Value = str | int | bool
 
 def from_card(card: model.Card) -> dict[str, Value]:
     """Everything that is known of a card, by name; what the kernel does not say is left out."""
-    found = _standard(card.first) | _own(card) | _memory(card)
-    return {name: value for name, value in found.items() if value is not None and _fits(value)}
+    values = _standard(card.first) | _own(card) | _memory(card)
+    return {name: value for name, value in values.items() if value is not None and _fits(value)}
 
 
 def _standard(first: model.PciFunction) -> dict[str, Value | None]:

@@ -33,7 +33,7 @@ class Topology:
 
 def read(root: str) -> Topology:
     """Reads the whole CXL bus of the tree at `root`; what vanishes meanwhile is left out."""
-    return topology(found for name in names(root) if (found := read_one(root, name)) is not None)
+    return topology(cxl_object for name in names(root) if (cxl_object := read_one(root, name)) is not None)
 
 
 def names(root: str) -> list[str]:
@@ -43,12 +43,12 @@ def names(root: str) -> list[str]:
 
 def topology(objects: Iterable[Object]) -> Topology:
     """These objects, each kind in order of name."""
-    found = sorted(objects, key=lambda each: order(each.name))
+    ordered = sorted(objects, key=lambda each: order(each.name))
     return Topology(
-        memdevs=tuple(each for each in found if isinstance(each, model.Memdev)),
-        ports=tuple(each for each in found if isinstance(each, model.Port)),
-        decoders=tuple(each for each in found if isinstance(each, model.Decoder)),
-        regions=tuple(each for each in found if isinstance(each, model.Region)),
+        memdevs=tuple(each for each in ordered if isinstance(each, model.Memdev)),
+        ports=tuple(each for each in ordered if isinstance(each, model.Port)),
+        decoders=tuple(each for each in ordered if isinstance(each, model.Decoder)),
+        regions=tuple(each for each in ordered if isinstance(each, model.Region)),
     )
 
 
@@ -152,56 +152,56 @@ def _targets(value: str | None) -> tuple[int, ...]:
     return tuple(number for number in numbers if number is not None)
 
 
-def related(each: Object, known: Mapping[str, Object]) -> frozenset[str]:
+def related(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
     """The names of objects that may have changed together with this one.
 
     Args:
         each: as it is or was.
-        known: every object by name.
+        by_name: every object by name.
     """
     match each:
         case model.Region():
-            return frozenset(_decoders(each, known)) | _upwards(each, known)
+            return frozenset(_decoders(each, by_name)) | _upwards(each, by_name)
         case model.Decoder():
-            regions = {other.name for other in known.values() if _is_of(other, each)}
+            regions = {other.name for other in by_name.values() if _is_of(other, each)}
             return frozenset(regions | ({each.port} if each.port is not None else set()))
         case _:
             return frozenset()
 
 
-def functions_of(each: Object, known: Mapping[str, Object]) -> frozenset[str]:
+def functions_of(each: Object, by_name: Mapping[str, Object]) -> frozenset[str]:
     """The addresses of the functions whose memory this object is about."""
     match each:
         case model.Memdev():
             return frozenset({each.pci_address} if each.pci_address is not None else ())
         case model.Region():
-            return frozenset(_behind(each.targets, known))
+            return frozenset(_behind(each.targets, by_name))
         case model.Decoder():
-            return frozenset(_behind((each.name,), known))
+            return frozenset(_behind((each.name,), by_name))
         case model.Port():
-            memdev = known.get(each.uport or "")
-            return functions_of(memdev, known) if isinstance(memdev, model.Memdev) else frozenset()
+            memdev = by_name.get(each.uport or "")
+            return functions_of(memdev, by_name) if isinstance(memdev, model.Memdev) else frozenset()
 
 
-def _decoders(region: model.Region, known: Mapping[str, Object]) -> Iterable[str]:
+def _decoders(region: model.Region, by_name: Mapping[str, Object]) -> Iterable[str]:
     yield from region.targets
-    for other in known.values():
+    for other in by_name.values():
         if isinstance(other, model.Decoder) and other.region == region.name:
             yield other.name
 
 
-def _upwards(region: model.Region, known: Mapping[str, Object]) -> set[str]:
+def _upwards(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
     """The ports above the region's memory, and their decoders."""
     ports = set()
     for target in region.targets:
-        decoder = known.get(target)
+        decoder = by_name.get(target)
         name = decoder.port if isinstance(decoder, model.Decoder) else None
         while name is not None and name not in ports:
-            port = known.get(name)
+            port = by_name.get(name)
             ports.add(name)
             name = port.parent if isinstance(port, model.Port) else None
     decoders = {
-        other.name for other in known.values() if isinstance(other, model.Decoder) and other.port in ports
+        other.name for other in by_name.values() if isinstance(other, model.Decoder) and other.port in ports
     }
     return ports | decoders
 
@@ -211,14 +211,14 @@ def _is_of(other: Object, decoder: model.Decoder) -> bool:
     return isinstance(other, model.Region) and (other.name == decoder.region or decoder.name in other.targets)
 
 
-def _behind(decoders: Iterable[str], known: Mapping[str, Object]) -> set[str]:
-    found: set[str] = set()
+def _behind(decoders: Iterable[str], by_name: Mapping[str, Object]) -> set[str]:
+    addresses: set[str] = set()
     for name in decoders:
-        decoder = known.get(name)
-        port = known.get(decoder.port or "") if isinstance(decoder, model.Decoder) else None
+        decoder = by_name.get(name)
+        port = by_name.get(decoder.port or "") if isinstance(decoder, model.Decoder) else None
         if isinstance(port, model.Port):
-            found |= functions_of(port, known)
-    return found
+            addresses |= functions_of(port, by_name)
+    return addresses
 
 
 _DAX_NAME = re.compile(r"dax(\d+)\.(\d+)")

@@ -100,8 +100,8 @@ def names(path: str) -> list[str]:
 def entries(path: str | int) -> list[os.DirEntry[str]]:
     """The entries of a directory or its descriptor, with their types, in no order; empty if it cannot be listed."""
     try:
-        with os.scandir(path) as found:
-            return list(found)
+        with os.scandir(path) as listing:
+            return list(listing)
     except OSError:
         return []
 

@@ -57,8 +57,8 @@ class Index:
         alike = {
             address for number in model.serial_numbers(wanted) for address in self.addresses.get(number, ())
         }
-        found = [*sorted(exact, key=model.address_order), *sorted(alike - exact, key=model.address_order)]
-        return tuple(self.functions[address] for address in found)
+        addresses = [*sorted(exact, key=model.address_order), *sorted(alike - exact, key=model.address_order)]
+        return tuple(self.functions[address] for address in addresses)
 
 
 class Entries:
@@ -134,9 +134,9 @@ class Entries:
 
     def _forget(self, function: model.PciFunction) -> None:
         for key in _keys(function):
-            others = tuple(address for address in self._serials[key] if address != function.address)
-            if others:
-                self._serials[key] = others
+            rest = tuple(address for address in self._serials[key] if address != function.address)
+            if rest:
+                self._serials[key] = rest
             else:
                 del self._serials[key]
         group = model.card_group(function)
@@ -196,11 +196,11 @@ def build(
 
 def by_function(memdevs: Iterable[model.Memdev]) -> dict[str, tuple[model.Memdev, ...]]:
     """Memory devices by the address of their function."""
-    found: dict[str, tuple[model.Memdev, ...]] = {}
+    by_address: dict[str, tuple[model.Memdev, ...]] = {}
     for memdev in memdevs:
         if memdev.pci_address is not None:
-            found[memdev.pci_address] = (*found.get(memdev.pci_address, ()), memdev)
-    return found
+            by_address[memdev.pci_address] = (*by_address.get(memdev.pci_address, ()), memdev)
+    return by_address
 
 
 def _keys(function: model.PciFunction) -> frozenset[str | int]:
@@ -208,12 +208,12 @@ def _keys(function: model.PciFunction) -> frozenset[str | int]:
 
     A number is meant only where numbers are serials: `4660` is a CXL device's 0x1234, and no NVMe disk's.
     """
-    found: set[str | int] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
+    keys: set[str | int] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
     if function.dsn:
-        found |= model.serial_numbers(function.dsn)
+        keys |= model.serial_numbers(function.dsn)
     if function.serial and function.device_class is DeviceClass.CXL_MEMORY:
-        found |= model.serial_numbers(function.serial)
-    return frozenset(key for key in found if key != "")
+        keys |= model.serial_numbers(function.serial)
+    return frozenset(key for key in keys if key != "")
 
 
 # Without slots, for `cached_property` keeps its answer in the instance's dictionary.
@@ -222,7 +222,7 @@ class Inventory:
     """Everything that was read, in order of address or name.
 
     Attributes:
-        known: the index of just these functions, if there is one already.
+        prebuilt: the index of just these functions, if there is one already.
     """
 
     functions: tuple[PciFunction, ...]
@@ -232,7 +232,7 @@ class Inventory:
     decoders: tuple[Decoder, ...] = ()
     regions: tuple[Region, ...] = ()
     dax: tuple[DaxDevice, ...] = ()
-    known: Index | None = dataclasses.field(default=None, repr=False, compare=False)
+    prebuilt: Index | None = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def cards(self) -> tuple[Card, ...]:
@@ -262,4 +262,4 @@ class Inventory:
 
     @functools.cached_property
     def _index(self) -> Index:
-        return self.known if self.known is not None else build(self.functions, self.slots, self.memdevs)
+        return self.prebuilt if self.prebuilt is not None else build(self.functions, self.slots, self.memdevs)

@@ -44,14 +44,14 @@ def serial_numbers(serial: str) -> frozenset[int]:
     value = canonical_serial(serial)
     if pairs := _PAIRS.fullmatch(value):
         return frozenset({int(re.sub("[-:]", "", pairs[1]), 16)})
-    found = set()
+    numbers = set()
     if re.fullmatch("[0-9]{1,20}", value) and int(value) < _BEYOND:
-        found.add(int(value))
+        numbers.add(int(value))
     if value.startswith("0x") and re.fullmatch("[0-9a-f]{1,16}", value[2:]):
-        found.add(int(value, 16))
+        numbers.add(int(value, 16))
     if _SIXTEEN_DIGITS.fullmatch(value):
-        found.add(int(value, 16))
-    return frozenset(found)
+        numbers.add(int(value, 16))
+    return frozenset(numbers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

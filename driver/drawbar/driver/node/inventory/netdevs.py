@@ -75,21 +75,21 @@ def held(interfaces: Collection[str]) -> dict[str, str] | None:
     One that this namespace does not have is held by whoever has it.
     """
     try:
-        known = read()
+        netdevs = read()
     except errors.NetlinkError:
         return None
-    return judged(interfaces, known)
+    return judged(interfaces, netdevs)
 
 
-def judged(interfaces: Collection[str], known: Mapping[str, Netdev]) -> dict[str, str]:
+def judged(interfaces: Collection[str], netdevs: Mapping[str, Netdev]) -> dict[str, str]:
     """As `held`, of what is known."""
-    found = {}
+    uses = {}
     for name in interfaces:
-        netdev = known.get(name)
+        netdev = netdevs.get(name)
         use = "is in another network namespace than this daemon" if netdev is None else netdev.use
         if use is not None:
-            found[name] = use
-    return found
+            uses[name] = use
+    return uses
 
 
 def _netdev(link: Any, names: Mapping[int, str], addresses: list[str]) -> Netdev:

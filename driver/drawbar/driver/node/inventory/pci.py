@@ -68,11 +68,11 @@ def read_children(root: str, path: str, directories: Iterable[str]) -> Children:
     interfaces: list[str] = []
     for name in directories:
         if name not in _ATTRIBUTES_ONLY and not _is_another_device(name):
-            for found in _walk(root, f"{path}/{name}", name, _LEVELS):
-                if isinstance(found, str):
-                    interfaces.append(found)
+            for child in _walk(root, f"{path}/{name}", name, _LEVELS):
+                if isinstance(child, str):
+                    interfaces.append(child)
                 else:
-                    nodes.append(found)
+                    nodes.append(child)
     return Children(
         device_nodes=tuple(sorted(set(nodes), key=lambda node: node.path)),
         net_interfaces=tuple(sorted(interfaces)),
@@ -265,10 +265,10 @@ def link_speed(value: str | None) -> float | None:
     if not unit.startswith("GT/s"):
         return None
     try:
-        found = float(amount)
+        speed = float(amount)
     except ValueError:
         return None
-    return found if 0 < found <= _HIGHEST_SPEED_GTS else None
+    return speed if 0 < speed <= _HIGHEST_SPEED_GTS else None
 
 
 def link_width(value: int | None) -> int | None:
@@ -281,8 +281,8 @@ _SLOTS = "bus/pci/slots"
 
 def read_slots(root: str) -> tuple[model.Slot, ...]:
     """Every slot, in order of name."""
-    found = (read_slot(root, name) for name in slot_names(root))
-    return ordered_slots(slot for slot in found if slot is not None)
+    listed = (read_slot(root, name) for name in slot_names(root))
+    return ordered_slots(slot for slot in listed if slot is not None)
 
 
 def slot_names(root: str) -> list[str]:
@@ -365,23 +365,23 @@ def _told(path: str) -> str | None:
 def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
     """The functions whose controllers lead to the disks of an NVMe subsystem."""
     path = f"{root}/{_SUBSYSTEMS}/{subsystem}"
-    found = set()
+    addresses = set()
     for name in files.names(path):
         if _CONTROLLER.fullmatch(name):
             parts = (files.link_target(f"{path}/{name}") or "").split("/")
-            found |= {part for part in parts if ADDRESS.fullmatch(part)}
-    return frozenset(found)
+            addresses |= {part for part in parts if ADDRESS.fullmatch(part)}
+    return frozenset(addresses)
 
 
 def fpga_manager_paths(root: str) -> dict[str, tuple[str, ...]]:
     """The directories of all FPGA managers, below the root, by the function that they are nearest to."""
-    found: dict[str, tuple[str, ...]] = {}
+    managers: dict[str, tuple[str, ...]] = {}
     for name in files.names(f"{root}/class/fpga_manager"):
         relative = files.below_root(files.link_target(f"{root}/class/fpga_manager/{name}") or "")
         above = [part for part in relative.split("/") if ADDRESS.fullmatch(part)]
         if above:
-            found[above[-1]] = (*found.get(above[-1], ()), relative)
-    return found
+            managers[above[-1]] = (*managers.get(above[-1], ()), relative)
+    return managers
 
 
 def read_fpga_managers(root: str, managers: Iterable[str]) -> tuple[model.FpgaManager, ...]:

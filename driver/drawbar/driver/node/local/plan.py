@@ -74,12 +74,12 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
     for pool, devices in _desired(observed, tuple(actual.values()), now).items():
         content = encoding.encode(form, devices, informs=observed.informs)
         if content.devices:
-            known = actual.get(pool)
+            published_slice = actual.get(pool)
             pools.append(
                 slice_plan.Pool(
                     name=pool,
-                    slice_name=known.metadata.name
-                    if known
+                    slice_name=published_slice.metadata.name
+                    if published_slice
                     else residents.resource_slice(observed.driver, pool),
                     driver=observed.driver,
                     content=content,
@@ -102,16 +102,16 @@ def keys(observed: Observed) -> frozenset[verdicts.Key]:
 
 def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict[str, str]:
     """The pool of each offer by its name: where a claim has it, where it is or was published, else the first with room."""
-    known = {
-        device.name: found.spec.pool.name
-        for found in (*observed.remembered, *published)
-        if nodepools.is_pool(found.spec.pool.name, observed.node_name)
-        for device in found.spec.devices
+    pools = {
+        device.name: listed.spec.pool.name
+        for listed in (*observed.remembered, *published)
+        if nodepools.is_pool(listed.spec.pool.name, observed.node_name)
+        for device in listed.spec.devices
     }
     chosen = {offer.device.name: offer.pool for offer in observed.offers if offer.pool}
     filled = Counter(chosen.values())
     for name in sorted(offer.device.name for offer in observed.offers if not offer.pool):
-        pool = known.get(name)
+        pool = pools.get(name)
         if pool is not None and filled[pool] < slice_plan.DEVICES_MAX:
             chosen[name] = pool
             filled[pool] += 1
@@ -121,12 +121,12 @@ def homes(observed: Observed, published: Iterable[slices.ResourceSlice]) -> dict
 
 def _actual(observed: Observed, ours: list[slices.ResourceSlice]) -> Mapping[str, slices.ResourceSlice]:
     """Each pool's slice; of several, which make the pool invalid, the one of the name that the pool gives it."""
-    found: dict[str, slices.ResourceSlice] = {}
-    for one in sorted(ours, key=lambda one: one.metadata.name):
-        pool = one.spec.pool.name
-        if pool not in found or one.metadata.name == residents.resource_slice(observed.driver, pool):
-            found[pool] = one
-    return found
+    by_pool: dict[str, slices.ResourceSlice] = {}
+    for listed in sorted(ours, key=lambda listed: listed.metadata.name):
+        pool = listed.spec.pool.name
+        if pool not in by_pool or listed.metadata.name == residents.resource_slice(observed.driver, pool):
+            by_pool[pool] = listed
+    return by_pool
 
 
 def _desired(
@@ -134,8 +134,8 @@ def _desired(
 ) -> dict[str, list[slices.Device]]:
     before = {
         device.name: device.taints
-        for found in (*observed.remembered, *published)
-        for device in found.spec.devices
+        for listed in (*observed.remembered, *published)
+        for device in listed.spec.devices
     }
     places = homes(observed, published)
     desired: dict[str, list[slices.Device]] = {}

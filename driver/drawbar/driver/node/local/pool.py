@@ -41,54 +41,54 @@ def is_needed(cards: Iterable[model.Card]) -> bool:
 
 def used_by_host(host: users.Host, cards: Iterable[model.Card], interfaces: Interfaces) -> dict[str, str]:
     """By the address of a card what the host uses it for; a card that it does not use is absent."""
-    found: dict[str, str] = {}
-    known = tuple(cards)
-    names = {name for card in known for function in card.functions for name in function.net_interfaces}
+    uses: dict[str, str] = {}
+    listed = tuple(cards)
+    names = {name for card in listed for function in card.functions for name in function.net_interfaces}
     if names:
-        _network(known, interfaces(names), found)
-    if any(node.block for card in known for node in card.device_nodes):
-        _disks(host, known, found)
-    return found
+        _network(listed, interfaces(names), uses)
+    if any(node.block for card in listed for node in card.device_nodes):
+        _disks(host, listed, uses)
+    return uses
 
 
-def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, found: dict[str, str]) -> None:
+def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: dict[str, str]) -> None:
     for card in cards:
         names = [name for function in card.functions for name in function.net_interfaces]
         if names and held is None:
-            found[card.address] = "whether its network interfaces are in use cannot be told"
+            uses[card.address] = "whether its network interfaces are in use cannot be told"
         for name in names if held is not None else ():
             if held is not None and name in held:
-                found[card.address] = f"network interface {name} {held[name]}"
+                uses[card.address] = f"network interface {name} {held[name]}"
 
 
-def _disks(host: users.Host, cards: tuple[model.Card, ...], found: dict[str, str]) -> None:
+def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]) -> None:
     blind = users.blindness(host.proc)
     for card in cards:
         nodes = [node for node in card.device_nodes if node.block]
         if not nodes:
             continue
         if blind is not None:
-            found[card.address] = f"whether the host uses its disk cannot be told: {blind}"
+            uses[card.address] = f"whether the host uses its disk cannot be told: {blind}"
             continue
         in_use = users.find_storage_users(host, nodes)
         if in_use:
-            found[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
+            uses[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
 
 
-def published(one: residents.Resident) -> slices.Device:
+def published(resident: residents.Resident) -> slices.Device:
     """The device with everything a claim can select it by, and without taints."""
-    amount = memory_bytes(one)
-    values = attributes.from_card(one.card)
+    amount = memory_bytes(resident)
+    values = attributes.from_card(resident.card)
     return slices.Device(
-        name=one.name,
+        name=resident.name,
         attributes={name: _attribute(value) for name, value in sorted(values.items())},
         capacity={"memory": slices.Capacity(value=quantities.format_bytes(amount))} if amount else {},
     )
 
 
-def memory_bytes(one: residents.Resident) -> int:
+def memory_bytes(resident: residents.Resident) -> int:
     """The memory of its CXL memory devices; 0 where the kernel does not say."""
-    return sum((memdev.ram_bytes or 0) + (memdev.pmem_bytes or 0) for memdev in one.card.memdevs)
+    return sum((memdev.ram_bytes or 0) + (memdev.pmem_bytes or 0) for memdev in resident.card.memdevs)
 
 
 def _attribute(value: attributes.Value) -> slices.Attribute:
@@ -111,7 +111,7 @@ POOLS_MAX = 16
 class Health(Protocol):
     """The part of the health monitor that this needs; `health.monitor.Monitor`."""
 
-    def of(self, key: verdicts.Key) -> verdicts.Verdict:
+    def verdict(self, key: verdicts.Key) -> verdicts.Verdict:
         """The verdict on a device."""
         ...
 
@@ -179,33 +179,33 @@ class LocalPool:
 
     def card(self, pool: str, device: str) -> model.Card | None:
         """The device as it is now, offered or not; None while it is not here, or for what a fabric brought."""
-        one = self._resident(device) if self.owns(pool) else None
-        if one is None:
+        resident = self._resident(device) if self.owns(pool) else None
+        if resident is None:
             return None
-        found = residents.of_fabric(one.whole, self._around.attached(), self._around.boot_id)
-        return None if found is not None else one.card
+        problem = residents.of_fabric(resident.whole, self._around.attached(), self._around.boot_id)
+        return None if problem is not None else resident.card
 
     def device_class(self, pool: str, device: str) -> str:
         """One of `drawbar.fabric.contract.DeviceClass`; `other` for a device that is not here."""
         card = self.card(pool, device)
         return card.first.device_class.value if card is not None else "other"
 
-    async def survey(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+    async def survey(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
         """What should be published now.
 
         Args:
-            known: what is or was published. A device of it that a claim holds stays although it has vanished: with a
+            published_slices: what is or was published. A device of it that a claim holds stays although it has vanished: with a
                 taint the claim's pod can be evicted, without the device it never would be.
         """
-        found = self._candidates()
-        pools = {one.name: pool for one in found if (pool := self._held_in(one.name))}
+        candidates = self._candidates()
+        pools = {candidate.name: pool for candidate in candidates if (pool := self._held_in(candidate.name))}
         # What a claim holds is in use by that claim: it need not be looked at.
-        cards = tuple(one.card for one in found if one.name not in pools)
+        cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
         busy = await self._busy(cards)
-        devices = {one.name: published(one) for one in found}
+        devices = {candidate.name: published(candidate) for candidate in candidates}
         await self._judge(devices)
         chosen = residents.choose(
-            found,
+            candidates,
             self._wanted,
             residents.Situation(
                 attached=tuple(self._around.attached()),
@@ -213,23 +213,27 @@ class LocalPool:
                 held=frozenset(pools),
                 busy=busy,
             ),
-            lambda one: self._judged[one.name][1] if self._wanted.selector else None,
+            lambda candidate: self._judged[candidate.name][1] if self._wanted.selector else None,
         )
         self._say(chosen.refused)
-        lost = self._lost(known)
+        lost = self._lost(published_slices)
         return lost + tuple(
-            plan.Offer(device=devices[one.name], taints=self._taints(one.name), pool=pools.get(one.name, ""))
-            for one in chosen.offered
+            plan.Offer(
+                device=devices[candidate.name],
+                taints=self._taints(candidate.name),
+                pool=pools.get(candidate.name, ""),
+            )
+            for candidate in chosen.offered
         )
 
     def watch(self, keys: frozenset[verdicts.Key]) -> None:
         """Has the health of just these devices of the pool watched."""
-        known = frozenset(self._watched.values())
-        if self._health is None or keys == known:
+        watched = frozenset(self._watched.values())
+        if self._health is None or keys == watched:
             return
-        for key in keys - known:
+        for key in keys - watched:
             self._health.watch(key, functools.partial(self.card, key.pool, key.device))
-        for key in known - keys:
+        for key in watched - keys:
             self._health.unwatch(key)
         self._watched = {key.device: key for key in keys}
 
@@ -238,25 +242,25 @@ class LocalPool:
             return {}
         return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
 
-    def _lost(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+    def _lost(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
         return tuple(
             plan.Offer(
                 device=msgspec.structs.replace(device, taints=()),
                 taints=self._taints(device.name),
-                pool=one.spec.pool.name,
+                pool=published_slice.spec.pool.name,
             )
-            for one in known
-            for device in one.spec.devices
+            for published_slice in published_slices
+            for device in published_slice.spec.devices
             if not nulls.is_null(device.name)
             and self._resident(device.name) is None
-            and self._around.holder(one.spec.pool.name, device.name) is not None
+            and self._around.holder(published_slice.spec.pool.name, device.name) is not None
         )
 
     def _candidates(self) -> tuple[residents.Resident, ...]:
         if not self._wanted.enabled:
             return ()
-        classes = [one for one in DeviceClass if one.value in self._wanted.classes]
-        return tuple(one for each in classes for one in self._of_class(each).values())
+        classes = [offered for offered in DeviceClass if offered.value in self._wanted.classes]
+        return tuple(resident for each in classes for resident in self._of_class(each).values())
 
     def _of_class(self, device_class: DeviceClass) -> Mapping[str, residents.Resident]:
         snapshot = self._around.inventory()
@@ -265,7 +269,9 @@ class LocalPool:
             self._group(snapshot)
         if device_class not in self._residents:
             cards = self._cards.get(device_class, [])
-            self._residents[device_class] = {one.name: one for one in residents.residents(cards)}
+            self._residents[device_class] = {
+                resident.name: resident for resident in residents.residents(cards)
+            }
         return self._residents[device_class]
 
     def _group(self, snapshot: index.Inventory) -> None:
@@ -274,8 +280,8 @@ class LocalPool:
         for card in snapshot.cards:
             self._cards.setdefault(card.functions[0].device_class, []).append(card)
         self._residents = {
-            device_class: known
-            for device_class, known in self._residents.items()
+            device_class: of_class
+            for device_class, of_class in self._residents.items()
             if self._cards.get(device_class) == before.get(device_class)
         }
 
@@ -295,9 +301,9 @@ class LocalPool:
         if not self._wanted.selector:
             return
         self._judged = {
-            name: known
-            for name, known in self._judged.items()
-            if (device := devices.get(name)) is not None and device == known[0]
+            name: judged
+            for name, judged in self._judged.items()
+            if (device := devices.get(name)) is not None and device == judged[0]
         }
         fresh = [device for name, device in devices.items() if name not in self._judged]
         if not fresh:
@@ -313,7 +319,7 @@ class LocalPool:
         if self._health is None:
             return ()
         key = self._watched.get(name)
-        verdict = self._health.of(key) if key is not None else verdicts.UNKNOWN
+        verdict = self._health.verdict(key) if key is not None else verdicts.UNKNOWN
         return None if verdict.status is verdicts.Status.UNKNOWN and not verdict.taints else verdict.taints
 
     def _say(self, refused: Mapping[str, str]) -> None:

@@ -92,8 +92,8 @@ _INFORMATION = "taints of effect None"
 class Devices(Protocol):
     """What is published; `pool.LocalPool`."""
 
-    async def survey(self, known: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
-        """Return what should be published now; `known` is what is or was published."""
+    async def survey(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+        """Return what should be published now; `published_slices` is what is or was published."""
         ...
 
     def watch(self, keys: frozenset[verdicts.Key]) -> None:
@@ -149,7 +149,11 @@ class Publisher:
     @property
     def published(self) -> tuple[slices.ResourceSlice, ...]:
         """The pools as they are."""
-        return tuple(one for one in self._published if nodepools.is_pool(one.spec.pool.name, self._node_name))
+        return tuple(
+            published_slice
+            for published_slice in self._published
+            if nodepools.is_pool(published_slice.spec.pool.name, self._node_name)
+        )
 
     def changed(self) -> None:
         """Look again soon: the inventory, an attachment, or what claims hold has changed."""
@@ -255,8 +259,8 @@ class Publisher:
     def _is_settled(self, action: slice_plan.Write) -> bool:
         """Whether just this was written before, and the API server made of it what is there now."""
         wanted = action.slice
-        known = self._settled.get(wanted.spec.pool.name)
-        return isinstance(action, slice_plan.Replace) and known == (
+        settled = self._settled.get(wanted.spec.pool.name)
+        return isinstance(action, slice_plan.Replace) and settled == (
             wanted.spec,
             wanted.metadata.resource_version,
         )
@@ -290,12 +294,12 @@ class Publisher:
     async def _relist(self) -> None:
         """Lists past our own copy, and asks again for what was dropped."""
         listing = await self._api.list_all(kinds.SLICE, into=slices.ResourceSlice, fields=self._fields)
-        there = {one.metadata.uid for one in listing.items}
-        for known in tuple(self._published):
-            if known.metadata.uid not in there:
-                self._published.unlearn(known)
-        for one in listing.items:
-            self._published.learn(one)
+        there = {listed.metadata.uid for listed in listing.items}
+        for former in tuple(self._published):
+            if former.metadata.uid not in there:
+                self._published.unlearn(former)
+        for listed in listing.items:
+            self._published.learn(listed)
         self._settled.clear()
         if _DECISIVE & self._dropped:
             await self._ask()
@@ -307,23 +311,23 @@ class Publisher:
         if self._null.enabled:
             # Gets an Event, should it be short of null devices.
             await self._node()
-        found = await slice_publisher.probe_node(
+        fields = await slice_publisher.probe_node(
             self._api, self._driver, self._node_name, shared=self._null.enabled
         )
-        self._dropped &= found
-        self._adopt(found)
+        self._dropped &= fields
+        self._adopt(fields)
 
     def _names(self) -> Iterator[str]:
-        return (device.name for one in self.published for device in one.spec.devices)
+        return (device.name for published_slice in self.published for device in published_slice.spec.devices)
 
     def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """A slice changed: by a write of ours that is going on, or by somebody else."""
-        found = new or old
-        if found is None or not nodepools.is_pool(found.spec.pool.name, self._node_name):
+        changed = new or old
+        if changed is None or not nodepools.is_pool(changed.spec.pool.name, self._node_name):
             return
         if new is not None:
             self._remembered[new.spec.pool.name] = new
-        if found.metadata.name == self._writing:
+        if changed.metadata.name == self._writing:
             return
         if old is not None:
             self._pace.disturbed(asyncio.get_running_loop().time())
@@ -333,8 +337,8 @@ class Publisher:
         self._wake.set()
 
     def _say_foreign(self, published: tuple[slices.ResourceSlice, ...]) -> None:
-        names = {one.metadata.name for one in published}
-        foreign = frozenset(names - {one.metadata.name for one in self.published})
+        names = {published_slice.metadata.name for published_slice in published}
+        foreign = frozenset(names - {published_slice.metadata.name for published_slice in self.published})
         if foreign - self._foreign:
             log.warning(
                 "somebody else publishes devices of this driver for this node; they are left alone",
@@ -346,12 +350,12 @@ class Publisher:
 async def say_conflicts(cdi_dir: Path, driver: str) -> None:
     """Logs where a file that is not ours names a device of ours."""
     try:
-        found = await asyncio.to_thread(conflicts, cdi_dir, driver)
+        listed = await asyncio.to_thread(conflicts, cdi_dir, driver)
     except cdi_errors.CdiError as error:
         log.warning("cannot look for CDI files that name our devices, too: %s", error)
         return
-    for one in found:
-        log.warning("%s", one, extra={"device": one.device, "file": str(one.file)})
+    for conflict in listed:
+        log.warning("%s", conflict, extra={"device": conflict.device, "file": str(conflict.file)})
 
 
 def conflicts(cdi_dir: Path, driver: str) -> list[files.Conflict]:
@@ -360,10 +364,10 @@ def conflicts(cdi_dir: Path, driver: str) -> list[files.Conflict]:
     Raises:
         cdi.errors.CdiError: one of our files, or the directory, cannot be read.
     """
-    found: list[files.Conflict] = []
+    listed: list[files.Conflict] = []
     for owner in sorted(files.owners(cdi_dir, driver)):
         file = files.path(cdi_dir, driver, owner)
         content = files.read(file)
         if content is not None:
-            found += files.conflicts(files.read_by_runtimes(cdi_dir), file, content)
-    return found
+            listed += files.conflicts(files.read_by_runtimes(cdi_dir), file, content)
+    return listed

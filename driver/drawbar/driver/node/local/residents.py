@@ -60,23 +60,23 @@ class Selection:
 
 def problems(settings: Selection) -> list[str]:
     """One sentence for each wrong value."""
-    known = [one.value for one in OFFERED_CLASSES]
-    found = [
-        f"the local pool has no class of device {name!r}: choose of {', '.join(known)}"
+    offered = [offered_class.value for offered_class in OFFERED_CLASSES]
+    wrong = [
+        f"the local pool has no class of device {name!r}: choose of {', '.join(offered)}"
         for name in settings.classes
-        if name not in known
+        if name not in offered
     ]
     if NEEDS_SELECTOR in settings.classes and not settings.selector:
-        found.append(
+        wrong.append(
             "the local pool would offer every part of the chipset: class 'other' needs a selector that names the devices"
         )
     if settings.enabled and not settings.classes:
-        found.append("the local pool has no class of device: name some, or turn it off")
+        wrong.append("the local pool has no class of device: name some, or turn it off")
     if settings.selector:
         fault = expressions.fault(settings.selector)
         if fault is not None:
-            found.append(f"the local pool's selector {settings.selector!r} is no CEL expression: {fault}")
-    return found
+            wrong.append(f"the local pool's selector {settings.selector!r} is no CEL expression: {fault}")
+    return wrong
 
 
 LABEL_CHARS = 63
@@ -113,13 +113,13 @@ def residents(cards: Iterable[model.Card]) -> tuple[Resident, ...]:
         (card, f"{card.first.device_class}-{model.canonical_serial(serial(card) or '')}") for card in cards
     ]
     claimed = collections.Counter(name for _, name in named)
-    found: list[Resident] = []
+    listed: list[Resident] = []
     for card, by_serial in named:
         by_address = f"{card.first.device_class}-{card.address}"
         name = label(by_address if by_serial.endswith("-") or claimed[by_serial] > 1 else by_serial)
-        found.append(Resident(name=name, card=card, whole=card))
-        found += _virtual(card, name)
-    return _distinct(found)
+        listed.append(Resident(name=name, card=card, whole=card))
+        listed += _virtual(card, name)
+    return _distinct(listed)
 
 
 def serial(card: model.Card) -> str | None:
@@ -134,7 +134,9 @@ def serial(card: model.Card) -> str | None:
             # Whether its driver is bound or not, a CXL device has one number; it is written as the Device Serial Number.
             numbers = model.serial_numbers(text) if device_class is DeviceClass.CXL_MEMORY else ()
             return model.dashed_serial(min(numbers)) if len(numbers) == 1 else text
-    return next((model.dashed_serial(one.serial) for one in card.memdevs if one.serial is not None), None)
+    return next(
+        (model.dashed_serial(memdev.serial) for memdev in card.memdevs if memdev.serial is not None), None
+    )
 
 
 def label(text: str) -> str:
@@ -153,8 +155,8 @@ def label(text: str) -> str:
 
 def class_of(name: str) -> DeviceClass | None:
     """The class of the devices that can have that name; None for a name that none of ours has."""
-    found = [one for one in DeviceClass if name.startswith(f"{one}-")]
-    return found[0] if found else None
+    matching = [listed for listed in DeviceClass if name.startswith(f"{listed}-")]
+    return matching[0] if matching else None
 
 
 def resource_slice(driver: str, pool_name: str) -> str:
@@ -181,16 +183,18 @@ def _virtual(card: model.Card, name: str) -> Iterable[Resident]:
         )
 
 
-def _distinct(found: list[Resident]) -> tuple[Resident, ...]:
+def _distinct(listed: list[Resident]) -> tuple[Resident, ...]:
     """Name devices by their address that would share a name, such as those of serials that differ in separators alone."""
-    counted = collections.Counter(one.name for one in found)
+    counted = collections.Counter(resident.name for resident in listed)
     return tuple(
-        one
-        if counted[one.name] == 1
+        resident
+        if counted[resident.name] == 1
         else Resident(
-            name=label(f"{one.card.first.device_class}-{one.card.address}"), card=one.card, whole=one.whole
+            name=label(f"{resident.card.first.device_class}-{resident.card.address}"),
+            card=resident.card,
+            whole=resident.whole,
         )
-        for one in found
+        for resident in listed
     )
 
 
@@ -245,7 +249,7 @@ class Choice:
 
 
 def choose(
-    found: Iterable[Resident],
+    listed: Iterable[Resident],
     wanted: Selection,
     situation: Situation,
     mismatch: Callable[[Resident], str | None],
@@ -253,23 +257,23 @@ def choose(
     """Judges every candidate.
 
     Args:
-        found: the candidates.
+        listed: the candidates.
         wanted: the configuration.
         situation: the rest of the node.
         mismatch: why the selector does not want a device; None where it does, or where there is none.
     """
     offered, refused = [], {}
-    for one in found:
-        reason = _reason(one, wanted, situation) or mismatch(one)
+    for resident in listed:
+        reason = _reason(resident, wanted, situation) or mismatch(resident)
         if reason is None:
-            offered.append(one)
+            offered.append(resident)
         else:
-            refused[one.name] = reason
+            refused[resident.name] = reason
     return Choice(offered=tuple(offered), refused=refused)
 
 
-def _reason(one: Resident, wanted: Selection, situation: Situation) -> str | None:
-    first = one.card.first
+def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
+    first = resident.card.first
     if first.device_class is DeviceClass.BRIDGE:
         return "it is a bridge"
     if (first.vendor, None) in SCREENS or (first.vendor, first.device) in SCREENS:
@@ -277,26 +281,26 @@ def _reason(one: Resident, wanted: Selection, situation: Situation) -> str | Non
     if first.device_class is DeviceClass.NVME and not first.nvme:
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (
-        _partition(one, wanted)
-        or of_fabric(one.whole, situation.attached, situation.boot_id)
-        or _perhaps_of_fabric(one, situation)
-        or _foreign_slot(one.whole, wanted)
-        or (None if one.name in situation.held else situation.busy.get(one.card.address))
+        _partition(resident, wanted)
+        or of_fabric(resident.whole, situation.attached, situation.boot_id)
+        or _perhaps_of_fabric(resident, situation)
+        or _foreign_slot(resident.whole, wanted)
+        or (None if resident.name in situation.held else situation.busy.get(resident.card.address))
     )
 
 
-def _partition(one: Resident, wanted: Selection) -> str | None:
-    parts = any(function.physical_function is not None for function in one.whole.functions)
-    if one.is_virtual and not wanted.virtual_functions:
+def _partition(resident: Resident, wanted: Selection) -> str | None:
+    parts = any(function.physical_function is not None for function in resident.whole.functions)
+    if resident.is_virtual and not wanted.virtual_functions:
         return "it is a virtual function, and these are not offered"
-    if not one.is_virtual and parts and wanted.virtual_functions:
+    if not resident.is_virtual and parts and wanted.virtual_functions:
         return "its virtual functions are offered in its place"
     return None
 
 
-def of_fabric(card: model.Card, known: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
+def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
     """Why the card is what a fabric attached; None for any other."""
-    for attachment in known:
+    for attachment in attached:
         if _means(attachment, card, boot_id):
             return f"attachment {attachment.metadata.name} says that it belongs to fabric {attachment.spec.fabric}"
     return None
@@ -312,13 +316,13 @@ def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: 
     return card.first.slot in _slots(attachment)
 
 
-def _perhaps_of_fabric(one: Resident, situation: Situation) -> str | None:
+def _perhaps_of_fabric(resident: Resident, situation: Situation) -> str | None:
     """Of an attached device that nothing tells apart, any of its kind may be the one that is on its way."""
-    kind = f"{one.whole.first.vendor:04x}:{one.whole.first.device:04x}"
-    for attachment in situation.attached if one.name not in situation.held else ():
+    kind = f"{resident.whole.first.vendor:04x}:{resident.whole.first.device:04x}"
+    for attachment in situation.attached if resident.name not in situation.held else ():
         identity, node = attachment.spec.identity, attachment.status.node
-        told = identity.serial or _slots(attachment) or (node is not None and node.pci_address)
-        if not told and identity.pci_id == kind:
+        is_identified = identity.serial or _slots(attachment) or (node is not None and node.pci_address)
+        if not is_identified and identity.pci_id == kind:
             return f"it may be the device of attachment {attachment.metadata.name}, of which no more is known"
     return None
 
@@ -332,7 +336,7 @@ def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
 def _has_serial(card: model.Card, text: str) -> bool:
     wanted, numbers = model.canonical_serial(text), model.serial_numbers(text)
     for function in card.functions:
-        held = {model.canonical_serial(one) for one in (function.serial, function.dsn) if one}
+        held = {model.canonical_serial(number) for number in (function.serial, function.dsn) if number}
         if wanted in held:
             return True
         if function.dsn and numbers & model.serial_numbers(function.dsn):

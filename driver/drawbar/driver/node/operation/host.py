@@ -50,14 +50,14 @@ class Place:
     """A directory that is to be written.
 
     Attributes:
-        found: the part of the path that exists.
+        existing: the part of the path that exists.
         source: where in its filesystem the mount that holds it begins; empty if that is not known.
         mount: the mount point that holds it.
     """
 
     path: Path
     access: Access
-    found: Path
+    existing: Path
     source: str = ""
     mount: str = ""
 
@@ -102,7 +102,7 @@ def _capabilities(proc: Path) -> frozenset[Capability] | None:
         name, _, value = line.partition(":")
         if name == "CapEff":
             bits = int(value, 16)
-            return frozenset(one for one in Capability if bits >> one & 1)
+            return frozenset(capability for capability in Capability if bits >> capability & 1)
     return None
 
 
@@ -114,25 +114,31 @@ def _is_first(proc: Path, name: str) -> bool | None:
 
 
 def _place(path: Path, mounts: tuple[tuple[str, str], ...]) -> Place:
-    found = next(one for one in (path, *path.parents) if os.path.lexists(one) or one == one.parent)
+    existing = next(
+        ancestor
+        for ancestor in (path, *path.parents)
+        if os.path.lexists(ancestor) or ancestor == ancestor.parent
+    )
     # Mount points have no links in them, and /var/run often is one.
-    real = Path(os.path.realpath(found))
+    real = Path(os.path.realpath(existing))
     holding = [(source, mount) for source, mount in mounts if real.is_relative_to(mount)]
     # The longest, and of several on top of each other the last.
-    source, mount = max(reversed(holding), key=lambda one: len(one[1]), default=("", ""))
-    return Place(path=path, access=_access(found), found=found, source=source, mount=mount)
+    source, mount = max(
+        reversed(holding), key=lambda source_and_mount: len(source_and_mount[1]), default=("", "")
+    )
+    return Place(path=path, access=_access(existing), existing=existing, source=source, mount=mount)
 
 
-def _access(found: Path) -> Access:
-    if not found.is_dir():
+def _access(existing: Path) -> Access:
+    if not existing.is_dir():
         return Access.NOT_A_DIRECTORY
     try:
-        read_only = os.statvfs(found).f_flag & os.ST_RDONLY
+        read_only = os.statvfs(existing).f_flag & os.ST_RDONLY
     except OSError:
         return Access.DENIED
     if read_only:
         return Access.READ_ONLY
-    return Access.FINE if os.access(found, os.W_OK | os.X_OK) else Access.DENIED
+    return Access.FINE if os.access(existing, os.W_OK | os.X_OK) else Access.DENIED
 
 
 def _uevents() -> str | None:
@@ -200,7 +206,7 @@ def _directories(places: Sequence[Place]) -> Iterator[str]:
     }
     for place in places:
         if place.access is not Access.FINE:
-            at = "" if place.found == place.path else f" ({place.found})"
+            at = "" if place.existing == place.path else f" ({place.existing})"
             yield f"cannot write {place.path}{at}: {remedies[place.access]}"
 
 

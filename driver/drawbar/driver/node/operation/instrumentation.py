@@ -154,10 +154,10 @@ class CountedUevents:
         return None if at is None else self._clock() - at
 
     def _note(self, event: uevents.Uevent) -> None:
-        found = _ADDRESS.findall(event.devpath)
-        if found:
-            self._last[found[-1]] = self._clock()
-            self._last.move_to_end(found[-1])
+        addresses = _ADDRESS.findall(event.devpath)
+        if addresses:
+            self._last[addresses[-1]] = self._clock()
+            self._last.move_to_end(addresses[-1])
             if len(self._last) > DEVICES_LIMIT:
                 self._last.popitem(last=False)
 
@@ -213,22 +213,26 @@ class AttachmentMeter:
             self._metrics.release_seconds.observe(self._clock() - self._releasing.pop(uid))
 
 
-def phases(found: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """How many attachments are in each phase."""
-    return _counted(attachment.status.phase or "Pending" for attachment in found)
+    return _counted(attachment.status.phase or "Pending" for attachment in listed)
 
 
-def blocked(found: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
+def blocked(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """How many attachments cannot be released now, by reason."""
-    said = (meta.find(one.status.conditions, attachments.RELEASED) for one in found if one.deleting)
+    said = (
+        meta.find(attachment.status.conditions, attachments.RELEASED)
+        for attachment in listed
+        if attachment.deleting
+    )
     return _counted(condition.reason for condition in said if condition is not None and not condition.is_true)
 
 
 def _counted(values: Iterable[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    counts: dict[str, float] = {}
     for value in values:
-        found[value] = found.get(value, 0.0) + 1.0
-    return found
+        counts[value] = counts.get(value, 0.0) + 1.0
+    return counts
 
 
 class Audited(Protocol):
@@ -292,14 +296,14 @@ class Instrumentation:
 
     # What is to be seen at any moment.
 
-    def watch_attachments(self, found: Iterable[attachments.DeviceAttachment]) -> None:
+    def watch_attachments(self, listed: Iterable[attachments.DeviceAttachment]) -> None:
         """Shows this node's attachments."""
         watch = self.metrics.watch
-        watch("attachments", "Attachments of this node.", lambda: phases(found), label="phase")
+        watch("attachments", "Attachments of this node.", lambda: phases(listed), label="phase")
         watch(
             "blocked_releases",
             "Attachments whose device cannot be released now.",
-            lambda: blocked(found),
+            lambda: blocked(listed),
             label="reason",
         )
 
@@ -362,5 +366,5 @@ class Instrumentation:
         async with server.serving(endpoint, answers):
             yield
 
-    def _since_event(self, found: str) -> float | None:
-        return self._uevents.since(found) if self._uevents is not None else None
+    def _since_event(self, address: str) -> float | None:
+        return self._uevents.since(address) if self._uevents is not None else None

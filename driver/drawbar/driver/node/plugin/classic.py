@@ -95,11 +95,11 @@ class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
             namespace=claim.namespace, name=claim.name, uid=claim.uid, handle=claim.resource_handle or None
         )
 
-    def told(self, claim: servicers.ClaimName, device: servicers.Prepared) -> bytes:
+    def answer(self, claim: servicers.ClaimName, device: servicers.Prepared) -> bytes:
         """One entry of field 1: a CDI name for a claim with a handle, else a message."""
         if claim.handle is not None:
             return device.cdi_id.encode()
-        message: bytes = super().told(claim, device).SerializeToString()
+        message: bytes = super().answer(claim, device).SerializeToString()
         return message
 
 

@@ -91,11 +91,11 @@ class Preparation(Protocol):
 class Registration(registration_grpc.RegistrationServicer):
     """Tells the kubelet where the DRA service is."""
 
-    def __init__(self, driver: str, endpoint: Path, told: Callable[[bool], None] | None = None) -> None:
+    def __init__(self, driver: str, endpoint: Path, report: Callable[[bool], None] | None = None) -> None:
         # `told` hears whether the kubelet registered the driver.
         self._driver = driver
         self._endpoint = endpoint
-        self._told = told
+        self._report = report
 
     async def GetInfo(self, request: Any, context: Any) -> registration.PluginInfo:  # noqa: N802 - gRPC's name
         """Who we are, what we speak, and where."""
@@ -112,8 +112,8 @@ class Registration(registration_grpc.RegistrationServicer):
     ) -> registration.RegistrationStatusResponse:
         """The kubelet's verdict. The answer is always OK: an error would make it deregister us again."""
         del context
-        if self._told is not None:
-            self._told(request.plugin_registered)
+        if self._report is not None:
+            self._report(request.plugin_registered)
         if request.plugin_registered:
             log.info("the kubelet registered the driver", extra={"driver": self._driver})
         else:
@@ -149,7 +149,7 @@ class BatchService:
         """A claim of the request."""
         return ClaimName(namespace=claim.namespace, name=claim.name, uid=claim.uid)
 
-    def told(self, claim: ClaimName, device: Prepared) -> Any:
+    def answer(self, claim: ClaimName, device: Prepared) -> Any:
         """A device as the answer for this claim has it."""
         del claim
         return self.messages.Device(
@@ -166,7 +166,7 @@ class BatchService:
             log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
             return self.messages.NodePrepareResourceResponse(error=str(error))
         return self.messages.NodePrepareResourceResponse(
-            devices=[self.told(claim, device) for device in devices]
+            devices=[self.answer(claim, device) for device in devices]
         )
 
     async def _unprepare(self, claim: ClaimName) -> Any:
@@ -183,9 +183,9 @@ class ServiceV1(BatchService, dra_v1_grpc.DRAPluginServicer):
 
     messages = dra_v1
 
-    def told(self, claim: ClaimName, device: Prepared) -> Any:
+    def answer(self, claim: ClaimName, device: Prepared) -> Any:
         """With its share, which only this version knows."""
-        answer = super().told(claim, device)
+        answer = super().answer(claim, device)
         if device.share_id is not None:
             answer.share_id = device.share_id
         return answer
@@ -218,10 +218,10 @@ def add_registration(
     driver: str,
     endpoint: Path,
     path: Path,
-    told: Callable[[bool], None] | None = None,
+    report: Callable[[bool], None] | None = None,
 ) -> None:
-    """Adds the registration service, listening on `path`; `told` hears the kubelet's verdict."""
-    registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint, told), server)
+    """Adds the registration service, listening on `path`; `report` hears the kubelet's verdict."""
+    registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint, report), server)
     _listen(server, path)
 
 

@@ -49,19 +49,19 @@ class Limits:
 
 def problems(limits: Limits) -> list[str]:
     """One sentence per wrong value."""
-    found = []
+    wrong = []
     # Written so that they hold for no NaN.
     if not 0 <= limits.late_device_seconds <= LATE_DEVICE_MAX_SECONDS:
-        found.append(
+        wrong.append(
             f"the wait for a late device, {limits.late_device_seconds} s, is not between 0 and "
             f"{LATE_DEVICE_MAX_SECONDS:g} s; the kubelet gives up a call after 45 s"
         )
     if not 0 < limits.lock_seconds <= LOCK_MAX_SECONDS:
-        found.append(
+        wrong.append(
             f"the wait for the checkpoint, {limits.lock_seconds} s, is not above 0 and at most {LOCK_MAX_SECONDS:g} s; "
             f"the kubelet gives up a call after 45 s"
         )
-    return found
+    return wrong
 
 
 AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
@@ -137,12 +137,12 @@ class Found:
     @property
     def asks_the_driver(self) -> bool:
         """Whether `content` reads files of the device's driver, which may hang as long as that does."""
-        return classes.of(self.device_class).asks_the_driver
+        return classes.by_name(self.device_class).asks_the_driver
 
     @property
     def interfaces(self) -> int | None:
         """How many network interfaces a container gets; None of a class that has none."""
-        names = classes.of(self.device_class).interfaces(self.card)
+        names = classes.by_name(self.device_class).interfaces(self.card)
         return None if names is None else len(names)
 
     def content(self) -> spec.Device:
@@ -225,7 +225,7 @@ class Finder:
         self._host = host
         self._local = local
 
-    def known(self, uid: str) -> tuple[Wanted, ...] | None:
+    def wanted_by_attachments(self, uid: str) -> tuple[Wanted, ...] | None:
         """The devices of a claim, if the attachments alone tell of all of them; else None."""
         mine = self.attached_for(uid)
         if not mine or mine[0].spec.allocation_timestamp is None:
@@ -309,13 +309,13 @@ class Finder:
             said=held.parameters,
             first_interface=held.first_interface,
         )
-        found = self.find(wanted, uid)
-        if held.serial and found.record.serial != held.serial:
+        given = self.find(wanted, uid)
+        if held.serial and given.record.serial != held.serial:
             raise errors.PrepareError(
-                f"{wanted.name} had the serial {held.serial} and is now one with {found.record.serial or 'none'}",
+                f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
                 reason=REPLACED,
             )
-        return found.content()
+        return given.content()
 
     def attached_for(self, uid: str) -> list[attachments.DeviceAttachment]:
         """What is attached here for the claim."""
@@ -355,7 +355,7 @@ class Finder:
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
-        lack = classes.of(device_class).lacks(card)
+        lack = classes.by_name(device_class).lacks(card)
         if lack is not None:
             raise errors.DeviceLate(f"{wanted.name} is not ready on this node: {lack}", reason=NOT_READY)
         record = self._record(wanted, uid, serial=serial)
@@ -413,8 +413,8 @@ class Lookup:
         if claim.handle is not None:
             return await self._handed(claim, claim.handle)
         # A classic controller attaches before it knows of all requests whether they get a device.
-        known = self._finder.known(claim.uid) if self._claims.modern else None
-        return self._finder.wanted(await self._read(claim)) if known is None else known
+        wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
+        return self._finder.wanted(await self._read(claim)) if wanted is None else wanted
 
     async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
@@ -468,7 +468,7 @@ def numbered(given: Sequence[Given]) -> list[Given]:
         for key, count in counts.items():
             first[key] = used
             used += count
-    return [_with(one, first.get((one.record.pool, one.record.device), 0)) for one in given]
+    return [_with(device, first.get((device.record.pool, device.record.device), 0)) for device in given]
 
 
 def are_all_here(given: Sequence[Given]) -> bool:
@@ -477,16 +477,18 @@ def are_all_here(given: Sequence[Given]) -> bool:
 
 
 def _named(given: Sequence[Given]) -> _NamedInterfaces:
-    found: _NamedInterfaces = {}
-    for one in sorted(given, key=lambda one: (one.record.pool, one.record.device)):
-        said = interface_prefix(one.record.parameters)
-        if said is not None and one.interfaces is not None:
+    by_prefix: _NamedInterfaces = {}
+    for device in sorted(given, key=lambda device: (device.record.pool, device.record.device)):
+        said = interface_prefix(device.record.parameters)
+        if said is not None and device.interfaces is not None:
             # Two shares of one device are one device to the container.
-            found.setdefault(said, {}).setdefault((one.record.pool, one.record.device), one.interfaces)
-    return found
+            by_prefix.setdefault(said, {}).setdefault(
+                (device.record.pool, device.record.device), device.interfaces
+            )
+    return by_prefix
 
 
-def _with(one: Given, first: int) -> Given:
+def _with(device: Given, first: int) -> Given:
     if not first:
-        return one
-    return dataclasses.replace(one, record=msgspec.structs.replace(one.record, first_interface=first))
+        return device
+    return dataclasses.replace(device, record=msgspec.structs.replace(device.record, first_interface=first))

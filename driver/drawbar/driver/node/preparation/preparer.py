@@ -115,31 +115,31 @@ class Preparer:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
         restored = await self.store.restore(
-            lambda found: restoring.decide(found, self._finder, boot_id=self._boot_id)
+            lambda left: restoring.decide(left, self._finder, boot_id=self._boot_id)
         )
         unfinished = (records.STARTED, records.UNEXPLAINED)
-        self.unsettled = tuple(one for one in restored.claims.values() if one.state in unfinished)
+        self.unsettled = tuple(claim for claim in restored.claims.values() if claim.state in unfinished)
 
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
         """See `servicers.Preparation`."""
         async with self._working(claim):
             try:
-                found = await self._arrived(claim)
-                if found:
-                    await self._store(claim, found)
+                given = await self._arrived(claim)
+                if given:
+                    await self._store(claim, given)
             except errors.NodeError as error:
                 self._complaints.say(claim, error)
                 raise
         self._complaints.forget(claim.uid)
         return tuple(
             servicers.Prepared(
-                requests=one.record.requests,
-                pool=one.record.pool,
-                device=one.record.device,
-                cdi_id=one.record.cdi_id,
-                share_id=one.record.share_id,
+                requests=device.record.requests,
+                pool=device.record.pool,
+                device=device.record.device,
+                cdi_id=device.record.cdi_id,
+                share_id=device.record.share_id,
             )
-            for one in found
+            for device in given
         )
 
     async def unprepare(self, claim: servicers.ClaimName) -> None:
@@ -159,7 +159,7 @@ class Preparer:
                 before = await self.store.drop(uid, states=states)
             finally:
                 # A call that is cancelled during its write ends with the write made, and the next finds no record.
-                if before is not None and uid not in self.store.known:
+                if before is not None and uid not in self.store.last_read:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
                 self._tell_given_up(before)
 
@@ -174,12 +174,12 @@ class Preparer:
                 yield
             finally:
                 del self._underway[claim.uid]
-                self._tell_released(one for one in devices if not self._is_held(*one))
+                self._tell_released(device for device in devices if not self._is_held(*device))
 
     def _is_held(self, pool: str, device: str) -> bool:
         # What this instance has just written is known; only "nobody" is worth reading what another one wrote.
         return (
-            records.holder(self.store.known, pool, device) is not None
+            records.holder(self.store.last_read, pool, device) is not None
             or self.holder(pool, device) is not None
         )
 
@@ -207,32 +207,32 @@ class Preparer:
         return ends if claim.answer_by is None else min(ends, claim.answer_by - finding.ANSWER_SECONDS)
 
     def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
-        for one in wanted:
-            if one.share_id is None and not one.admin:
-                self._underway[uid].add((one.pool, one.device))
-                self._refuse_overlap(one, uid)
-        return finding.numbered([self._finder.find(one, uid) for one in wanted])
+        for device in wanted:
+            if device.share_id is None and not device.admin:
+                self._underway[uid].add((device.pool, device.device))
+                self._refuse_overlap(device, uid)
+        return finding.numbered([self._finder.find(device, uid) for device in wanted])
 
     def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
         # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
-        holder = records.holder(self.store.known, wanted.pool, wanted.device)
+        holder = records.holder(self.store.last_read, wanted.pool, wanted.device)
         if holder is not None and holder.uid != uid:
             store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
-    async def _store(self, claim: servicers.ClaimName, found: list[finding.Given]) -> None:
+    async def _store(self, claim: servicers.ClaimName, given: list[finding.Given]) -> None:
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
             uid=claim.uid,
-            devices=tuple(one.record for one in found),
+            devices=tuple(device.record for device in given),
             state=records.STARTED,
             boot_id=self._boot_id,
         )
-        if any(one.asks_the_driver for one in found):
-            content = await asyncio.to_thread(self._content, found)
+        if any(device.asks_the_driver for device in given):
+            content = await asyncio.to_thread(self._content, given)
         else:
-            content = self._content(found)
-        before = self.store.known.get(claim.uid)
+            content = self._content(given)
+        before = self.store.last_read.get(claim.uid)
         try:
             before = await self.store.start(record, content)
         finally:
@@ -240,11 +240,15 @@ class Preparer:
             self._tell_given_up(before)
         log.info(
             "claim prepared",
-            extra={"claim": claim.name, "uid": claim.uid, "devices": [one.record.cdi_id for one in found]},
+            extra={
+                "claim": claim.name,
+                "uid": claim.uid,
+                "devices": [device.record.cdi_id for device in given],
+            },
         )
 
-    def _content(self, found: list[finding.Given]) -> spec.Spec:
-        contents = [one.content() for one in found]
+    def _content(self, given: list[finding.Given]) -> spec.Spec:
+        contents = [device.content() for device in given]
         # Two shares of one device are one device to the container.
         devices = {content.name: content for content in contents}
         return spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
@@ -252,9 +256,9 @@ class Preparer:
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""
         if before is not None:
-            after = self.store.known.get(before.uid)
-            kept = {(one.pool, one.device) for one in (after.devices if after is not None else ())}
-            self._tell_released({(one.pool, one.device) for one in before.devices} - kept)
+            after = self.store.last_read.get(before.uid)
+            kept = {(device.pool, device.device) for device in (after.devices if after is not None else ())}
+            self._tell_released({(device.pool, device.device) for device in before.devices} - kept)
 
     def _tell_released(self, devices: Iterable[tuple[str, str]]) -> None:
         for pool, device in devices:

@@ -24,29 +24,29 @@ from drawbar.driver.node.preparation import finding, records, store
 log = logging.getLogger(__name__)
 
 
-def decide(found: store.Found, finder: finding.Finder, *, boot_id: str) -> store.Restored:
+def decide(left: store.Found, finder: finding.Finder, *, boot_id: str) -> store.Restored:
     """Return the record and the CDI files from now on."""
     claims: dict[str, records.PreparedClaim] = {}
     specs: dict[str, spec.Spec] = {}
-    for uid, recorded in found.claims.items():
+    for uid, recorded in left.claims.items():
         rebooted = recorded.boot_id not in ("", boot_id)
         if rebooted and recorded.state == records.UNEXPLAINED:
             # It was kept for a container, and that has ended.
             continue
-        claims[uid] = claim = _after_reboot(recorded) if rebooted else _after_restart(recorded, found)
+        claims[uid] = claim = _after_reboot(recorded) if rebooted else _after_restart(recorded, left)
         # A claim that is not completed is prepared again by the kubelet, which has had no answer.
         if rebooted or claim.state not in (records.STARTED, records.UNEXPLAINED):
             _write_again(claim, finder, specs)
-    for uid in found.unrecorded:
-        claims[uid] = claim = _explained(uid, found.files[uid], finder)
+    for uid in left.unrecorded:
+        claims[uid] = claim = _explained(uid, left.files[uid], finder)
         if claim.state != records.UNEXPLAINED:
             _write_again(claim, finder, specs)
     now = {uid: msgspec.structs.replace(claim, boot_id=boot_id) for uid, claim in claims.items()}
     return store.Restored(claims=now, specs=specs)
 
 
-def _after_restart(claim: records.PreparedClaim, found: store.Found) -> records.PreparedClaim:
-    is_completed = claim.state == records.STARTED and claim.uid in found.files
+def _after_restart(claim: records.PreparedClaim, left: store.Found) -> records.PreparedClaim:
+    is_completed = claim.state == records.STARTED and claim.uid in left.files
     return claim.in_state(records.COMPLETED) if is_completed else claim
 
 
@@ -58,7 +58,9 @@ def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> reco
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
     attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
-    claim = next((one.spec.claim for one in attached.values() if one.spec.claim is not None), None)
+    claim = next(
+        (attachment.spec.claim for attachment in attached.values() if attachment.spec.claim is not None), None
+    )
     # Of a claim that the node has to read, the attachments do not know the parameters, for one.
     complete = claim is not None and claim.devices > 0 and devices.keys() <= attached.keys()
     if not complete:

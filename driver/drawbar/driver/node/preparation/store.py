@@ -144,7 +144,7 @@ class Store:
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
 
     @property
-    def known(self) -> records.Claims:
+    def last_read(self) -> records.Claims:
         """The prepared claims as this instance last read or wrote them; a change reads them again."""
         return self._known.claims
 
@@ -172,9 +172,9 @@ class Store:
             errors.NodeError: the record or the CDI directory cannot be used.
         """
         async with self._turn() as ends, self._locked(ends):
-            known, found = await self._finish(self._found, lambda _: None)
-            restored = decide(found)
-            await self._finish(lambda: self._restore(known, found, restored), self._learn)
+            current, left = await self._finish(self._found, lambda _: None)
+            restored = decide(left)
+            await self._finish(lambda: self._restore(current, left, restored), self._learn)
         self._restored = True
         return restored
 
@@ -321,18 +321,18 @@ class Store:
             learn(result)
         return result
 
-    def _learn(self, known: _Known) -> None:
-        self._known = known
+    def _learn(self, current: _Known) -> None:
+        self._known = current
 
     # Blocking, with the lock held; `_look` without it, too.
 
     def _make(self, changes: tuple[_Change, ...]) -> _Known:
         """Make the changes in one write, or note why not, and return what is recorded then."""
         made = []
-        known = self._known
+        current = self._known
         try:
-            known = self._look(known)
-            claims = known.claims
+            current = self._look(current)
+            claims = current.claims
             for change in changes:
                 change.before = claims
                 try:
@@ -340,51 +340,51 @@ class Store:
                     made.append(change)
                 except errors.NodeError as error:
                     change.error = error
-            known = self._write(known, claims)
+            current = self._write(current, claims)
             for change in made:
                 try:
                     claims = change.finish(claims)
                 except errors.NodeError as error:
                     change.error = error
-            if claims is not known.claims:
-                known = self._write(known, claims)
+            if claims is not current.claims:
+                current = self._write(current, claims)
         except errors.CheckpointError as error:
             for change in changes:
                 change.error = change.error or error
             # A part of it may be written: what is gone is to be reported as released.
             with contextlib.suppress(errors.CheckpointError):
-                known = self._look(known)
-            return known
+                current = self._look(current)
+            return current
         for change in made:
             change.is_made = True
-        return known
+        return current
 
     def _found(self) -> tuple[_Known, Found]:
         had_folder = self._folder.exists()
         try:
-            known = self._look(_Known())
+            current = self._look(_Known())
         except errors.CorruptCheckpoint as error:
             aside = sharedfiles.set_aside(self._log)
             log.error("checkpoint is corrupt, moved aside: %s", error, extra={"aside": str(aside)})  # noqa: TRY400 - the sentence explains it
-            known = self._look(_Known())
+            current = self._look(_Known())
         try:
             files.sweep(self._cdi_dir, self._driver)
             cdi = {uid: self._names(uid) for uid in files.owners(self._cdi_dir, self._driver)}
         except cdi_errors.CdiError as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-        claims = known.claims
+        claims = current.claims
         unrecorded = cdi.keys() - claims.keys()
-        if known.line is not None:
+        if current.line is not None:
             # An instance that was killed between setting a record aside and making it again left it aside.
-            unrecorded = {uid for uid in unrecorded if uid in known.damaged or self._is_aside(uid)}
+            unrecorded = {uid for uid in unrecorded if uid in current.damaged or self._is_aside(uid)}
         elif had_folder:
             claims = {
                 uid: claim if uid in cdi else claim.in_state(records.STARTED) for uid, claim in claims.items()
             }
-        return known, Found(claims=claims, files=cdi, unrecorded=frozenset(unrecorded))
+        return current, Found(claims=claims, files=cdi, unrecorded=frozenset(unrecorded))
 
-    def _restore(self, known: _Known, found: Found, restored: Restored) -> _Known:
-        now = self._write(known, restored.claims)
+    def _restore(self, current: _Known, left: Found, restored: Restored) -> _Known:
+        now = self._write(current, restored.claims)
         for draft in self._folder.glob(".*.tmp"):
             draft.unlink(missing_ok=True)
         try:
@@ -393,37 +393,37 @@ class Store:
                     files.write(self._cdi_file(uid), content)
                 except cdi_errors.InvalidSpec as error:
                     log.warning("cannot write the CDI file again: %s", error, extra={"uid": uid})
-            for uid in found.files.keys() - restored.claims.keys():
+            for uid in left.files.keys() - restored.claims.keys():
                 log.info("removing the CDI file of no claim", extra={"uid": uid})
                 files.remove(self._cdi_file(uid))
         except cdi_errors.UnwritableDir as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
         return now
 
-    def _look(self, known: _Known) -> _Known:
+    def _look(self, former: _Known) -> _Known:
         """Return what is recorded now. What was lost since, or is damaged, is as it was known.
 
         Raises:
             errors.CheckpointError: a newer Drawbar wrote, or something cannot be read.
         """
         try:
-            line = checkpointlog.read(self._log, known.line)
+            line = checkpointlog.read(self._log, former.line)
         except errors.CorruptCheckpoint:
             if not self._restored:
                 raise
             line = None
         changed_ns = self._changed_ns()
-        if changed_ns is not None and changed_ns == known.changed_ns and line is known.line:
-            return known
-        found, damaged = self._scan(known)
-        claims = {uid: claim for uid, (_, claim) in found.items()}
+        if changed_ns is not None and changed_ns == former.changed_ns and line is former.line:
+            return former
+        record_files, damaged = self._scan(former)
+        claims = {uid: claim for uid, (_, claim) in record_files.items()}
         if line is not None and (not line.marked or not self._folder.exists()):
             claims = dict(line.claims)
         elif not self._folder.exists():
-            claims = dict(known.claims)
-        for uid in damaged & known.claims.keys():
-            claims.setdefault(uid, known.claims[uid])
-        return _Known(claims=claims, files=found, damaged=damaged, changed_ns=changed_ns, line=line)
+            claims = dict(former.claims)
+        for uid in damaged & former.claims.keys():
+            claims.setdefault(uid, former.claims[uid])
+        return _Known(claims=claims, files=record_files, damaged=damaged, changed_ns=changed_ns, line=line)
 
     def _changed_ns(self) -> int | None:
         try:
@@ -432,10 +432,10 @@ class Store:
             return None
 
     def _scan(
-        self, known: _Known
+        self, former: _Known
     ) -> tuple[dict[str, tuple[_Identity, records.PreparedClaim]], frozenset[str]]:
         """Return the record files by uid, and the uids of those that are damaged."""
-        found, damaged = {}, set()
+        record_files, damaged = {}, set()
         try:
             with os.scandir(self._folder) as entries:
                 listed = list(entries)
@@ -445,9 +445,9 @@ class Store:
                     continue
                 try:
                     identity = _identity(entry.stat())
-                    before = known.files.get(uid)
+                    before = former.files.get(uid)
                     is_same = before is not None and before[0] == identity
-                    found[uid] = (
+                    record_files[uid] = (
                         before if before is not None and is_same else (identity, _read(Path(entry), uid))
                     )
                 except FileNotFoundError:
@@ -461,37 +461,37 @@ class Store:
             raise errors.CheckpointError(
                 f"cannot read the record in {self._folder}: {error.strerror}; run as the user that owns it"
             ) from error
-        return found, frozenset(damaged)
+        return record_files, frozenset(damaged)
 
-    def _write(self, known: _Known, claims: records.Claims) -> _Known:
+    def _write(self, former: _Known, claims: records.Claims) -> _Known:
         """Make the record say these claims, durably. What says so already is not written again."""
-        found = dict(known.files)
-        for uid in known.damaged:
+        record_files = dict(former.files)
+        for uid in former.damaged:
             self._set_aside(uid)
         try:
             if not self._folder.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 sharedfiles.sync_directory(str(self._folder.parent))
             # First, since a claim of the same write may have got the device of one that goes.
-            for uid in found.keys() - claims.keys():
+            for uid in record_files.keys() - claims.keys():
                 self._record(uid).unlink(missing_ok=True)
-                del found[uid]
+                del record_files[uid]
             for uid, claim in claims.items():
-                if uid not in found or found[uid][1] != claim:
-                    found[uid] = self._put(claim), claim
-            changed_ns = known.changed_ns
-            if found != known.files:
+                if uid not in record_files or record_files[uid][1] != claim:
+                    record_files[uid] = self._put(claim), claim
+            changed_ns = former.changed_ns
+            if record_files != former.files:
                 # The kernel's own clock has ticks of 4 ms, in which another instance could write as well.
                 changed_ns = time.time_ns()
                 os.utime(self._folder, ns=(changed_ns, changed_ns))
                 sharedfiles.sync_directory(str(self._folder))
-            line = checkpointlog.write(self._log, claims, known.line)
+            line = checkpointlog.write(self._log, claims, former.line)
         except OSError as error:
             raise errors.CheckpointError(
                 f"cannot write the record in {self._folder}: {error.strerror}; mount {self._folder.parent} read-write, "
                 f"with room on it"
             ) from error
-        return _Known(claims=claims, files=found, changed_ns=changed_ns, line=line)
+        return _Known(claims=claims, files=record_files, changed_ns=changed_ns, line=line)
 
     def _put(self, claim: records.PreparedClaim) -> _Identity:
         raw = msgspec.json.encode(claim.document())

@@ -58,7 +58,7 @@ class Sweeper:
             kube_errors.KubeError: the API server did not tell.
             errors.NodeError: a file could not be written.
         """
-        left = [one for one in self._prepared.unsettled if self._is_as_found(one)]
+        left = [claim for claim in self._prepared.unsettled if self._is_as_found(claim)]
         unexplained = {claim.uid for claim in left if claim.state == records.UNEXPLAINED}
         if unexplained:
             await self._explain(unexplained)
@@ -66,7 +66,7 @@ class Sweeper:
             if claim.state == records.STARTED and await self._is_over(claim):
                 log.info("giving back what nobody prepared", extra={"claim": claim.name, "uid": claim.uid})
                 await self._prepared.drop(claim.uid, states=(records.STARTED,))
-        self._prepared.unsettled = tuple(one for one in left if self._is_as_found(one))
+        self._prepared.unsettled = tuple(claim for claim in left if self._is_as_found(claim))
 
     def _is_as_found(self, claim: records.PreparedClaim) -> bool:
         return self._prepared.store.claims.get(claim.uid) == claim
@@ -84,9 +84,9 @@ class Sweeper:
         return current.metadata.uid != claim.uid or current.status.allocation is None
 
     async def _explain(self, uids: set[str]) -> None:
-        known = {metadata.uid: metadata for metadata in await self._claims.all_names()}
+        by_uid = {metadata.uid: metadata for metadata in await self._claims.all_names()}
         for uid in sorted(uids):
-            where = known.get(uid)
+            where = by_uid.get(uid)
             if where is None:
                 log.info("removing the CDI file of a claim that is gone", extra={"uid": uid})
                 await self._prepared.drop(uid, states=(records.UNEXPLAINED,))
@@ -112,24 +112,24 @@ class Sweeper:
         before = self._prepared.store.claims.get(uid)
         if before is None or before.state != records.UNEXPLAINED:
             return None
-        wanted = {self._finder.label(one): one for one in self._wanted(claim)}
+        wanted = {self._finder.label(device): device for device in self._wanted(claim)}
         first = self._first_interfaces(wanted.values(), uid)
         devices = []
         for held in before.devices:
-            one = wanted.get(held.device)
+            device = wanted.get(held.device)
             devices.append(
                 held
-                if one is None
+                if device is None
                 else records.PreparedDevice(
-                    pool=one.pool,
-                    device=one.device,
+                    pool=device.pool,
+                    device=device.device,
                     cdi_id=held.cdi_id,
-                    requests=one.requests,
-                    share_id=one.share_id,
-                    admin=one.admin,
+                    requests=device.requests,
+                    share_id=device.share_id,
+                    admin=device.admin,
                     serial=held.serial,
-                    parameters=one.said,
-                    first_interface=first.get((one.pool, one.device), 0),
+                    parameters=device.said,
+                    first_interface=first.get((device.pool, device.device), 0),
                 )
             )
         return records.PreparedClaim(
@@ -145,16 +145,18 @@ class Sweeper:
         self, wanted: Collection[finding.Wanted], uid: str
     ) -> Mapping[tuple[str, str], int]:
         """The number of the first network interface of each device, where several were numbered through."""
-        named = [one for one in wanted if finding.interface_prefix(one.said) is not None]
-        if len({(one.pool, one.device) for one in named}) < 2:
+        named = [device for device in wanted if finding.interface_prefix(device.said) is not None]
+        if len({(device.pool, device.device) for device in named}) < 2:
             return {}
-        given = [self._finder.find(one, uid) for one in named]
+        given = [self._finder.find(device, uid) for device in named]
         if not finding.are_all_here(given):
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so nobody knows their numbers"
             )
         numbered = finding.numbered(given)
-        return {(one.record.pool, one.record.device): one.record.first_interface for one in numbered}
+        return {
+            (device.record.pool, device.record.device): device.record.first_interface for device in numbered
+        }
 
     def _wanted(self, claim: claims.ResourceClaim) -> tuple[finding.Wanted, ...]:
         try:

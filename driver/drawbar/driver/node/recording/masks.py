@@ -47,10 +47,10 @@ class Masks:
         """How many different things were masked, by kind."""
         return dict(self._counts)
 
-    def snapshot(self, found: tree.Snapshot) -> tree.Snapshot:
+    def snapshot(self, snapshot: tree.Snapshot) -> tree.Snapshot:
         """The tree with everything masked that it or an earlier one says is a serial number."""
-        self._learn(found)
-        return {self._path(path): self._entry(path, entry) for path, entry in found.items()}
+        self._learn(snapshot)
+        return {self._path(path): self._entry(path, entry) for path, entry in snapshot.items()}
 
     def text(self, text: str) -> str:
         """Any text, or an event."""
@@ -76,10 +76,10 @@ class Masks:
                 self._parts[part] = self.text(part)
         return "/".join(self._parts[part] for part in path.split("/"))
 
-    def _learn(self, found: tree.Snapshot) -> None:
+    def _learn(self, snapshot: tree.Snapshot) -> None:
         """Every serial is known before the first text is written in which it might stand."""
         learnt = set()
-        for path, entry in found.items():
+        for path, entry in snapshot.items():
             if path.rpartition("/")[2] in _SERIAL_FILES and isinstance(entry, kinds.Content):
                 serial = entry.data.decode("utf-8", "replace").strip()
                 if not _NOTHING.fullmatch(serial) and not _HEXADECIMAL.fullmatch(serial):

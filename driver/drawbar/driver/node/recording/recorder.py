@@ -170,11 +170,11 @@ class _Work:
     def take(self, name: str) -> None:
         """Reads the tree and writes it."""
         began = time.monotonic()
-        found = tree.read(os.fspath(self._settings.sysfs), self._settings.limits, self._left_out)
-        contents = _contents(found)
+        snapshot = tree.read(os.fspath(self._settings.sysfs), self._settings.limits, self._left_out)
+        contents = _contents(snapshot)
         if self._masks is not None:
-            found = self._masks.snapshot(found)
-        size = _write(self._settings.folder / name, _compressed(found))
+            snapshot = self._masks.snapshot(snapshot)
+        size = _write(self._settings.folder / name, _compressed(snapshot))
         self._trees.append(
             {"file": name, "bytes": size, "readInSeconds": round(time.monotonic() - began, 3), **contents}
         )
@@ -249,15 +249,15 @@ def _unusable(path: Path, error: OSError) -> errors.UsageError:
     return errors.UsageError(f"cannot write to {path}: {error.strerror}; choose another folder for --record")
 
 
-def _compressed(found: tree.Snapshot) -> Iterator[bytes]:
+def _compressed(snapshot: tree.Snapshot) -> Iterator[bytes]:
     """One JSON object, an entry a line, so that people can search it; part by part, for a large host has 100 MB."""
     packer = zlib.compressobj(wbits=_GZIP)
     head = "{\n"
-    for path in sorted(found):
-        line = f"{head}{json.dumps('/sys/' + path)}: {json.dumps(kinds.encoded(found[path]))}"
+    for path in sorted(snapshot):
+        line = f"{head}{json.dumps('/sys/' + path)}: {json.dumps(kinds.encoded(snapshot[path]))}"
         yield packer.compress(line.encode())
         head = ",\n"
-    yield packer.compress(b"\n}\n" if found else b"{}\n")
+    yield packer.compress(b"\n}\n" if snapshot else b"{}\n")
     yield packer.flush()
 
 
@@ -268,25 +268,25 @@ def _boot_id() -> str | None:
         return None
 
 
-def _contents(found: tree.Snapshot) -> dict[str, int]:
+def _contents(snapshot: tree.Snapshot) -> dict[str, int]:
     """What is in a tree, in numbers."""
 
     def listed(folder: str, matches: Callable[[str], object] = lambda _: True) -> int:
-        names: Iterable[str] = (path.removeprefix(folder) for path in found if path.startswith(folder))
+        names: Iterable[str] = (path.removeprefix(folder) for path in snapshot if path.startswith(folder))
         return len({name.partition("/")[0] for name in names if matches(name.partition("/")[0])})
 
     return {
         "configurationsCut": sum(
             path.endswith("/config") and isinstance(entry, kinds.Content) and len(entry.data) == _CUT_BYTES
-            for path, entry in found.items()
+            for path, entry in snapshot.items()
         ),
-        "files": sum(isinstance(entry, kinds.Content) for entry in found.values()),
-        "filesNotRead": sum(isinstance(entry, kinds.Unread | kinds.Refused) for entry in found.values()),
-        "links": sum(isinstance(entry, kinds.Link) for entry in found.values()),
+        "files": sum(isinstance(entry, kinds.Content) for entry in snapshot.values()),
+        "filesNotRead": sum(isinstance(entry, kinds.Unread | kinds.Refused) for entry in snapshot.values()),
+        "links": sum(isinstance(entry, kinds.Link) for entry in snapshot.values()),
         "pciFunctions": listed("bus/pci/devices/", pci.ADDRESS.fullmatch),
         "slots": listed("bus/pci/slots/"),
         "cxlMemoryDevices": listed("bus/cxl/devices/", _MEMDEV.fullmatch),
         "daxDevices": listed("bus/dax/devices/"),
-        "memoryBlocks": sum(_MEMORY_BLOCK.fullmatch(path) is not None for path in found),
+        "memoryBlocks": sum(_MEMORY_BLOCK.fullmatch(path) is not None for path in snapshot),
         "iommuGroups": listed("kernel/iommu_groups/"),
     }

@@ -178,8 +178,8 @@ class _Walk:
             path = f"{folder}/{entry.name}"
             if entry.is_symlink():
                 self._link(path)
-            elif entry.is_file(follow_symlinks=False) and (found := self._status(path)) is not None:
-                self._keep(path, _unread(found))
+            elif entry.is_file(follow_symlinks=False) and (status := self._status(path)) is not None:
+                self._keep(path, _unread(status))
 
     def _reach(self, path: str) -> None:
         """A device, and of those above it what they are."""
@@ -254,8 +254,8 @@ class _Walk:
         reads = rule.reads(name) and not kinds.is_never_read(name)
         if not reads and not rule.listed:
             return
-        found = self._status(path)
-        if found is None:
+        status = self._status(path)
+        if status is None:
             return
         reason = None
         if kinds.is_never_read(name):
@@ -264,15 +264,15 @@ class _Walk:
             reason = Reason.NOT_KNOWN
         elif asleep and name in kinds.WAKING:
             reason = Reason.ASLEEP
-        if not found.st_mode & _READABLE:
-            self._keep(path, _unread(found))
+        if not status.st_mode & _READABLE:
+            self._keep(path, _unread(status))
         elif reason is not None:
             self._left_out.note(reason, path if reason is Reason.ASLEEP else name)
-            self._keep(path, _unread(found))
+            self._keep(path, _unread(status))
         else:
-            self._content(path, found, most=_CONFIG_BYTES if name == "config" else self._limits.file_bytes)
+            self._content(path, status, most=_CONFIG_BYTES if name == "config" else self._limits.file_bytes)
 
-    def _content(self, path: str, found: os.stat_result, *, most: int) -> None:
+    def _content(self, path: str, status: os.stat_result, *, most: int) -> None:
         try:
             data = _read(f"{self._root}/{path}", most)
         except OSError as error:
@@ -289,10 +289,10 @@ class _Walk:
             reason = Reason.NO_ROOM
         if reason is not None:
             self._left_out.note(reason, path)
-            self._keep(path, _unread(found))
+            self._keep(path, _unread(status))
             return
         self._bytes += len(data)
-        content = kinds.Content(data=data, mode=stat.S_IMODE(found.st_mode))
+        content = kinds.Content(data=data, mode=stat.S_IMODE(status.st_mode))
         # Thousands of functions say the same: what is short is kept once.
         alike = (data, content.mode)
         self._keep(path, self._same.setdefault(alike, content) if len(data) <= _SHORT_BYTES else content)
@@ -334,8 +334,8 @@ class _Walk:
             return None
 
 
-def _unread(found: os.stat_result) -> kinds.Unread:
-    return kinds.Unread(mode=stat.S_IMODE(found.st_mode), size=found.st_size)
+def _unread(status: os.stat_result) -> kinds.Unread:
+    return kinds.Unread(mode=stat.S_IMODE(status.st_mode), size=status.st_size)
 
 
 def _read(path: str, most: int) -> bytes:

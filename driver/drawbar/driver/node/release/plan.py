@@ -168,7 +168,7 @@ def plan(observed: Observed) -> Action:
         if function.bound and not function.virtual:
             return Unbind(address=function.address)
     # A virtual function without a physical one is none: the kernel takes both away together.
-    return Remove(address=next((one for one in left if not one.virtual), left[0]).address)
+    return Remove(address=next((function for function in left if not function.virtual), left[0]).address)
 
 
 def message(users: Iterable[str]) -> str:

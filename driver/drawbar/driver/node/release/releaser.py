@@ -47,15 +47,15 @@ class Timeouts:
 
 def problems(settings: Timeouts) -> list[str]:
     """One sentence for each value that cannot be."""
-    found = []
+    wrong = []
     for field in fields(settings):
         value = getattr(settings, field.name)
         # Written so that it holds for no NaN.
         if not 0 < value <= HIGHEST_SECONDS:
-            found.append(
+            wrong.append(
                 f"release {field.name} {value} is not a number of seconds from above 0 to {HIGHEST_SECONDS:.0f}"
             )
-    return found
+    return wrong
 
 
 _FUNCTIONS = 8
@@ -84,12 +84,12 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
     """
     in_slot = tuple(_in_slot(host, slot))
     own = _own(host, card, in_slot)
-    found = _card(host, own)
+    own_card = _card(host, own)
     used: tuple[str, ...] = ()
     unrest = None
-    if found is not None:
-        operations = classes.of(device_class or found.first.device_class)
-        used, unrest = operations.users(host, found), operations.unrest(host, found)
+    if own_card is not None:
+        operations = classes.by_name(device_class or own_card.first.device_class)
+        used, unrest = operations.users(host, own_card), operations.unrest(host, own_card)
     return Observation(
         observed=plan.Observed(
             functions=tuple(_function(function) for function in own),
@@ -97,7 +97,7 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
             used_by=used,
             unrest=unrest,
         ),
-        card=found,
+        card=own_card,
     )
 
 
@@ -105,39 +105,41 @@ def _own(
     host: classes.Host, card: model.Card | None, in_slot: tuple[model.PciFunction, ...]
 ) -> tuple[model.PciFunction, ...]:
     """Return what is left of the device, and everything that loses its power with it."""
-    known = card.functions if card is not None else ()
+    functions = card.functions if card is not None else ()
     seen = {function.address: function for function in in_slot}
-    found = {fresh.address: fresh for one in known if (fresh := _again(host, one, seen)) is not None}
-    if found or all(_is_nameless(function) for function in in_slot):
-        found |= {function.address: function for function in in_slot}
-    for function in tuple(found.values()):
+    by_address = {
+        fresh.address: fresh for function in functions if (fresh := _again(host, function, seen)) is not None
+    }
+    if by_address or all(_is_nameless(function) for function in in_slot):
+        by_address |= {function.address: function for function in in_slot}
+    for function in tuple(by_address.values()):
         for address in function.sriov.virtual_functions if function.sriov is not None else ():
             virtual = reader.read_function(host.sysfs, address)
             if virtual is not None:
-                found.setdefault(address, virtual)
-    return tuple(found.values())
+                by_address.setdefault(address, virtual)
+    return tuple(by_address.values())
 
 
 def _again(
-    host: classes.Host, known: model.PciFunction, seen: Mapping[str, model.PciFunction]
+    host: classes.Host, former: model.PciFunction, seen: Mapping[str, model.PciFunction]
 ) -> model.PciFunction | None:
     """The function as it is now; None if it is gone, or its address is another device's by now.
 
     What was `seen` in the slot is not read again: gone by then, it would be what has taken the slot from itself.
     """
-    fresh = seen.get(known.address) or reader.read_function(host.sysfs, known.address)
-    return fresh if fresh is not None and _is_same(fresh, known) else None
+    fresh = seen.get(former.address) or reader.read_function(host.sysfs, former.address)
+    return fresh if fresh is not None and _is_same(fresh, former) else None
 
 
-def _is_same(fresh: model.PciFunction, known: model.PciFunction) -> bool:
+def _is_same(fresh: model.PciFunction, former: model.PciFunction) -> bool:
     """Whether two looks saw one device. Without a driver another number may stand for its serial, or none."""
-    if (fresh.vendor, fresh.device) != (known.vendor, known.device):
+    if (fresh.vendor, fresh.device) != (former.vendor, former.device):
         return False
-    if fresh.dsn and known.dsn:
-        return fresh.dsn == known.dsn
-    if fresh.driver is None or known.driver is None or not fresh.serial or not known.serial:
+    if fresh.dsn and former.dsn:
+        return fresh.dsn == former.dsn
+    if fresh.driver is None or former.driver is None or not fresh.serial or not former.serial:
         return True
-    return model.canonical_serial(fresh.serial) == model.canonical_serial(known.serial)
+    return model.canonical_serial(fresh.serial) == model.canonical_serial(former.serial)
 
 
 def _is_nameless(function: model.PciFunction) -> bool:
@@ -334,7 +336,7 @@ class Releaser:
 
     async def _quiesce(self, card: model.Card | None, device_class: str | None) -> None:
         if card is not None:
-            operations = classes.of(device_class or card.first.device_class)
+            operations = classes.by_name(device_class or card.first.device_class)
             await operations.quiesce(self._kernel, self._host, card)
 
     def _blocked(self, reason: str, message: str) -> plan.Blocked:

@@ -64,7 +64,7 @@ def parse(datagram: bytes) -> Uevent | None:
         return None
     head, *pairs = datagram.decode("utf-8", "replace").split("\0")
     properties = {
-        key: value for pair in pairs for key, found, value in [pair.partition("=")] if key and found
+        key: value for pair in pairs for key, equals, value in [pair.partition("=")] if key and equals
     }
     action, separator, devpath = head.partition("@")
     if not separator:
@@ -202,11 +202,11 @@ def _drain(monitor: Any, pending: Backlog) -> None:
             continue
         if device is None:
             return
-        found = from_properties(
+        event = from_properties(
             _as_sent(device.properties), action=device.action or "", devpath=device.device_path
         )
-        if found is not None:
-            pending.put(found)
+        if event is not None:
+            pending.put(event)
 
 
 def _socket_error(monitor: Any) -> int:
@@ -313,9 +313,9 @@ def _drain_datagrams(receiver: socket.socket, pending: Backlog) -> None:
             datagram = receiver.recv(_DATAGRAM_BYTES)
         except BlockingIOError:
             return
-        found = parse(datagram)
-        if found is not None:
-            pending.put(found)
+        event = parse(datagram)
+        if event is not None:
+            pending.put(event)
 
 
 KERNEL = "kernel"

@@ -222,14 +222,14 @@ def card_of(tree, slot=1):
 
 async def ready(asked, tree, until, slot=1):
     async def lack():
-        return await classes.of("cxl-memory").initialise(asked, card_of(tree, slot))
+        return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot))
 
     return await until(lack, lambda missing: missing is None)
 
 
 async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
     asked, host = kernel.Kernel(tree.root), classes.Host.from_sysfs(tree.root)
-    operations = classes.of("cxl-memory")
+    operations = classes.by_name("cxl-memory")
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
         await ready(asked, tree, until)
@@ -264,13 +264,13 @@ async def test_an_empty_region_that_a_crash_left_is_used(tree, until):
 async def test_without_its_driver_the_driver_comes_first(tree):
     await asyncio.to_thread(tree.attach, 1, dataclasses.replace(memory(), driver=""))
     asked = kernel.Kernel(tree.root)
-    assert "no kernel driver" in await classes.of("cxl-memory").initialise(asked, card_of(tree))
+    assert "no kernel driver" in await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
 
 
 async def test_a_kernel_that_does_not_do_it_is_not_asked_for_ever(tree):
     await asyncio.to_thread(tree.attach, 1, memory())  # and no kernel reacts
     asked = kernel.Kernel(tree.root)
-    said = await classes.of("cxl-memory").initialise(asked, card_of(tree))
+    said = await classes.by_name("cxl-memory").initialise(asked, card_of(tree))
     assert said == "the kernel has not yet done what it was asked"
 
 
@@ -290,7 +290,7 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
     with_region(tree)
     host, buses = classes.Host.from_sysfs(tree.root), tree.root / "bus/cxl/devices"
     (buses / "region0/mode").unlink()
-    operations = classes.of("cxl-memory")
+    operations = classes.by_name("cxl-memory")
     assert operations.users(host, card_of(tree)) == ()
     for decoder in buses.glob("decoder*/dpa_size"):
         (decoder.parent / "mode").write_text("pmem\n")
@@ -328,7 +328,7 @@ def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.from_sysfs(tree.root)
     assert standing(tree) == plan.Standing()
-    assert classes.of("cxl-memory").unrest(host, card_of(tree)) is None
+    assert classes.by_name("cxl-memory").unrest(host, card_of(tree)) is None
 
 
 def test_an_open_dax_device_is_a_user(tree, tmp_path):
@@ -339,7 +339,7 @@ def test_an_open_dax_device_is_a_user(tree, tmp_path):
     folder = tmp_path / "proc/12/fd"
     folder.mkdir(parents=True)
     (folder / "4").symlink_to("/dev/null")
-    (user,) = classes.of("cxl-memory").users(host, card_of(tree))
+    (user,) = classes.by_name("cxl-memory").users(host, card_of(tree))
     assert user == "held by pid 12 (?), /dev/dax0.0"
 
 

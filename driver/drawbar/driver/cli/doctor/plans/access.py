@@ -40,9 +40,9 @@ def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
 
 
 def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator[Finding]:
-    answers = [one for one in cluster.access if not isinstance(one, Unread)]
-    asked = [one for one in answers if one.permission.daemon is daemon]
-    for lost in {one.what: one for one in cluster.access if isinstance(one, Unread)}.values():
+    answers = [answer for answer in cluster.access if not isinstance(answer, Unread)]
+    asked = [answer for answer in answers if answer.permission.daemon is daemon]
+    for lost in {answer.what: answer for answer in cluster.access if isinstance(answer, Unread)}.values():
         if lost.what.startswith(f"{daemon}'s"):
             yield findings.unread(Check.ACCESS_PERMISSION, lost)
     missing: dict[str, list[Permission]] = {}
@@ -57,10 +57,10 @@ def _permissions(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Ite
 
 def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator[Finding]:
     """What became of its writes: roles, admission policies, webhooks and CRDs have all had their say."""
-    for lost in {one.what: one for one in cluster.trials if isinstance(one, Unread)}.values():
+    for lost in {trial.what: trial for trial in cluster.trials if isinstance(trial, Unread)}.values():
         if lost.what.startswith(f"{daemon}'s"):
             yield findings.unread(Check.ACCESS_WRITES, lost)
-    trials = [one for one in cluster.trials if not isinstance(one, Unread) and one.daemon is daemon]
+    trials = [trial for trial in cluster.trials if not isinstance(trial, Unread) and trial.daemon is daemon]
     for trial in trials:
         if trial.refused:
             yield findings.error(
@@ -69,7 +69,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
                 f"the API server refuses {trial.what}, tried as this account by a dry run: {trial.refused}",
                 f"mend the admission policy or webhook that the message names, or the role ({_FILES[daemon]}, or the chart)",
             )
-    untried = [one.what for one in trials if not one.tried]
+    untried = [trial.what for trial in trials if not trial.tried]
     if untried:
         yield findings.note(
             Check.ACCESS_WRITES,
@@ -80,7 +80,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
                 "allows no dry runs keeps it from being tried too"
             ),
         )
-    accepted = [one.what for one in trials if one.tried and not one.refused]
+    accepted = [trial.what for trial in trials if trial.tried and not trial.refused]
     if accepted and len(accepted) == len(trials):
         yield findings.ok(Check.ACCESS_WRITES, subject, f"may write, by a dry run: {', '.join(accepted)}")
 
@@ -91,15 +91,15 @@ def _policies(cluster: observed.Cluster, account: str, subject: str) -> Finding:
         if isinstance(lost, Unread):
             return findings.unread(Check.ACCESS_POLICIES, lost)
     in_force = {
-        one.spec.policy_name
-        for one in observed.seen(cluster.bindings)
-        if "Deny" in one.spec.validation_actions
+        binding.spec.policy_name
+        for binding in observed.seen(cluster.bindings)
+        if "Deny" in binding.spec.validation_actions
     }
     user = f"'{cluster.where.user(account)}'"
     about = {
         policy.metadata.name
         for policy in observed.seen(cluster.policies)
-        if any(user in one.expression for one in policy.spec.match_conditions)
+        if any(user in condition.expression for condition in policy.spec.match_conditions)
     }
     idle = sorted(about - in_force)
     if about and not idle:
@@ -123,7 +123,7 @@ def _missing(
     cluster: observed.Cluster, daemon: Daemon, subject: str, rule: str, permissions: Sequence[Permission]
 ) -> Finding:
     first = permissions[0]
-    verbs = ", ".join(one.verb for one in permissions)
+    verbs = ", ".join(permission.verb for permission in permissions)
     not_yet = cluster.minor is not None and cluster.minor < first.since
     return Finding(
         check=Check.ACCESS_PERMISSION,

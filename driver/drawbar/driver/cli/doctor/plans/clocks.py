@@ -105,23 +105,24 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.unread(Check.CLOCKS_NODE, leases)
         return
     measured = [
-        _Skew(one.metadata.name, skew)
-        for one in leases
-        if one.spec.renew_time and (skew := _skew(one)) is not None
+        _Skew(lease.metadata.name, skew)
+        for lease in leases
+        if lease.spec.renew_time and (skew := _skew(lease)) is not None
     ]
     off = sorted(
-        (one for one in measured if abs(one.seconds) > SKEW_SECONDS), key=lambda one: -abs(one.seconds)
+        (skewed for skewed in measured if abs(skewed.seconds) > SKEW_SECONDS),
+        key=lambda skewed: -abs(skewed.seconds),
     )
-    for one in off[: findings.NAMED_MAX]:
+    for skewed in off[: findings.NAMED_MAX]:
         yield Finding(
             check=Check.CLOCKS_NODE,
-            severity=_severity(one.seconds),
-            subject=f"the clock of node {one.node}",
-            message=f"is {_apart(one.seconds)} the API server's: its daemon gives new devices up too early or too late",
+            severity=_severity(skewed.seconds),
+            subject=f"the clock of node {skewed.node}",
+            message=f"is {_apart(skewed.seconds)} the API server's: its daemon gives new devices up too early or too late",
             remedy=_SYNCHRONISE,
         )
     if off[findings.NAMED_MAX :]:
-        rest = [one.node for one in off[findings.NAMED_MAX :]]
+        rest = [skewed.node for skewed in off[findings.NAMED_MAX :]]
         yield Finding(
             check=Check.CLOCKS_NODE,
             severity=_severity(off[findings.NAMED_MAX].seconds),

@@ -44,12 +44,12 @@ _MEND = "see the reason in docs/conditions.md"
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     """Findings on the Fabrics of this driver."""
-    known = cluster.fabrics
-    if isinstance(known, Unread):
-        yield findings.unread(Check.FABRICS_SERVED, known)
+    listed = cluster.fabrics
+    if isinstance(listed, Unread):
+        yield findings.unread(Check.FABRICS_SERVED, listed)
         return
-    ours = [one for one in known if one.spec.driver == cluster.where.driver]
-    foreign = [one.metadata.name for one in known if one.spec.driver != cluster.where.driver]
+    ours = [fabric for fabric in listed if fabric.spec.driver == cluster.where.driver]
+    foreign = [fabric.metadata.name for fabric in listed if fabric.spec.driver != cluster.where.driver]
     if foreign:
         yield findings.note(
             Check.FABRICS_SERVED,
@@ -57,7 +57,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
             f"is of another driver than {cluster.where.driver}, so nothing is said of it here",
             "drawbar doctor --driver-name with the name in its spec.driver",
         )
-    if not known:
+    if not listed:
         yield findings.note(
             Check.FABRICS_SERVED,
             "Fabrics",
@@ -69,7 +69,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
-    conditions = {one.type: one for one in fabric.status.conditions}
+    conditions = {condition.type: condition for condition in fabric.status.conditions}
     connected = conditions.get(fabrics.CONNECTED)
     if connected is None or connected.reason == fabrics.PENDING:
         yield _silent(cluster, fabric)
@@ -80,7 +80,7 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
         *_published(fabric, conditions.get(fabrics.PUBLISHED)),
         *_writable(fabric, conditions.get(fabrics.WRITABLE)),
     ]
-    if not any(one.severity is not Severity.NOTE for one in troubles):
+    if not any(trouble.severity is not Severity.NOTE for trouble in troubles):
         status = fabric.status
         what = f"is connected: {status.devices} devices, {status.attached} of them attached, {status.hosts} hosts"
         yield findings.ok(Check.FABRICS_CONNECTED, _subject(fabric), what)
@@ -169,17 +169,17 @@ _MAP = "name it in a Fabric's spec.hosts, or give it what the fabric knows its h
 
 def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
     """Findings on the mapping of every Fabric of this driver, and on nodes that none reaches."""
-    known = observed.seen(cluster.nodes)
-    ours = [one for one in observed.seen(cluster.fabrics) if one.spec.driver == cluster.where.driver]
-    if not known or not ours:
+    nodes = observed.seen(cluster.nodes)
+    ours = [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
+    if not nodes or not ours:
         return
     for fabric in ours:
         yield from _mapped(fabric)
-        yield from _told(fabric, known)
-        yield from _marks(fabric, known)
-    if not all(one.spec.hosts for one in ours):
-        yield from _machines(known)
-    yield from _strays(cluster, ours, known)
+        yield from _told(fabric, nodes)
+        yield from _marks(fabric, nodes)
+    if not all(fabric.spec.hosts for fabric in ours):
+        yield from _machines(nodes)
+    yield from _strays(cluster, ours, nodes)
 
 
 def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
@@ -198,8 +198,8 @@ def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
     )
 
 
-def _told(fabric: fabrics.Fabric, known: Sequence[core.Node]) -> Iterator[Finding]:
-    here = {node.metadata.name for node in known}
+def _told(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Finding]:
+    here = {node.metadata.name for node in nodes}
     lost = sorted({entry.node for entry in fabric.spec.hosts} - here)
     if lost:
         yield findings.error(
@@ -210,17 +210,17 @@ def _told(fabric: fabrics.Fabric, known: Sequence[core.Node]) -> Iterator[Findin
         )
 
 
-def _marks(fabric: fabrics.Fabric, known: Sequence[core.Node]) -> Iterator[Finding]:
+def _marks(fabric: fabrics.Fabric, nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """The label and the annotation that the Fabric says its nodes have."""
     spec = fabric.spec
     ways = (
-        ("nodeLabel", spec.node_label, [node.metadata.labels for node in known]),
-        ("nodeAnnotation", spec.node_annotation, [node.metadata.annotations for node in known]),
+        ("nodeLabel", spec.node_label, [node.metadata.labels for node in nodes]),
+        ("nodeAnnotation", spec.node_annotation, [node.metadata.annotations for node in nodes]),
     )
     for field, key, marks in ways:
         if not key:
             continue
-        values = [one.get(key, "") for one in marks]
+        values = [node_marks.get(key, "") for node_marks in marks]
         if not any(values):
             yield findings.warning(
                 Check.HOSTS_MAPPED,
@@ -229,21 +229,21 @@ def _marks(fabric: fabrics.Fabric, known: Sequence[core.Node]) -> Iterator[Findi
                 "give it to the nodes, with the id, the name or an identifier of their host as its value",
             )
         yield from _twice(
-            f"{field} {key}", dict(zip((one.metadata.name for one in known), values, strict=True))
+            f"{field} {key}", dict(zip((node.metadata.name for node in nodes), values, strict=True))
         )
 
 
-def _machines(known: Sequence[core.Node]) -> Iterator[Finding]:
+def _machines(nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """Machines that would be known by what several have."""
     yield from _twice(
         "system UUID",
-        {node.metadata.name: hosts.comparable(node.status.node_info.system_uuid) for node in known},
+        {node.metadata.name: hosts.comparable(node.status.node_info.system_uuid) for node in nodes},
     )
     yield from _twice(
         f"annotation {hosts.SERIAL_ANNOTATION}",
         {
             node.metadata.name: hosts.comparable(node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, ""))
-            for node in known
+            for node in nodes
         },
     )
 
@@ -264,16 +264,16 @@ def _twice(what: str, values: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _strays(
-    cluster: observed.Cluster, ours: Sequence[fabrics.Fabric], known: Sequence[core.Node]
+    cluster: observed.Cluster, ours: Sequence[fabrics.Fabric], listed: Sequence[core.Node]
 ) -> Iterator[Finding]:
     """Nodes with a node daemon that no Fabric seems to reach."""
-    told = {entry.node for one in ours for entry in one.spec.hosts}
-    attached = {one.spec.node_name for one in observed.seen(cluster.attachments)}
-    labels = {names.node_label(one.metadata.name) for one in ours}
-    unexplained = nodes.with_daemon(cluster) - told - attached
+    named = {entry.node for fabric in ours for entry in fabric.spec.hosts}
+    attached = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
+    labels = {names.node_label(fabric.metadata.name) for fabric in ours}
+    unexplained = nodes.with_daemon(cluster) - named - attached
     strays = [
         node
-        for node in known
+        for node in listed
         if node.metadata.name in unexplained and not labels & node.metadata.labels.keys()
     ]
     if not strays:

@@ -62,7 +62,7 @@ def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iter
     """
     parsed: dict[str, _Configured] = {}
     for file in files:
-        known = parsed.get(file.runtime, _Configured(runtime=file.runtime, files=()))
+        former = parsed.get(file.runtime, _Configured(runtime=file.runtime, files=()))
         content = _content(file)
         if isinstance(content, str):
             yield Finding(
@@ -73,12 +73,14 @@ def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iter
                 remedy="run this as root, or mend the file",
             )
             continue
-        parsed[file.runtime] = _merged(known, file, content)
+        parsed[file.runtime] = _merged(former, file, content)
     in_use = [
-        one for one in parsed.values() if not node_version or node_version.startswith(f"{one.runtime}:")
+        configured
+        for configured in parsed.values()
+        if not node_version or node_version.startswith(f"{configured.runtime}:")
     ]
-    for one in in_use:
-        yield _judged(one, cdi_dir, node_version)
+    for configured in in_use:
+        yield _judged(configured, cdi_dir, node_version)
 
 
 def _content(file: File) -> dict[str, Any] | str:
@@ -90,68 +92,72 @@ def _content(file: File) -> dict[str, Any] | str:
         return f"it is not TOML ({error})"
 
 
-def _merged(known: _Configured, file: File, content: Mapping[str, Any]) -> _Configured:
+def _merged(former: _Configured, file: File, content: Mapping[str, Any]) -> _Configured:
     tables = (
         [_table(content, "plugins", name) for name in _CONTAINERD]
         if file.runtime == "containerd"
         else [_table(content, "crio", "runtime")]
     )
-    enabled, dirs = known.enabled, known.spec_dirs
+    enabled, dirs = former.enabled, former.spec_dirs
     for table in tables:
         if isinstance(table.get("enable_cdi"), bool):
             enabled = table["enable_cdi"]
         if isinstance(table.get("cdi_spec_dirs"), list):
-            dirs = tuple(str(one) for one in table["cdi_spec_dirs"])
+            dirs = tuple(str(directory) for directory in table["cdi_spec_dirs"])
     version = content.get("version")
     return _Configured(
         runtime=file.runtime,
-        files=(*known.files, file.path),
+        files=(*former.files, file.path),
         enabled=enabled,
         spec_dirs=dirs,
-        version=max(known.version, version if isinstance(version, int) else 0),
+        version=max(former.version, version if isinstance(version, int) else 0),
     )
 
 
 def _table(content: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:
-    found: Any = content
+    table: Any = content
     for key in keys:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found if isinstance(found, dict) else {}
+        table = table.get(key) if isinstance(table, dict) else None
+    return table if isinstance(table, dict) else {}
 
 
-def _judged(one: _Configured, cdi_dir: str, node_version: str) -> Finding:
-    where = ", ".join(one.files)
-    if not _enabled(one, node_version):
-        said = "says enable_cdi = false" if one.enabled is False else "does not say enable_cdi = true"
+def _judged(configured: _Configured, cdi_dir: str, node_version: str) -> Finding:
+    where = ", ".join(configured.files)
+    if not _enabled(configured, node_version):
+        said = "says enable_cdi = false" if configured.enabled is False else "does not say enable_cdi = true"
         return _error(
             f"{where} {said}, which containerd before 2.0 needs: containers do not get their devices",
             f'set enable_cdi = true in [plugins."{_CONTAINERD[0]}"], and restart containerd',
         )
-    dirs = one.spec_dirs if one.spec_dirs is not None else DEFAULT_DIRS
-    if _plain(cdi_dir) not in {_plain(known) for known in dirs}:
+    dirs = configured.spec_dirs if configured.spec_dirs is not None else DEFAULT_DIRS
+    if _plain(cdi_dir) not in {_plain(directory) for directory in dirs}:
         return _error(
             f"{where} has it read CDI files in {', '.join(dirs) or 'no directory'}, and the node daemon writes them to "
             f"{cdi_dir}: containers do not get their devices",
-            f"add {cdi_dir} to cdi_spec_dirs and restart {one.runtime}, or let cdiDir be one of those",
+            f"add {cdi_dir} to cdi_spec_dirs and restart {configured.runtime}, or let cdiDir be one of those",
         )
-    return findings.ok(Check.HOST_CDI, SUBJECT, f"{one.runtime} reads CDI files in {cdi_dir}, by {where}")
+    return findings.ok(
+        Check.HOST_CDI, SUBJECT, f"{configured.runtime} reads CDI files in {cdi_dir}, by {where}"
+    )
 
 
-def _enabled(one: _Configured, node_version: str) -> bool:
-    if one.runtime != "containerd":
+def _enabled(configured: _Configured, node_version: str) -> bool:
+    if configured.runtime != "containerd":
         return True
-    if one.enabled is not None:
-        return one.enabled
+    if configured.enabled is not None:
+        return configured.enabled
     if node_version:
         return not node_version.removeprefix("containerd://").removeprefix("v").startswith(("0.", "1."))
-    return one.version >= _ON_SINCE_CONFIGURATION
+    return configured.version >= _ON_SINCE_CONFIGURATION
 
 
 def _plain(path: str) -> PurePosixPath:
     """/var/run is /run on every distribution that a kubelet runs on."""
-    found = PurePosixPath(path)
+    directory = PurePosixPath(path)
     return (
-        PurePosixPath("/run") / found.relative_to("/var/run") if found.is_relative_to("/var/run") else found
+        PurePosixPath("/run") / directory.relative_to("/var/run")
+        if directory.is_relative_to("/var/run")
+        else directory
     )
 
 
@@ -274,12 +280,12 @@ def _sockets(host: Host) -> Iterator[Finding]:
             "mount it, or name the kubelet's own (its --root-dir) with kubeletDir",
         )
         return
-    alive = [one.path for one in host.sockets if one.knock is Knock.ANSWERS]
-    for one in host.sockets:
-        if one.knock is Knock.REFUSES:
+    alive = [socket.path for socket in host.sockets if socket.knock is Knock.ANSWERS]
+    for socket in host.sockets:
+        if socket.knock is Knock.REFUSES:
             yield findings.warning(
                 Check.HOST_SOCKETS,
-                one.path,
+                socket.path,
                 "nobody listens there: an instance that died left it, and the kubelet knocks at it for ever",
                 "restart the node daemon, which removes it",
             )
@@ -322,11 +328,11 @@ def _daemon(host: Host) -> Iterator[Finding]:
 def _cdi(host: Host) -> Iterator[Finding]:
     node = host.node
     version = node.status.node_info.container_runtime_version if isinstance(node, core.Node) else ""
-    found = list(plan_runtime(host.runtime_files or (), host.cdi_dir, version))
-    yield from found
-    if not found and isinstance(node, core.Node):
+    judged = list(plan_runtime(host.runtime_files or (), host.cdi_dir, version))
+    yield from judged
+    if not judged and isinstance(node, core.Node):
         yield from node_plan.runtimes([node])
-    elif not found:
+    elif not judged:
         why = (
             "its configuration is not read without --host-root"
             if host.runtime_files is None

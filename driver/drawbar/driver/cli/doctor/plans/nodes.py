@@ -26,19 +26,19 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     if isinstance(cluster.nodes, Unread):
         yield findings.unread(Check.NODES_KUBELET, cluster.nodes)
         return
-    known, running = cluster.nodes, with_daemon(cluster)
+    listed, running = cluster.nodes, with_daemon(cluster)
     # Where no daemon runs, neither kubelet nor runtime matters to us.
-    concerned = [node for node in known if not running or node.metadata.name in running]
+    concerned = [node for node in listed if not running or node.metadata.name in running]
     yield from _kubelets(cluster, concerned)
     yield from runtimes(concerned)
-    yield from _ready(cluster, known)
-    yield from _daemons(cluster, known, running)
+    yield from _ready(cluster, listed)
+    yield from _daemons(cluster, listed, running)
 
 
 def with_daemon(cluster: observed.Cluster) -> frozenset[str]:
     """Nodes where a node daemon is: its pod, or a pool that only it publishes."""
     pods = {pod.spec.node_name for pod in _pods(cluster)}
-    published = {one.spec.node_name for one in observed.seen(cluster.published)}
+    published = {published_slice.spec.node_name for published_slice in observed.seen(cluster.published)}
     return frozenset((pods | published) - {""})
 
 
@@ -51,9 +51,9 @@ def _pods(cluster: observed.Cluster) -> list[core.Pod]:
     ]
 
 
-def _kubelets(cluster: observed.Cluster, known: Sequence[core.Node]) -> Iterator[Finding]:
+def _kubelets(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Finding]:
     versions: dict[str, list[str]] = {}
-    for node in known:
+    for node in nodes:
         versions.setdefault(node.status.node_info.kubelet_version, []).append(node.metadata.name)
     for version, members in sorted(versions.items()):
         yield _kubelet(cluster, version, members)
@@ -61,34 +61,34 @@ def _kubelets(cluster: observed.Cluster, known: Sequence[core.Node]) -> Iterator
 
 def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) -> Finding:
     subject, check, minor = _nodes(members), Check.NODES_KUBELET, observed.minor(version)
-    told = f"kubelet {version or 'of an unknown version'}"
+    kubelet = f"kubelet {version or 'of an unknown version'}"
     upgrade = "upgrade the kubelet, after draining the node"
     if cluster.classic and minor is not None and CLASSIC_OLDEST <= minor < KUBELET_OLDEST:
-        return findings.ok(check, subject, told)
+        return findings.ok(check, subject, kubelet)
     if minor is not None and minor < KUBELET_OLDEST:
-        message = f"{told} cannot read the claims of this cluster: no pod with a device starts there"
+        message = f"{kubelet} cannot read the claims of this cluster: no pod with a device starts there"
         return findings.error(check, subject, message, upgrade)
     if minor is None or minor < KUBELET_TRIED:
-        message = f"{told}: nobody has tried one older than 1.{KUBELET_TRIED}"
+        message = f"{kubelet}: nobody has tried one older than 1.{KUBELET_TRIED}"
         return findings.warning(check, subject, message, upgrade)
     if cluster.minor is not None and minor > cluster.minor:
         message = (
-            f"{told} is newer than the API server ({cluster.version}), which Kubernetes does not support"
+            f"{kubelet} is newer than the API server ({cluster.version}), which Kubernetes does not support"
         )
         remedy = "upgrade the control plane first"
         return findings.warning(check, subject, message, remedy)
-    return findings.ok(check, subject, told)
+    return findings.ok(check, subject, kubelet)
 
 
-def runtimes(known: Sequence[core.Node]) -> Iterator[Finding]:
+def runtimes(nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """Whether containers get CDI devices, as far as the version of the runtime tells.
 
     Source: containerd 1.7 (`enable_cdi`, off by default) and 2.0 (on); CRI-O 1.23 and later (always on).
     """
-    found: dict[str, list[str]] = {}
-    for node in known:
-        found.setdefault(node.status.node_info.container_runtime_version, []).append(node.metadata.name)
-    for version, members in sorted(found.items()):
+    by_version: dict[str, list[str]] = {}
+    for node in nodes:
+        by_version.setdefault(node.status.node_info.container_runtime_version, []).append(node.metadata.name)
+    for version, members in sorted(by_version.items()):
         severity, message, remedy = _runtime(version)
         yield Finding(
             check=Check.NODES_RUNTIME,
@@ -120,12 +120,12 @@ def _runtime(version: str) -> tuple[Severity, str, str]:
     return Severity.NOTE, message, f"see the runtime's documentation; {_VERIFY}"
 
 
-def _ready(cluster: observed.Cluster, known: Sequence[core.Node]) -> Iterator[Finding]:
+def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """A node that is not ready matters where a device is attached to it."""
-    holding = {one.spec.node_name for one in observed.seen(cluster.attachments)}
+    holding = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
     ill = [
         node.metadata.name
-        for node in known
+        for node in nodes
         if node.metadata.name in holding and not meta.is_true(node.status.conditions, "Ready")
     ]
     if ill:
@@ -141,7 +141,7 @@ def _ready(cluster: observed.Cluster, known: Sequence[core.Node]) -> Iterator[Fi
 
 
 def _daemons(
-    cluster: observed.Cluster, known: Sequence[core.Node], running: Collection[str]
+    cluster: observed.Cluster, nodes: Sequence[core.Node], running: Collection[str]
 ) -> Iterator[Finding]:
     pods = _pods(cluster)
     for pod in pods[:UNREADY_MAX]:
@@ -150,8 +150,8 @@ def _daemons(
     for lost in (cluster.pods, cluster.published):
         if isinstance(lost, Unread):
             yield findings.unread(Check.NODES_DAEMON, lost)
-    silent = _silent(cluster, known)
-    without = sorted((_in_use(cluster, known) | silent) - set(running)) if running else []
+    silent = _silent(cluster, nodes)
+    without = sorted((_in_use(cluster, nodes) | silent) - set(running)) if running else []
     unseen = sorted(silent & {pod.spec.node_name for pod in pods if pod.ready})
     if unseen:
         yield findings.error(
@@ -189,34 +189,39 @@ def _daemons(
         )
 
 
-def _in_use(cluster: observed.Cluster, known: Sequence[core.Node]) -> set[str]:
+def _in_use(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
     """Nodes that fabric devices may go to, have gone to, or would go to if a daemon were there."""
     ours = _ours(cluster)
     # A node without a daemon loses the label of its fabric, so what makes it a host counts, too.
-    labels = {names.node_label(one.metadata.name) for one in ours} | {one.spec.node_label for one in ours}
-    notes = {one.spec.node_annotation for one in ours}
-    found = {one.spec.node_name for one in observed.seen(cluster.attachments)}
-    found |= {entry.node for one in ours for entry in one.spec.hosts}
+    labels = {names.node_label(fabric.metadata.name) for fabric in ours} | {
+        fabric.spec.node_label for fabric in ours
+    }
+    notes = {fabric.spec.node_annotation for fabric in ours}
+    used = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
+    used |= {entry.node for fabric in ours for entry in fabric.spec.hosts}
     return {
         node.metadata.name
-        for node in known
-        if node.metadata.name in found
+        for node in nodes
+        if node.metadata.name in used
         or labels & node.metadata.labels.keys()
         or notes & node.metadata.annotations.keys()
     }
 
 
-def _silent(cluster: observed.Cluster, known: Sequence[core.Node]) -> set[str]:
+def _silent(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> set[str]:
     """Nodes on which the controller sees no daemon that is alive, as it says in a Fabric's condition Degraded."""
-    degraded = (meta.find(one.status.conditions, fabrics.DEGRADED) for one in _ours(cluster))
+    degraded = (meta.find(fabric.status.conditions, fabrics.DEGRADED) for fabric in _ours(cluster))
     said = {
-        name for one in degraded if one is not None and one.is_true for name in daemons.named(one.message)
+        name
+        for condition in degraded
+        if condition is not None and condition.is_true
+        for name in daemons.named(condition.message)
     }
-    return said & {node.metadata.name for node in known}
+    return said & {node.metadata.name for node in nodes}
 
 
 def _ours(cluster: observed.Cluster) -> list[fabrics.Fabric]:
-    return [one for one in observed.seen(cluster.fabrics) if one.spec.driver == cluster.where.driver]
+    return [fabric for fabric in observed.seen(cluster.fabrics) if fabric.spec.driver == cluster.where.driver]
 
 
 def _unready(cluster: observed.Cluster, pod: core.Pod) -> Finding:

@@ -40,16 +40,16 @@ KINDS: Mapping[str, tuple[_Part, ...]] = {
 
 
 def plan_definitions(
-    known: Mapping[str, Reading[observed.Definition | None]], *, selectable: bool = True
+    definitions: Mapping[str, Reading[observed.Definition | None]], *, selectable: bool = True
 ) -> Iterator[Finding]:
     """A finding for everything that is wrong with each of our kinds, or that it is well.
 
     Args:
-        known: our kinds by name.
+        definitions: our kinds by name.
         selectable: this API server can select objects by a field of ours.
     """
     for name in KINDS:
-        definition = known[name]
+        definition = definitions[name]
         if isinstance(definition, Unread):
             yield findings.unread(Check.SERVER_DEFINITION, definition)
             continue
@@ -67,7 +67,7 @@ def _complaints(name: str, definition: observed.Definition | None, selectable: b
     if definition is None:
         yield _error(name, "does not exist", "apply deploy/drawbar/crds/, or install the chart")
         return
-    version = next((one for one in definition.spec.versions if one.name == VERSION), None)
+    version = next((served for served in definition.spec.versions if served.name == VERSION), None)
     if version is None or not version.served:
         yield _error(name, f"does not serve {VERSION}", _APPLY)
         return
@@ -89,7 +89,7 @@ def _complaints(name: str, definition: observed.Definition | None, selectable: b
 def _fields(name: str, version: observed.DefinitionVersion) -> Iterator[Finding]:
     ours = {path for part in KINDS[name] for path in paths(part)}
     theirs, open_ = schema_paths(version.schema.get("openAPIV3Schema", {}))
-    lost = sorted(path for path in ours - theirs if not any(path.startswith(one) for one in open_))
+    lost = sorted(path for path in ours - theirs if not any(path.startswith(prefix) for prefix in open_))
     if lost:
         yield _error(
             name,
@@ -116,8 +116,8 @@ def paths(part: _Part) -> frozenset[str]:
     return frozenset(_below(part.name, msgspec.inspect.type_info(part.type)))
 
 
-def _below(path: str, known: msgspec.inspect.Type) -> Iterator[str]:
-    match known:
+def _below(path: str, kind: msgspec.inspect.Type) -> Iterator[str]:
+    match kind:
         case msgspec.inspect.StructType(fields=fields):
             for field in fields:
                 yield f"{path}.{field.encode_name}"
@@ -125,20 +125,20 @@ def _below(path: str, known: msgspec.inspect.Type) -> Iterator[str]:
         case msgspec.inspect.VarTupleType(item_type=item):
             yield from _below(f"{path}[]", item)
         case msgspec.inspect.UnionType(types=types):
-            for one in types:
-                yield from _below(path, one)
+            for kind_below in types:
+                yield from _below(path, kind_below)
         case _:
             return
 
 
 def schema_paths(schema: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
     """The same of a schema; and the paths below which it takes anything."""
-    found, open_ = set(), set()
+    closed, open_ = set(), set()
     for path, node in _walk("", schema):
-        found.add(path)
+        closed.add(path)
         if node.get("x-kubernetes-preserve-unknown-fields"):
             open_.add(path)
-    return frozenset(found), frozenset(open_)
+    return frozenset(closed), frozenset(open_)
 
 
 def _walk(path: str, node: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:

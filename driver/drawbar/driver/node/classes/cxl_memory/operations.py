@@ -26,11 +26,13 @@ def read_standing(host: Host, card: model.Card) -> plan.Standing:
     root = os.fspath(host.sysfs)
     topology = cxl.read(root)
     addresses = {function.address for function in card.functions}
-    memdev = next((one for one in topology.memdevs if one.pci_address in addresses), None)
+    memdev = next((listed for listed in topology.memdevs if listed.pci_address in addresses), None)
     if memdev is None:
         return plan.Standing()
     endpoint = next((port for port in topology.ports if port.uport == memdev.name), None)
-    decoders = tuple(one for one in topology.decoders if endpoint is not None and one.port == endpoint.name)
+    decoders = tuple(
+        decoder for decoder in topology.decoders if endpoint is not None and decoder.port == endpoint.name
+    )
     names = tuple(decoder.name for decoder in decoders)
     window = _window(root, topology, endpoint)
     own = [region for region in topology.regions if _is_on(region, decoders)]
@@ -119,7 +121,12 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
 def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | None:
     """What the decoders of a region are for: before Linux 6.3, which made persistent ones alone, it does not say."""
     return next(
-        (one.mode for one in decoders if one.region == region.name or one.name in region.targets), None
+        (
+            decoder.mode
+            for decoder in decoders
+            if decoder.region == region.name or decoder.name in region.targets
+        ),
+        None,
     )
 
 
@@ -139,10 +146,10 @@ def _dax(root: str, region: model.Region) -> list[plan.Dax]:
     places += [
         f"{root}/{_DAX}/{name}" for name in files.names(f"{root}/{_DAX}") if _is_in(root, name, region)
     ]
-    found = {place.rpartition("/")[2]: place for place in places}
+    by_name = {place.rpartition("/")[2]: place for place in places}
     return [
         plan.Dax(name=name, driver=files.link_name(f"{place}/driver"))
-        for name, place in found.items()
+        for name, place in by_name.items()
         if name.startswith("dax") and name[3:4].isdecimal()
     ]
 
@@ -159,15 +166,15 @@ def _blocks(root: str, region: model.Region) -> list[plan.Block]:
     if not size or not region.start or not region.size_bytes:
         return []
     first, end = region.start // size, -(-(region.start + region.size_bytes) // size)
-    found = []
+    blocks = []
     for number in range(first, min(end, first + _BLOCKS_MAX)):
         name = f"memory{number}"
         state = files.text(f"{root}/{_MEMORY}/{name}/state")
         if state is not None:
             online = state != "offline"  # going-offline is not gone
             zone = files.text(f"{root}/{_MEMORY}/{name}/valid_zones") if online else None
-            found.append(plan.Block(name=name, online=online, zone=zone or None))
-    return found
+            blocks.append(plan.Block(name=name, online=online, zone=zone or None))
+    return blocks
 
 
 def _hexadecimal(text: str | None) -> int:
@@ -182,8 +189,8 @@ def dax_nodes(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
     """The device files of the region's dax devices, which are not below the card in sysfs."""
     root = os.fspath(host.sysfs)
     names = [dax.name for region in read_standing(host, card).regions for dax in region.dax]
-    found = (pci.device_node(f"{root}/bus/dax/devices/{name}") for name in names)
-    return tuple(node for node in found if node is not None)
+    device_nodes = (pci.device_node(f"{root}/bus/dax/devices/{name}") for name in names)
+    return tuple(node for node in device_nodes if node is not None)
 
 
 STEPS_MAX = 24
@@ -231,8 +238,8 @@ class CxlMemory(generic.Generic):
 
     def unrest(self, host: Host, card: model.Card) -> str | None:
         """Memory that is online, and regions; other words for every step, so that one sees that it goes on."""
-        found = read_standing(host, card)
-        match plan.towards_rest(found):
+        standing = read_standing(host, card)
+        match plan.towards_rest(standing):
             case None:
                 return None
             case plan.SetMemory(blocks=blocks):

@@ -201,13 +201,13 @@ def towards_rest(standing: Standing) -> SetMemory | SetRegion | DeleteRegion | N
 
 def obstacles(standing: Standing) -> tuple[str, ...]:
     """What stands on the device and is not to be taken away from here, in clauses."""
-    found = (_obstacle(standing, region) for region in standing.regions)
-    return tuple(text for text in found if text is not None)
+    texts = (_obstacle(standing, region) for region in standing.regions)
+    return tuple(text for text in texts if text is not None)
 
 
 def _obstacle(standing: Standing, region: Region) -> str | None:
-    if others := standing.shared(region):
-        return f"{region.name} is interleaved with other devices ({', '.join(others)}): destroy it first"
+    if sharing := standing.shared(region):
+        return f"{region.name} is interleaved with other devices ({', '.join(sharing)}): destroy it first"
     if region.mode not in (None, VOLATILE):
         return f"{region.name} holds persistent memory: save the data, destroy its namespaces and then the region"
     return None

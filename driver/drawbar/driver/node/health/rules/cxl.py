@@ -10,37 +10,39 @@ _UNUSABLE = frozenset({"locked", "sanitize"})
 
 def _enabled(look: Look) -> frozenset[str]:
     before = look.before or frozenset()
-    return frozenset(one.name for one in look.reading.memdevs if one.driver or one.name in before)
+    return frozenset(memdev.name for memdev in look.reading.memdevs if memdev.driver or memdev.name in before)
 
 
 def _mapped(look: Look) -> frozenset[str]:
     before = look.before or frozenset()
-    return frozenset(one.name for one in look.reading.memdevs if one.committed or one.name in before)
+    return frozenset(
+        memdev.name for memdev in look.reading.memdevs if memdev.committed or memdev.name in before
+    )
 
 
 def _disabled(look: Look) -> Evidence | None:
-    found = None
-    for one in look.reading.memdevs:
-        if one.driver is None and one.name in (look.before or ()):
-            found = Evidence(message=f"{_where(look, one)} was disabled: it has no driver any more")
-    return found
+    evidence = None
+    for memdev in look.reading.memdevs:
+        if memdev.driver is None and memdev.name in (look.before or ()):
+            evidence = Evidence(message=f"{_where(look, memdev)} was disabled: it has no driver any more")
+    return evidence
 
 
 def _uncommitted(look: Look) -> Evidence | None:
-    found = None
-    for one in look.reading.memdevs:
-        if one.committed == 0 and one.name in (look.before or ()):
-            found = Evidence(message=f"the memory of {_where(look, one)} is no longer mapped")
-    return found
+    evidence = None
+    for memdev in look.reading.memdevs:
+        if memdev.committed == 0 and memdev.name in (look.before or ()):
+            evidence = Evidence(message=f"the memory of {_where(look, memdev)} is no longer mapped")
+    return evidence
 
 
 def _locked(look: Look) -> Evidence | None:
-    found = None
-    for one in look.reading.memdevs:
-        if one.security in _UNUSABLE:
-            message = f"{_where(look, one)} has media in state {one.security}"
-            found = Evidence(message=message, value=one.security)
-    return found
+    evidence = None
+    for memdev in look.reading.memdevs:
+        if memdev.security in _UNUSABLE:
+            message = f"{_where(look, memdev)} has media in state {memdev.security}"
+            evidence = Evidence(message=message, value=memdev.security)
+    return evidence
 
 
 def _where(look: Look, memdev: Memdev) -> str:

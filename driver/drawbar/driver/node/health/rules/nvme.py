@@ -8,12 +8,12 @@ _DEAD = "dead"
 
 
 def _in_state(look: Look, *, dead: bool) -> Evidence | None:
-    found = None
+    evidence = None
     for name, state in sorted(look.reading.nvme.items()):
         if state != _LIVE and (state == _DEAD) == dead:
             message = f"NVMe controller {name} ({look.reading.address}) is {state}"
-            found = Evidence(message=message, value=label(state))
-    return found
+            evidence = Evidence(message=message, value=label(state))
+    return evidence
 
 
 DEAD = HealthRule(
