@@ -6,7 +6,7 @@ whoever needs a file after a reboot writes it again.
 
 Ours is a file that is named `<prefix>-<owner>.json` after an owner that `path` accepts, and whose kind has the prefix as its vendor where it can be read:
 a driver `a.b` never takes `a.b-c-<uid>.json` of a driver `a.b-c` for its own. What a writer left that was killed
-halfway is a hidden file of no consequence; `sweep` removes it once it is so old that nobody can still be writing.
+halfway is a hidden file of no consequence; `sweep` removes it once it is so old that no process can still be writing.
 
 A runtime reads several directories. Static files, which an administrator or an installer writes, are in `/etc/cdi`;
 files that come and go, such as ours, in `/var/run/cdi`, whose files win over the others'. Two files of one directory
@@ -72,14 +72,14 @@ def conflicts(directories: Sequence[Path], file: Path, content: spec.Spec) -> tu
     """
     ours = {content.qualified(device) for device in content.devices}
     own_rank = directories.index(file.parent)
-    found = []
+    listed = []
     for rank, directory in enumerate(directories):
         effect = _effect(rank, own_rank)
         for other in _files(directory):
             if other != file:
                 names = sorted(ours & set(_names(other)))
-                found += [Conflict(device=name, file=other, effect=effect) for name in names]
-    return tuple(found)
+                listed += [Conflict(device=name, file=other, effect=effect) for name in names]
+    return tuple(listed)
 
 
 def _effect(rank: int, own_rank: int) -> Effect:

@@ -358,7 +358,7 @@ def _environment(held: tuple[str, ...], where: str) -> Iterator[str]:
 
 
 def _nodes(nodes: tuple[DeviceNode, ...], where: str) -> Iterator[str]:
-    known: dict[str, DeviceNode] = {}
+    by_path: dict[str, DeviceNode] = {}
     for node in nodes:
         yield from _path(node.path, f"{where}: device node")
         if node.host_path:
@@ -368,7 +368,7 @@ def _nodes(nodes: tuple[DeviceNode, ...], where: str) -> Iterator[str]:
         if set(node.permissions) - set(PERMISSIONS) or len(set(node.permissions)) < len(node.permissions):
             yield f"{where}: {node.path} has permissions {node.permissions!r}, not some of {PERMISSIONS}"
         yield from _numbers(node, where)
-        if known.setdefault(node.path, node) != node:
+        if by_path.setdefault(node.path, node) != node:
             yield f"{where}: two different device nodes would be {node.path}"
 
 
@@ -443,15 +443,15 @@ def lowest_version(content: Spec) -> str:
     Raises:
         errors.InvalidSpec: no version has all of it.
     """
-    found = max((BASE_VERSION, *_needed(content)), key=KNOWN_VERSIONS.index)
-    if found == "1.1.0":
+    lowest = max((BASE_VERSION, *_needed(content)), key=KNOWN_VERSIONS.index)
+    if lowest == "1.1.0":
         for rdt in (edits.intel_rdt for edits in content.all_edits()):
             if rdt is not None and (rdt.enable_cmt or rdt.enable_mbm):
                 raise errors.InvalidSpec(
                     f"CDI spec {content.kind}: enableCMT and enableMBM are not in version 1.1.0, which the rest "
                     "needs; use enableMonitoring"
                 )
-    return found
+    return lowest
 
 
 def version_covers(version: str, content: Spec) -> bool:

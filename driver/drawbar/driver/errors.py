@@ -3,7 +3,7 @@
     DrawbarError                 shown as one sentence, then the process ends with `exit_code`
     ├── UsageError               the command line, a file or an environment variable is at fault
     ├── kube.errors.KubeError    the API server said no, or said nothing
-    ├── operation.address.AddressError  probes and metrics cannot be served, or nobody serves them
+    ├── operation.address.AddressError  probes and metrics cannot be served, or no process serves them
     └── node.errors.NodeError    this host is at fault: sysfs, sockets, checkpoint
 
 A message names the thing that is wrong and what to do about it. It never holds a secret.
@@ -14,7 +14,7 @@ class DrawbarError(Exception):
     """An error that its message explains completely; it is printed without a traceback.
 
     Attributes:
-        exit_code: the process's exit status when nobody handles the error.
+        exit_code: the process's exit status of an error that is not handled.
     """
 
     exit_code = 1

@@ -48,7 +48,7 @@ TOO_EXPENSIVE = f"it takes more than {CHUNK_SECONDS:g} s of processor time, or c
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Whether one device meets an expression; with a fault where that cannot be told."""
+    """Whether one device meets an expression; with a fault where that is unknown."""
 
     met: bool = False
     fault: str = ""
@@ -243,7 +243,7 @@ async def _exchange(child: asyncio.subprocess.Process, question: bytes) -> Outco
 
 def main() -> None:
     """Answers questions from standard input until that ends."""
-    # A user's Ctrl-C is the parent's to hear; this ends with it.
+    # The parent handles a user's Ctrl-C; this process ends with it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))

@@ -41,7 +41,7 @@ def matches(expression: str, driver: str, device: slices.Device) -> bool:
     """Whether the device, as it would be published, meets the expression.
 
     Raises:
-        SelectorError: it cannot be told; the device has no such attribute, say.
+        SelectorError: it cannot be evaluated; the device has no such attribute, for example.
     """
     context = library().Context()
     for name, function in _FUNCTIONS.items():

@@ -1,4 +1,4 @@
-"""Running a daemon until it is told to stop, and not much longer.
+"""Running a daemon until it gets a signal to stop, and not much longer.
 
 SIGTERM and SIGINT cancel the daemon's task; everything it started ends with it, as its task groups unwind. A second
 signal cuts the clean-up short. Clean-up is bounded: whatever still hangs `STOP_SECONDS` after the first signal (or after
@@ -35,7 +35,7 @@ STACK_BYTES = 1 << 20
 def run(daemon: Coroutine[Any, Any, None], *, stop_seconds: float = STOP_SECONDS) -> int:
     """Runs to the end or to a signal; gives the exit status.
 
-    What nobody foresaw is logged with its traceback and gives status 1. If clean-up takes longer than `stop_seconds`,
+    An unforeseen error is logged with its traceback and gives status 1. If clean-up takes longer than `stop_seconds`,
     this does not return: the process ends with status 1.
 
     Raises:

@@ -63,7 +63,7 @@ class Identity(meta.Struct, frozen=True):
 
     Attributes:
         device_class: one of `drawbar.fabric.contract.DeviceClass`.
-        serial: serial number as the fabric tells it: NVMe serial, CXL serial or PCIe device serial number.
+        serial: serial number as the fabric reports it: NVMe serial, CXL serial or PCIe device serial number.
         pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty when the fabric does not know.
         slot: the hot-plug slot of the host, where it is known beforehand; see `ConnectionRecord.slot`.
     """
@@ -79,7 +79,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     Attributes:
         claim: who has it; None while it is kept for the next one, or held by an operator.
-        model: of the device, as the fabric tells it.
+        model: of the device, as the fabric reports it.
         idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
     """
 
@@ -110,7 +110,7 @@ class ConnectionRecord(meta.Struct, frozen=True):
 
     Attributes:
         port: the host's port, as the fabric names it.
-        slot: the hot-plug slot behind the port, as the fabric believes; the node believes its kernel.
+        slot: the hot-plug slot behind the port, as the fabric reports it; the node goes by its kernel.
     """
 
     port: str = ""
@@ -143,7 +143,7 @@ class NodeReport(meta.Struct, frozen=True):
         slot: the hot-plug slot it sits in; empty where the port has none.
         health: `Healthy`, `Unhealthy` or `Unknown`; see `unhealthy`.
         health_message: why, in one sentence.
-        findings: what was found, worst first; from a node daemon that reports none, `health` alone says how it is.
+        findings: what was found, worst first; from a node daemon that reports none, `health` alone describes it.
         claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
         allocation_timestamp: of that claim then.
     """

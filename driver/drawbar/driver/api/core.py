@@ -55,7 +55,7 @@ class Node(meta.Struct, frozen=True):
 
     @property
     def out_of_service(self) -> bool:
-        """Whether an administrator has marked it as switched off: nobody there uses a device or reports."""
+        """Whether an administrator has marked it as switched off: no process there uses a device or reports."""
         return any(taint.key == OUT_OF_SERVICE for taint in self.spec.taints)
 
 

@@ -1,6 +1,6 @@
 """What a ResourceClaim asks for, and the DeviceClasses that it names: read only for claims that are allocated at once.
 
-The watch of all claims (`api.claims`) leaves the spec out, since nobody else needs it.
+The watch of all claims (`api.claims`) leaves the spec out, since no other reader needs it.
 
 Source: `resource.k8s.io/v1` ResourceClaimSpec, DeviceClass.
 """

@@ -8,9 +8,9 @@ from drawbar.driver.api import drivers, meta
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
 
-# A Fabric stays until its last device is back: without it nobody could detach them.
+# A Fabric stays until its last device is back: without it no controller could detach them.
 FINALIZER = "drawbar.dev/attachments"
-# An administrator's word that the manager never comes back; the value says what that means.
+# An administrator's word that the manager never comes back; the value states what that means.
 GIVE_UP_ANNOTATION = "drawbar.dev/give-up"
 GIVE_UP = "devices-stay-connected"
 
@@ -37,7 +37,7 @@ class ModelRule(meta.Struct, frozen=True):
     """What one node may have of one model.
 
     Attributes:
-        model: as the fabric manager tells it.
+        model: as the fabric manager reports it.
         max_per_node: the most devices of it; None for any number.
         min_per_node: as many stay attached to a node that had them, idle or not.
         not_with: models that may not be on the same node.
@@ -75,7 +75,7 @@ class Policy(meta.Struct, frozen=True):
         immediate: what is reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
         node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
-        evictions_per_second: how many pods may be evicted because of one taint; where the API server knows of that.
+        evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
     """
 
     attach_timeout_seconds: int = 180
@@ -111,7 +111,7 @@ class FabricSpec(meta.Struct, frozen=True):
 
     Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, its name, `node_annotation`, the machine's
     UUID. Devices that `maintenance` names
-    by id, or all of them for `*`, are given to nobody; who has one keeps it. `driver` is who serves the Fabric.
+    by id, or all of them for `*`, are given to no claim; a claim that has one keeps it. `driver` is who serves the Fabric.
     """
 
     adapter: str
@@ -151,5 +151,5 @@ class Fabric(meta.Struct, frozen=True):
 
     @property
     def given_up(self) -> bool:
-        """Whether what is attached through it goes without a detach while its manager is not reached."""
+        """Whether what is attached through it is released without a detach while its manager is not reached."""
         return self.deleting and self.metadata.annotations.get(GIVE_UP_ANNOTATION) == GIVE_UP

@@ -3,7 +3,7 @@
 The controller writes it when it allocates: with v1alpha2 it is `resourceHandles[].data`, which the kubelet hands to the
 plugin; with v1alpha3 it stands among `allocation.devices.config[]` as opaque parameters of this driver, where whoever
 reads the claim finds it. It names the devices, so that the plugin needs neither the class nor the claim's parameters,
-which may be gone by then. A claim that goes without a device (an optional one) has none in it.
+which may be gone by then. A claim that gets no device (its request is optional) has none in it.
 
 Source: KEP-3063, "ResourceHandle extensions"; `resource.k8s.io/v1alpha2` ResourceHandle (data has at most 16 KiB).
 """
@@ -57,7 +57,7 @@ class Handle(meta.Struct, frozen=True):
         node: the one on which the devices are.
         allocated_at: `spec.allocationTimestamp` of the DeviceAttachments, which tells this allocation from others of the
             same claim.
-        devices: none for a claim that goes without.
+        devices: none for a claim that gets no device.
         without: the requests that go without a device.
     """
 

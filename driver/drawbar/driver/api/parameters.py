@@ -224,7 +224,7 @@ def _environment(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" has {len(value)} variables: {VARIABLES_MAX} are the most"
         return
     for name, text in value.items():
-        # A value may hold what nobody should read, and stands in no message.
+        # A value may be confidential, and stands in no message.
         where = _below(name)
         if not _VARIABLE.fullmatch(name) or len(name) > NAME_CHARS:
             yield (

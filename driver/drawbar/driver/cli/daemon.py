@@ -110,7 +110,7 @@ def _check(probes: Probes[T], options: T, what: str) -> int:
     endpoint = probes.endpoint(options)
     if endpoint is None:
         raise errors.UsageError(
-            "--http-address is off, so nobody can be asked: leave --check out, or serve probes"
+            "--http-address is off, so there is no address to ask: leave --check out, or serve probes"
         )
     page = "/readyz" if what == "ready" else "/healthz"
     verdict = address.ask(endpoint, page, settings=probes.located_by)

@@ -257,7 +257,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--uevents",
         default=uevents.KERNEL,
         metavar="SOURCE",
-        help="where --watch and --record hear of changes: kernel (default), or unix:/path for a mocked tree",
+        help="where --watch and --record read changes: kernel (default), or unix:/path for a mocked tree",
     )
     discover_record.configure(parser)
 

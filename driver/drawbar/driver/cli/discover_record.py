@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Records, and says what was written.
+    """Record, and print what was written.
 
     Raises:
         UsageError: the options do not go together, or the folder cannot be used.

@@ -22,7 +22,7 @@ COMMAND = daemon.verb(
     "node",
     summary="the daemon of one node: hot-plug, kubelet plugin",
     description=(
-        "The daemon of one node: hears of hot-plugged devices, reports them, and prepares them for containers.\n"
+        "The daemon of one node: follows hot-plugged devices, reports them, and prepares them for containers.\n"
         "Every setting can stand in the file of --config (see --print-config for its keys), in the environment\n"
         "(the flag in capitals: DRAWBAR_KUBELET_DIR), or be a flag; flags win over the environment, and that over\n"
         "the file."

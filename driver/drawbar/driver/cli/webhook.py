@@ -16,7 +16,7 @@ COMMAND = daemon.verb(
     summary="the admission webhook: checks opaque parameters",
     description=(
         "Answers the API server over HTTPS whether the opaque parameters of a DeviceClass, ResourceClaim or\n"
-        "ResourceClaimTemplate can be obeyed. It holds no rights in the cluster and talks to nobody. What it says\n"
+        "ResourceClaimTemplate can be obeyed. It has no permissions in the cluster and calls no server. Its answer\n"
         "early, the controller and the node daemon say again, so it may be left out."
     ),
     examples=(

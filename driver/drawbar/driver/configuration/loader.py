@@ -44,7 +44,7 @@ class _Reading:
 
 def read_file(path: Path, options: Sequence[schema.Option]) -> tuple[dict[str, FileValue], list[str]]:
     """The file's values by key, and what is wrong with it."""
-    # Imported here: a daemon that is told everything by flags and environment need not pay for it.
+    # Imported here: a daemon with all its settings in flags and environment does not pay for it.
     import yaml
 
     try:
@@ -304,7 +304,7 @@ def _made(settings: Any, values: Mapping[tuple[str, ...], Any], path: tuple[str,
 
 
 def _located(sentence: str, effective: Sequence[Setting]) -> str:
-    """The sentence, with where the value comes from if the name in it does not say so."""
+    """The sentence, with where the value comes from if the name in it does not show that."""
     words = set(re.findall(r"[\w.-]+", sentence))
     for setting in effective:
         if _names(setting.option) & words:

@@ -8,7 +8,7 @@ whoever knows one of them knows all:
     variable  DRAWBAR_HEALTH_LINK_HOLD_DOWN     in capitals, without the unit
     flag      --health-interval SECONDS         the same in small letters; the unit is the word for the value
 
-Topics within topics have no flags: there are many of them, and nobody would find the others in the help. `named` makes
+Topics within topics have no flags: there are many of them, and the others would be lost in the help. `named` makes
 exceptions, for names that were there first. The help of an option is what the `Attributes:` section of its class says.
 
 A setting is a `str`, `int`, `float`, `bool`, `pathlib.Path`, an `enum.StrEnum`, any of these or None, or a tuple of any

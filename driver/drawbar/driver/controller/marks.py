@@ -17,7 +17,7 @@ HASH_CHARS = 8
 class Owner(enum.Enum):
     """The owner of a device's connection."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     """It is free."""
     OURS = "ours"
     """This driver made it, in this cluster, through this Fabric."""
@@ -45,7 +45,7 @@ def owner(connection: contract.Connection | None, own: str | None, *, recorded: 
         recorded: there is a DeviceAttachment of the device.
     """
     if connection is None:
-        return Owner.NOBODY
+        return Owner.NONE
     if connection.mark is not None:
         return Owner.OURS if connection.mark == own else Owner.OTHERS
     # What we connect is recorded first, and marked where the fabric keeps marks.

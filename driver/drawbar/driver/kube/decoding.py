@@ -1,4 +1,4 @@
-"""What an API server answers: bodies read in bounded memory, and decoded into structs, however deep somebody nested a value.
+"""What an API server answers: bodies read in bounded memory, and decoded into structs, however deeply a value is nested.
 
 Nothing here trusts the size of an answer: the body of a watch has no end, and what stands in an object is anybody's to
 write. Every failure of a connection comes out of aiohttp as one of `FAILURES`.
@@ -23,7 +23,7 @@ from aiohttp import http_exceptions
 LIMIT_BYTES = 16 * 1024 * 1024
 """Of one object, and of a page of objects.
 
-etcd stores objects of 1.5 MiB, and the API server sends it no more than 2 MiB whatever etcd is told. JSON needs six bytes
+etcd stores objects of 1.5 MiB, and the API server sends it no more than 2 MiB whatever etcd's limit is. JSON needs six bytes
 for each `<`, `>`, `&` and control character of a string (`\\u003c`): 12 MiB, and the names of the fields.
 """
 

@@ -6,7 +6,7 @@ the newest that this daemon knows comes first. A claim that one version does not
 more in what is served by then: it counts as gone only when no version has it.
 
 Up to `v1alpha3` a controller allocates, by a handle that it writes into the claim; the kubelets of 1.26 to 1.30 pass that
-handle with a call, and it alone says which devices there are. A request that goes without a device has the null device of
+handle with a call, and it alone says which devices there are. A request without a device has the null device of
 the node, which several claims share.
 """
 
@@ -79,7 +79,7 @@ class Served:
             served = await discovery.resources(self._api, kinds.CLAIM.group)
             versions = tuple(kind for kind in _CLAIMS if kind.plural in served.get(kind.version, ()))
         except kube_errors.Denied as error:
-            log.warning("nobody may ask which versions are served; taking it for v1: %s", error)
+            log.warning("asking which versions are served is forbidden; taking it for v1: %s", error)
             versions = (kinds.CLAIM,)
         self._report(versions)
         self.claims = versions
@@ -98,7 +98,7 @@ class Served:
             )
         elif kinds.CLAIM not in versions:
             log.warning(
-                "this cluster has no resource.k8s.io/v1: the node's own devices are not published, and claims are told "
+                "this cluster has no resource.k8s.io/v1: the node's own devices are not published, and claims get an Event "
                 "nothing of their devices; the attachments say it all",
                 extra=extra,
             )

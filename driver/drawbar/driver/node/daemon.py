@@ -1,4 +1,4 @@
-"""The node daemon: hears of attachments and of hot-plug, and serves the kubelet.
+"""The node daemon: follows attachments and hot-plug, and serves the kubelet.
 
 Order at the start, each step with its reason: subscribe to uevents, then read sysfs (what happens between is seen
 twice, never missed); learn this node's attachments; restore what was prepared; only then tell the kubelet that we are

@@ -40,7 +40,7 @@ def device(
 
     Args:
         name: the device's DRA name.
-        serial: as the fabric or the kernel tells it; may be empty.
+        serial: as the fabric or the kernel reports it; may be empty.
         device_class: one of `drawbar.fabric.contract.DeviceClass`.
         card: all functions, as the kernel shows them now.
         claim_uid: of the claim.

@@ -3,7 +3,7 @@
 Guarantees: no file is ever created (sysfs has those that the kernel can act on, no others); what is already as asked
 is success without a write, and so is the removal of what is gone; a call ends by its deadline, whatever the kernel
 does. A write that hangs goes on in a thread of its own, which cannot be stopped; whoever asks for the same in the
-meantime waits for that one, and whoever asks for something else of the same object is told.
+meantime waits for that one, and a request for something else of the same object is refused.
 
 A kernel does what it was asked before `write` returns, most of the time. Callers look again all the same.
 
@@ -213,7 +213,7 @@ class Kernel:
         if len(self._calls) >= OUTSTANDING_MAX:
             raise self._silence(min(self._calls.values(), key=lambda call: call.since))
         call = _Call(what=what, since=time.monotonic())
-        call.done.set_running_or_notify_cancel()  # from now on nobody can cancel it
+        call.done.set_running_or_notify_cancel()  # from now on it cannot be cancelled
         call.done.add_done_callback(lambda _: self._calls.pop(target))
         self._calls[target] = call
         # A thread of its own and no pool's: a pool waits for all of them when the daemon stops.

@@ -1,10 +1,10 @@
-"""What the node daemon can be told, checked as a whole.
+"""The settings of the node daemon, checked as a whole.
 
 Each topic's dataclass stands with the part that it is for, together with the rules for its values. How they are read
 from file, environment and flags is `drawbar.driver.configuration`'s business.
 
 Probes and metrics are by default on a UNIX socket beside the kubelet's: two instances can stand side by side during a
-rolling update, nobody but root reaches it, and with `hostNetwork` no port of the host is taken.
+rolling update, only root reaches it, and with `hostNetwork` no port of the host is taken.
 """
 
 import hashlib
@@ -54,7 +54,7 @@ def parse_endpoint(text: str, data_dir: Path, instance: str) -> address.Endpoint
         instance: the pod's uid, for `auto`.
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: it is none; the message has the remedy.
     """
     return address.parse(text, auto=str(_beside(data_dir, instance)))
 

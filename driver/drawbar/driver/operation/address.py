@@ -11,7 +11,7 @@ from drawbar.driver.operation import probe
 
 
 class AddressError(errors.DrawbarError):
-    """Probes and metrics cannot be served at an address, or nobody answers there."""
+    """Probes and metrics cannot be served at an address, or no process answers there."""
 
 
 AUTO = "auto"
@@ -49,7 +49,7 @@ def parse(address: str, *, auto: str | None = None) -> Endpoint | None:
         auto: the path of the socket that `auto` stands for; None where it stands for nothing.
 
     Raises:
-        ValueError: it is none; the message says what to write.
+        ValueError: it is none; the message has the remedy.
     """
     if address == OFF:
         return None

@@ -17,7 +17,7 @@ Values = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A number per combination of label values, that is asked for when somebody looks."""
+    """A number per combination of label values, that is read at each scrape."""
 
     name: str
     help: str
@@ -27,7 +27,7 @@ class _Asked:
 
 
 class Exposition:
-    """All counters and histograms of one daemon; `watch` adds numbers that are read when somebody looks.
+    """All counters and histograms of one daemon; `watch` adds numbers that are read at each scrape.
 
     Every series has the label `driver`, those of the process too: several drivers may run in one cluster.
 
@@ -85,7 +85,7 @@ class Exposition:
         label: str = "",
         counter: bool = False,
     ) -> None:
-        """Adds a number that is read when somebody looks.
+        """Add a number that is read at each scrape.
 
         Args:
             name: without the prefix, and without `_total` for a counter.
@@ -103,7 +103,7 @@ class Exposition:
     def watch_by(
         self, name: str, text: str, read: Callable[[], Mapping[Values, float]], *labels: str
     ) -> None:
-        """Adds numbers with several labels, that are read when somebody looks; `read` gives them by the values."""
+        """Adds numbers with several labels, that are read at each scrape; `read` gives them by the values."""
         self._add(name, text, read, labels, counter=False)
 
     def rendered(self) -> bytes:

@@ -17,7 +17,7 @@ USAGE = 2
 
 
 def main() -> int:
-    """Returns 0 if the page says yes, 1 if it says no or nobody answers, 2 if it cannot be asked for."""
+    """Returns 0 if the page says yes, 1 if it says no or there is no answer, 2 if it cannot be asked for."""
     page = PAGES.get(sys.argv[1]) if len(sys.argv) == 2 else None
     where = posix.environ.get(VARIABLE.encode(), b"").decode(errors="replace")
     unix = where.startswith("unix:")

@@ -112,7 +112,7 @@ def encode(
         encoding: the form.
         devices: all devices of one pool with all their taints, worst first.
         details: which of `DETAILS` this API server keeps; the others are left out, or each round would write them again.
-        informs: it takes taints of effect None; one that does not know that effect refuses the whole slice.
+        informs: it takes taints of effect None; one without that effect refuses the whole slice.
     """
     devices = [_with(device, details, informs=informs) for device in devices]
     match encoding:

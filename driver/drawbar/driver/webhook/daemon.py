@@ -8,7 +8,7 @@ watch.
 The server does not know who calls, so an answer depends on the question alone. What is read of questions is bounded
 (`Bounds`), and so is how long a connection may be idle; how many there are is the network's to limit. Where as many
 questions as may be are being read, the one that has been read longest gives way to a new one: a caller that sends slowly
-keeps nobody out, and one that sends as an API server does is done long before.
+keeps no client out, and one that sends as an API server does is done long before.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ def _application(driver: str, bounds: Bounds) -> web.Application:
         except TimeoutError:
             return web.Response(status=408, text="the request took too long\n")
         except ConnectionError:
-            # Nobody reads this; an exception would fill the log.
+            # The client has gone; an exception would fill the log.
             return web.Response(status=400)
         return _answered(body, driver)
 

@@ -5,7 +5,7 @@ on the DeviceClass of a claim is theirs to say, since the class may change. Neve
 way out, and an update that leaves the parameters as they are; else a finalizer could not be removed from what an older
 version let in.
 
-Nobody knows who asks, so the work for a question is bounded: of an object only the configuration is read, of that only
+The client is not authenticated, so the work for a question is bounded: of an object only the configuration is read, of that only
 `ENTRIES_MAX` entries of `PARAMETERS_BYTES`, and the rest is passed over by the decoder without making anything of it.
 
 Claims have had their configuration in the same place in each version of `resource.k8s.io` since v1alpha3.

@@ -1,4 +1,4 @@
-"""What the webhook can be told, checked as a whole.
+"""The settings of the webhook, checked as a whole.
 
 How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
 """

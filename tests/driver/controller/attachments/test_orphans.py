@@ -38,7 +38,7 @@ OTHERS_MARK = "drawbar/00000000-0000-4000-8000-000000000000/fab"
 def test_a_connection_is_ours_by_its_mark_alone(shown, own, recorded, owner):
     connection = contract.Connection(host_id="h", mark=shown)
     assert marks.owner(connection, own, recorded=recorded) is owner
-    assert marks.owner(None, own, recorded=recorded) is marks.Owner.NOBODY
+    assert marks.owner(None, own, recorded=recorded) is marks.Owner.NONE
 
 
 def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
@@ -121,7 +121,7 @@ def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_wh
 def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
     failure = attachments.Failure(reason=outcomes.CREDENTIALS, message="read only", retryable=True)
     late = observed(
-        owner=marks.Owner.NOBODY,
+        owner=marks.Owner.NONE,
         host_id=None,
         wish=wish(seen_at=NOW - datetime.timedelta(seconds=60)),
         attachment=attachment(),

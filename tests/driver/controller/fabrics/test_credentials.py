@@ -47,7 +47,7 @@ def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"tokn": "hunter2"}, "nobody knows the key tokn"),
+        ({"tokn": "hunter2"}, "the key tokn is unknown"),
         ({"token": ""}, "token is empty"),
         ({"token": "hun\nter2"}, "cannot be printed"),
         ({"username": "hunter2"}, "a username and no password"),

@@ -1,4 +1,4 @@
-"""`drawbar doctor`: checks a live cluster, or with `--node` the node it runs on, and says what to do."""
+"""`drawbar doctor`: checks a live cluster, or with `--node` the node it runs on, and prints what to do."""
 
 import argparse
 import asyncio

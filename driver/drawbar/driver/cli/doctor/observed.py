@@ -270,7 +270,7 @@ class Cluster:
 
     @property
     def classic(self) -> str:
-        """The version in which our controller allocates; empty where the scheduler does, or nobody."""
+        """The version in which our controller allocates; empty where the scheduler allocates, or no component does."""
         versions = seen(self.contexts)
         return versions[0] if versions and "v1" not in seen(self.resource_versions) else ""
 

@@ -90,14 +90,17 @@ _NOT_OFFERED = "devices of the node are not offered"
 _NOT_AT_ONCE = "no claim is allocated at once"
 _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "fabrics"): ("list watch patch", "no Fabric is served"),
-    (_OURS, "fabrics/status"): ("patch", "no Fabric says how it fares"),
+    (_OURS, "fabrics/status"): ("patch", "no Fabric shows its state"),
     (_OURS, "deviceattachments"): ("list watch create patch delete", "no device is attached or detached"),
     (_OURS, "deviceattachments/status"): ("patch", "no device is attached"),
     (_RESOURCES, "resourceslices"): ("list watch create update delete", "no device is published"),
-    (_RESOURCES, "resourceclaims"): ("list watch", "nobody notices that a device was allocated"),
+    (_RESOURCES, "resourceclaims"): (
+        "list watch",
+        "the controller does not notice that a device was allocated",
+    ),
     (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
     ("", "nodes"): ("list watch patch", "no host is mapped to a node"),
-    ("events.k8s.io", "events"): ("create", "nobody is told why a pod waits"),
+    ("events.k8s.io", "events"): ("create", "no Event explains why a pod waits"),
 }
 _CLASSIC: Mapping[tuple[str, str], tuple[str, str]] = {
     ("", "pods"): ("list watch", "no claim is allocated"),
@@ -119,7 +122,7 @@ _NODE: Mapping[tuple[str, str], tuple[str, str]] = {
     (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
     (_RESOURCES, "resourceslices"): ("list watch create update delete", _NOT_OFFERED),
     ("", "nodes"): ("get", _NOT_OFFERED),
-    ("events.k8s.io", "events"): ("create", "nobody is told why a device is not released"),
+    ("events.k8s.io", "events"): ("create", "no Event explains why a device is not released"),
 }
 
 

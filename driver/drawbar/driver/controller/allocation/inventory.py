@@ -52,7 +52,7 @@ def _has_port(host: contract.Host | None, attachment: attachments.DeviceAttachme
 
 
 def _free_ports(host: contract.Host | None, coming: int) -> int | None:
-    """Return the ports that are left; None for a fabric that reports no ports: it has no limit that we know of."""
+    """Return the ports that are left; None for a fabric that reports no ports: it sets no limit."""
     if host is None or not host.ports:
         return None
     return sum(port.state is contract.PortState.FREE for port in host.ports) - coming

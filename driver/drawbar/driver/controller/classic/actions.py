@@ -42,7 +42,7 @@ class Detach:
     """Delete the DeviceAttachment of a device that is attached for the claim.
 
     Attributes:
-        reason: one word in CamelCase, where the claim's users should be told; else empty.
+        reason: one word in CamelCase, where the claim gets an Event; else empty.
         message: why.
     """
 

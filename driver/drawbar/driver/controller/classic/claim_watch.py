@@ -77,7 +77,7 @@ class ClaimWatch:
         self._changed = changed
         self._gone = gone
         self._claims: dict[_Key, classic.Claim] = {}
-        # By device the claims that it was allocated for: none or one, unless somebody else wrote an allocation of ours.
+        # By device the claims that it was allocated for: none or one, unless another client wrote an allocation of ours.
         self._holders: dict[names.DeviceKey, dict[_Key, classic.Claim]] = {}
         self.contexts: dict[str, classic.Context] = {}
         self.pods: dict[classic.Name, classic.Pod] = {}

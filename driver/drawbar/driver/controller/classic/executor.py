@@ -4,7 +4,7 @@ The actions of one claim, or of one context, follow each other, and the first er
 go side by side. Nothing is repaired here: the next round observes again.
 
 Every patch carries the object's uid and resourceVersion, so that a decision on a stale view fails instead of undoing what
-somebody else wrote meanwhile.
+another client wrote meanwhile.
 """
 
 import asyncio

@@ -67,7 +67,7 @@ class History:
         turns: by the uid of a pod or of an immediate claim.
         refusals: the same.
         setbacks: by the uid of a claim.
-        complaints: by the uid of a claim what its users were told last.
+        complaints: by the uid of a claim its last Event.
         wake_at: when something may change though nothing is observed.
     """
 
@@ -170,7 +170,7 @@ class History:
         self.refusals[uid] = Refusal(answers=answers, until=self.now + _pause(answers))
 
     def complains(self, claim: str, message: str) -> bool:
-        """Record what the users of the claim are told; return whether it is news to them."""
+        """Record an Event for the users of the claim; return whether it is new."""
         is_news = self.complaints.get(claim) != message
         self.complaints[claim] = message
         return is_news

@@ -82,7 +82,7 @@ class Requester:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether the node is final, so that nobody needs to know which others are suitable."""
+        """Whether the node is final, so that the other suitable nodes do not matter."""
         return self.context is not None and not self.context.potential_nodes
 
 

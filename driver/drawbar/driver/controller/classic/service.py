@@ -113,7 +113,7 @@ class Rounds:
         self._history = history.History()
         self.changed = asyncio.Event()
         self._budget = selectors.Budget()
-        # Uids of the claims whose users were told that their namespace has used its budget.
+        # Uids of the claims with an Event that their namespace has used its budget.
         self._postponed: frozenset[str] = frozenset()
 
     async def run(self) -> None:

@@ -118,7 +118,7 @@ class Vault:
 
 def parse(secret: core.Secret) -> tuple[contract.Credentials, tuple[str, ...]]:
     """Return the credentials in a Secret, and a sentence for everything that is wrong with it; none quotes a value."""
-    problems = [f"nobody knows the key {key}" for key in sorted(secret.data.keys() - KEYS.keys())]
+    problems = [f"the key {key} is unknown" for key in sorted(secret.data.keys() - KEYS.keys())]
     if problems:
         problems.append(f"known are {', '.join(KEYS)}")
     values = {}

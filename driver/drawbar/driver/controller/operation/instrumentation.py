@@ -26,7 +26,7 @@ class Instrumentation:
         self.readiness = readiness.Readiness({"caches": self._not_synced})
         self.latency = latency.Latency(self.metrics)
         self.metrics.watch(
-            "ready", "Whether /readyz says so.", lambda: {"": float(not self.readiness.missing())}
+            "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
         )
 
     # Parts with instruments on them.

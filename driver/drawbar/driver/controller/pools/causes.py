@@ -12,7 +12,7 @@
 | `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
 | `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
 
-The description of a taint is one sentence that says what is wrong and what lifts it. Its data are a flat object with a few
+The description of a taint is one sentence about what is wrong and what lifts it. Its data are a flat object with a few
 of the same keys for every taint: `source` (who noticed: fabric, node, controller or operator), `fabric`, `node`, `host`,
 `reason`, `message`, `failures`, `probationSeconds`. What is not known is left out, and nothing in it changes while the cause
 stays the same, since each change is a write. Where the API server has no fields for them, `slices.encoding` leaves them out.
@@ -338,14 +338,14 @@ def _taint(  # noqa: C901, PLR0915 - one arm for each cause
             text = f"Its release from node {cause.node} takes long"
             if cause.reason:
                 text = f"Node {cause.node} does not let go of it ({cause.reason})"
-            text += "; lifted when the fabric manager says that it is free."
+            text += "; lifted when the fabric manager reports it as free."
             data = {
                 "source": "node" if cause.reason else "controller",
                 "node": cause.node,
                 "reason": cause.reason,
             }
         case InUse():
-            text = f"Host {cause.host} has it, and no claim of this cluster; lifted when the fabric manager says that "
+            text = f"Host {cause.host} has it, and no claim of this cluster; lifted when the fabric manager reports that "
             text += "it is free."
             data = {"source": "fabric", "host": cause.host}
         case FabricHealth():

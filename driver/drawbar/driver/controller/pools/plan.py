@@ -6,7 +6,7 @@ Invariants:
   one write in place and no pool is ever incomplete; where the API server has taints in slices of their own, a pool has
   one more slice, which is always there;
 - a device never changes its pool while it is published or a claim has it, wherever others come and go;
-- a device that hangs on a host without an attachment of ours carries a taint: somebody else uses it;
+- a device that hangs on a host without an attachment of ours carries a taint: another owner uses it;
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
 - a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
   before: that stays, tainted, until the claim lets go of it;

@@ -5,7 +5,7 @@ is identified by its address. Of two cards that could be the device neither is.
 
 Order, with the reason: by serial number, which follows the device to whatever slot it went; only where the card shows
 none (its driver is not bound yet, the process may not read it, it has none) or the fabric tells none, by the slot that
-the fabric connected, and then the card must be what the fabric says that it is.
+the fabric connected, and then the card must be what the fabric lists.
 """
 
 from collections.abc import Iterable

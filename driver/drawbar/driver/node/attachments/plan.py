@@ -69,7 +69,7 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
             return actions.ReportFailed(reason=NOT_UNIQUE, message=text)
         case matching.Unpowered(slot=slot):
             why = observed.attempt.lack if observed.attempt is not None else ""
-            text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'nobody switched it on'}"
+            text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
             return _absent(observed, slot)

@@ -43,7 +43,7 @@ class Reporter:
     Attributes:
         learn: takes what a write returned, before the watch delivers it.
         tells_claims: whether claims have conditions of their devices (`resource.k8s.io/v1`). Where they have none, the
-            controller allocates a device only after its attachment says that it is visible.
+            controller allocates a device only after its attachment shows it as visible.
     """
 
     api: client.Client

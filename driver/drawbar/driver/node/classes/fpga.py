@@ -1,6 +1,6 @@
 """FPGAs.
 
-Which bitstream to load is told by opaque parameters of a class or claim, and `initialise` is where it belongs: after the
+Which bitstream to load stands in opaque parameters of a class or claim, and `initialise` is where it belongs: after the
 driver is bound, through the card's own `fpga_manager`, before the device is called ready. No parameters, no load.
 """
 

@@ -55,7 +55,7 @@ NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generic:
-    """A class of device; itself it is `other`, of which the node knows nothing more. Each class is a subclass.
+    """A class of device; itself it is `other`, about which the node has no further rules. Each class is a subclass.
 
     A `Card` is a value: whoever calls asks the inventory for it anew each time. Every method is idempotent.
 

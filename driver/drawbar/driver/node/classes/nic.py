@@ -1,7 +1,7 @@
 """Network interfaces.
 
 An interface that is up, with an address, does not count as a user: an attached NIC is configured by the host's own
-network service as soon as it appears, and nobody would ever take that down. Open device files (RDMA, vfio) count.
+network service as soon as it appears, and no process would ever take that down. Open device files (RDMA, vfio) count.
 
 An interface moves into the container, and comes back to the host by itself when the pod's network namespace goes.
 """

@@ -56,7 +56,7 @@ def _flush(path: Path, node: model.DeviceNode) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # Nobody has it open, so nobody waits for this data; a disk that is broken must come off all the same.
+        # No process has it open, so none waits for this data; a disk that is broken must come off all the same.
         log.warning("a disk would not flush: %s", error, extra={"path": node.path})
     finally:
         os.close(descriptor)

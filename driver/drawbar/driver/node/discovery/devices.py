@@ -80,7 +80,7 @@ class Settling(Generic[_Item]):
                     )  # behind all others, so that the first is always the next to come due
 
     def due(self, now: float) -> frozenset[_Item]:
-        """What has come due; each is told once for each pause."""
+        """Return what has come due; each once for each pause."""
         due_now = set()
         for _, queue in self._queues:
             for item, moment in tuple(queue.items()):
@@ -116,7 +116,7 @@ class Devices:
         *,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
     ) -> None:
-        """Knows nothing until it is told to `read`.
+        """Empty until `read` is called.
 
         Args:
             sysfs: the tree.

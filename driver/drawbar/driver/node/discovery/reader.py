@@ -3,8 +3,8 @@
 Needs no privilege and writes nothing. Everything blocks on file reads; a large host takes up to a second, so asyncio code
 calls it in a thread.
 
-A uevent says that something happened, never what is true now: by the time it is read the device may have gone and come
-back. So an event only names objects (`Subject`), decided from its path alone, and an `Observation` says what is there now,
+A uevent reports that something happened, never what is true now: by the time it is read the device may have gone and come
+back. So an event only names objects (`Subject`), decided from its path alone, and an `Observation` is what is there now,
 and None for what is not. Some things change without an event of their own, and follow from the events of others: a slot's
 power and presence and the link of the bridge above it (a function came or went), the decoders of a region, the number of a
 port's committed decoders.

@@ -1,6 +1,6 @@
 """Reads the health of one card from sysfs. No privilege is needed and nothing is written; each file may be missing.
 
-Nothing here wakes a sleeping device: configuration space and link are left alone while the kernel says that it is in
+Nothing here wakes a sleeping device: configuration space and link are left alone while the kernel shows it in
 a low-power state, since reading them would power it up.
 
 Sources: Documentation/ABI/testing/sysfs-bus-pci (power_state, link), sysfs-bus-pci-devices-aer_stats, sysfs-bus-cxl
@@ -103,7 +103,7 @@ def _log(path: str) -> ErrorLog | None:
 
 
 def _messages(port: str) -> ErrorLog | None:
-    """What a root port was told; None for any other port."""
+    """Return the messages that a root port received; None for any other port."""
     by_severity = {}
     for severity, name in _MESSAGES.items():
         amount = files.number(f"{port}/{name}")

@@ -1,4 +1,4 @@
-"""What a card is, as attributes by which claims select devices; pure. `docs/attributes.md` says what each one means.
+"""What a card is, as attributes by which claims select devices; pure. `docs/attributes.md` explains each one.
 
 Limits are those of ResourceSlices (`resource.k8s.io/v1` validation): at most 32 attributes and capacities of a device, names
 of at most 32 characters behind the domain, texts of at most 64. A text that is longer is left out, for a cut one would
@@ -18,7 +18,7 @@ MOST_BYTES = 64
 _STANDARD_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 Value = str | int | bool
-"""A string, an int or a bool; none of these is a version, for nobody's firmware is numbered as semver asks."""
+"""A string, an int or a bool; none of these is a version, for no firmware is numbered as semver asks."""
 
 
 def from_card(card: model.Card) -> dict[str, Value]:

@@ -70,7 +70,7 @@ def read() -> dict[str, Netdev]:
 
 
 def held(interfaces: Collection[str]) -> dict[str, str] | None:
-    """Of these interfaces those that must not be taken away, with the reason; None if that cannot be told.
+    """Of these interfaces those that must not be taken away, with the reason; None if that is unknown.
 
     One that this namespace does not have is held by whoever has it.
     """

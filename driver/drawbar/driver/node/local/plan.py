@@ -52,7 +52,7 @@ class Observed:
         published: the slices of this driver and node, of whatever pool.
         remembered: what was published before, as far as it is known: slices that were wiped since.
         keeps_taints: whether this API server keeps taints of devices.
-        informs: whether it takes taints of effect None; one that does not know that effect refuses the whole slice.
+        informs: whether it takes taints of effect None; one without that effect refuses the whole slice.
     """
 
     driver: str

@@ -26,7 +26,7 @@ from drawbar.driver.node.local import nulls, plan, residents
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.fabric.contract import DeviceClass
 
-# Of these interfaces those that must not be taken away, with the reason; None: cannot be told. `inventory.netdevs.held`.
+# Of these interfaces those that must not be taken away, with the reason; None: unknown. `inventory.netdevs.held`.
 Interfaces = Callable[[Collection[str]], dict[str, str] | None]
 
 
@@ -55,7 +55,7 @@ def _network(cards: tuple[model.Card, ...], held: dict[str, str] | None, uses: d
     for card in cards:
         names = [name for function in card.functions for name in function.net_interfaces]
         if names and held is None:
-            uses[card.address] = "whether its network interfaces are in use cannot be told"
+            uses[card.address] = "whether its network interfaces are in use is unknown"
         for name in names if held is not None else ():
             if held is not None and name in held:
                 uses[card.address] = f"network interface {name} {held[name]}"
@@ -68,7 +68,7 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]
         if not nodes:
             continue
         if blind is not None:
-            uses[card.address] = f"whether the host uses its disk cannot be told: {blind}"
+            uses[card.address] = f"whether the host uses its disk is unknown: {blind}"
             continue
         in_use = users.find_storage_users(host, nodes)
         if in_use:

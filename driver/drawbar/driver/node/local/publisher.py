@@ -40,7 +40,7 @@ FAILED_FIRST_SECONDS = 0.2
 FAILED_MAX_SECONDS = 60.0
 DISTURBED_FIRST_SECONDS = 0.5
 DISTURBED_MAX_SECONDS = 30.0
-# A kubelet wipes once per start; more often than this is somebody who disagrees.
+# A kubelet wipes once per start; more often than this is another client that disagrees.
 CALM_SECONDS = 60.0
 
 
@@ -70,7 +70,7 @@ class Pace:
         return self._failures.failed()
 
     def disturbed(self, now: float) -> None:
-        """Somebody else deleted or changed a slice of ours. What happens together counts once; what goes on, again."""
+        """Another client deleted or changed a slice of ours. What happens together counts once; what goes on, again."""
         if now - self._disturbed_at > CALM_SECONDS:
             self._disturbances.reset()
             self._pause, self._counted_at = 0.0, now
@@ -251,7 +251,7 @@ class Publisher:
     def _take(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
         """Note what became of a write; return whether the API server was found to drop what decides."""
         if self._published.get(stored.metadata.name) != stored:
-            # Somebody wrote after us, and the watch told of it first.
+            # Another client wrote after us, and the watch reported it first.
             self._wake.set()
         self._settled[wanted.spec.pool.name] = (wanted.spec, stored.metadata.resource_version)
         return self._adopt(encoding.lost(wanted.spec, stored.spec))
@@ -321,7 +321,7 @@ class Publisher:
         return (device.name for published_slice in self.published for device in published_slice.spec.devices)
 
     def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """A slice changed: by a write of ours that is going on, or by somebody else."""
+        """A slice changed: by a write of ours that is going on, or by another client."""
         changed = new or old
         if changed is None or not nodepools.is_pool(changed.spec.pool.name, self._node_name):
             return
@@ -341,7 +341,7 @@ class Publisher:
         foreign = frozenset(names - {published_slice.metadata.name for published_slice in self.published})
         if foreign - self._foreign:
             log.warning(
-                "somebody else publishes devices of this driver for this node; they are left alone",
+                "another publisher has devices of this driver for this node; they are left alone",
                 extra={"slices": ",".join(sorted(foreign))},
             )
         self._foreign = foreign

@@ -142,7 +142,7 @@ def serial(card: model.Card) -> str | None:
 def label(text: str) -> str:
     """A DNS label for any text that is equal only for equal texts, but for case and what separates."""
     plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    # Only what separates may have changed: anything else, or a cut, is told apart by a hash of the whole.
+    # Only separators may have changed: anything else, or a cut, is distinguished by a hash of the whole.
     if (
         len(plain) <= LABEL_CHARS
         and _LABEL.fullmatch(plain)
@@ -302,7 +302,7 @@ def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment]
     """Why the card is what a fabric attached; None for any other."""
     for attachment in attached:
         if _means(attachment, card, boot_id):
-            return f"attachment {attachment.metadata.name} says that it belongs to fabric {attachment.spec.fabric}"
+            return f"attachment {attachment.metadata.name} shows that it belongs to fabric {attachment.spec.fabric}"
     return None
 
 

@@ -69,7 +69,7 @@ class Facts:
     Attributes:
         capabilities: of those known here, the ones in effect; None where /proc does not tell.
         first_namespaces: by `user` and `pid` whether the process is in the host's own; None where that is not known.
-        boot_id: whether the kernel tells it.
+        boot_id: whether the kernel shows it.
         sysfs: whether there is a PCI bus in it, and whether it can be written.
         uevents: why the kernel's uevents cannot be received; None if they can.
     """
@@ -218,7 +218,7 @@ def _sources(facts: Facts, *, on_host: bool) -> Iterator[str]:
         yield f"{root} is not a sysfs tree with a PCI bus; mount the host's /sys, or name one with --sysfs"
     if on_host and facts.uevents is not None:
         yield (
-            f"cannot hear the kernel's uevents: {facts.uevents}; allow AF_NETLINK sockets (seccompProfile, SELinux)"
+            f"cannot receive the kernel's uevents: {facts.uevents}; allow AF_NETLINK sockets (seccompProfile, SELinux)"
         )
 
 
@@ -230,7 +230,7 @@ def _mount_warnings(places: Sequence[Place]) -> Iterator[str]:
         elif place.mount and not _same(place.source, place.mount):
             yield (
                 f"{place.mount} shows {place.source} of the host; mount it at the same path, since the kubelet and the "
-                f"container runtime are told paths"
+                f"container runtime get paths"
             )
 
 

@@ -276,7 +276,7 @@ class Instrumentation:
             lambda: {"": float(self.acting.reached)},
         )
         self.metrics.watch(
-            "ready", "Whether /readyz says so.", lambda: {"": float(not self.readiness.missing())}
+            "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
         )
 
     # Parts with instruments on them.

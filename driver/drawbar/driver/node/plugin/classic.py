@@ -7,7 +7,7 @@
 | 1.28 to 1.30 | `v1alpha3.Node` | a pod's | the handle | CDI names |
 | 1.31 | `v1alpha3.Node` | a pod's | | devices |
 
-The two that share a name are told apart by the claim: our controller gives every allocation a handle where there are
+The two that share a name are distinguished by the claim: our controller gives every allocation a handle where there are
 handles. In a call for one claim what is wrong is the status of the call. It is NOT_FOUND for a claim that is not, or not
 any more, as the first draft of KEP-3063 asks; but to unprepare such a claim is a success, since that draft wants every
 call idempotent, and a kubelet would try for ever.

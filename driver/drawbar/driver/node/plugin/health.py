@@ -1,8 +1,8 @@
 """Tells the kubelet how the devices are, which shows it in the status of the pods that use them.
 
-A stream says the full list at once, again on every change, and again every 10 s, since the kubelet believes nothing for
-longer than it was told to. The kubelet has one stream for each registered instance; more than a few are refused, so
-that nobody makes the daemon write to thousands. The streams end when the service stops.
+A stream says the full list at once, again on every change, and again every 10 s, since the kubelet trusts nothing for
+longer than the timeout that it got. The kubelet has one stream for each registered instance; more than a few are refused, so
+that no client makes the daemon write to thousands. The streams end when the service stops.
 
 Source: `k8s.io/kubelet/pkg/apis/dra-health/v1` (kubelet 1.37 and later) and `v1alpha1` (1.34 and later), whose messages
 have the same fields.

@@ -34,7 +34,7 @@ async def serving(
         where: to listen.
         preparation: what stands behind the DRA service.
         judged: what stands behind the health service.
-        registered: hears whether the kubelet registered the driver.
+        registered: called with whether the kubelet registered the driver.
 
     Raises:
         errors.SocketError: a socket cannot be made.

@@ -92,7 +92,7 @@ class Registration(registration_grpc.RegistrationServicer):
     """Tells the kubelet where the DRA service is."""
 
     def __init__(self, driver: str, endpoint: Path, report: Callable[[bool], None] | None = None) -> None:
-        # `told` hears whether the kubelet registered the driver.
+        # `report` is called with whether the kubelet registered the driver.
         self._driver = driver
         self._endpoint = endpoint
         self._report = report
@@ -220,7 +220,7 @@ def add_registration(
     path: Path,
     report: Callable[[bool], None] | None = None,
 ) -> None:
-    """Adds the registration service, listening on `path`; `report` hears the kubelet's verdict."""
+    """Adds the registration service, listening on `path`; `report` is called with the kubelet's verdict."""
     registration_grpc.add_RegistrationServicer_to_server(Registration(driver, endpoint, report), server)
     _listen(server, path)
 

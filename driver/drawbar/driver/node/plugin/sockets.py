@@ -4,7 +4,7 @@ A path of a UNIX socket has at most 107 bytes. Each instance of the daemon has s
 uid, since binding over a live server's path succeeds in silence and the old server then removes the new one's file.
 
 Where a name would be too long it is shortened, the registration's and the service's each for itself: first the uid to
-a hash of it, then the driver's name as well. The driver's part stands first in every form, so that `sweep` knows what is
+a hash of it, then the driver's name as well. The driver's part stands first in every form, so that `sweep` recognises what is
 of this driver. The kubelet cares for no name: it looks at every socket in its directory and asks for the service's path.
 
 Source: kubelet plugin registration; unix(7).
@@ -76,7 +76,7 @@ def _short(text: str) -> str:
 
 
 def prepare(sockets: Sockets) -> None:
-    """Makes the directories, and sees to it that nobody else listens there.
+    """Makes the directories, and checks that no other process listens there.
 
     Raises:
         errors.SocketError: a directory cannot be made, or another instance is alive.
@@ -121,7 +121,7 @@ def _left(kubelet_dir: Path, driver: str) -> Iterator[Path]:
 
 
 def _connect(path: Path) -> int:
-    """Knocks at a socket; 0 if somebody answers, else the errno."""
+    """Connect to a socket; return 0 if a process listens, else the errno."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.settimeout(CONNECT_TIMEOUT_SECONDS)
         try:

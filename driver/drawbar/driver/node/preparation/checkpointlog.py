@@ -7,7 +7,7 @@ prepared, whether it runs at the same moment (a rolling update) or later (a roll
 a daemon may have written it. Which of the two records is the newer one is in the last line of the file: this version
 marks its lines with `recordFiles`, which the version before neither writes nor copies. It writes the mark after the
 record files, under the lock that both versions take. So a last line with the mark means that the record files say what
-is prepared, and one without it that a daemon of the version before wrote after them: then that line says it.
+is prepared, and one without it that a daemon of the version before wrote after them: then that line has them.
 
 The file is lines of JSON, `{"version": 1, "serial": N, "crc32": N, "data": "<JSON text>"}`, each of all claims, and the
 last whole one counts; empty lines may follow. It is synced only when a line with the mark follows one without: after
@@ -69,7 +69,7 @@ class _Json(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 
 def read(path: Path, before: Line | None = None) -> Line | None:
-    """Return the last whole line, which is `before` if nobody has written since; None when there is no file.
+    """Return the last whole line, which is `before` if it has not been written since; None when there is no file.
 
     Raises:
         errors.CorruptCheckpoint: no line is whole.
@@ -98,7 +98,7 @@ def read(path: Path, before: Line | None = None) -> Line | None:
 
 
 def write(path: Path, claims: records.Claims, before: Line | None) -> Line:
-    """Make the file say these claims, and return its line, which is `before` if that says it already.
+    """Make the file say these claims, and return its line, which is `before` if that has them already.
 
     The caller has the lock, and has read `before` since it has.
 

@@ -1,11 +1,11 @@
 """Which devices a claim has here, and whether they are.
 
-Who may use a device is known in two ways. The attachments of this node say it themselves, if they are all there: each
+Which claim may use a device is known in two ways. The attachments of this node show it, if they are all there: each
 names its requests and how many devices of this driver its claim has. Then a Prepare reads nothing. Otherwise the claim
-says it. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
+is read. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
 claim is read.
 
-Nothing here writes, and only `Lookup` waits, for the API server. `errors.DeviceLate` says that the next change may bring the device.
+Nothing here writes, and only `Lookup` waits, for the API server. After `errors.DeviceLate` the next change may bring the device.
 """
 
 import asyncio
@@ -171,7 +171,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """What a request is given that goes without a device: it is always here, and touches no hardware.
+    """What a request without a device is given: it is always here, and touches no hardware.
 
     Attributes:
         record: what is recorded of it.
@@ -412,7 +412,7 @@ class Lookup:
         """
         if claim.handle is not None:
             return await self._handed(claim, claim.handle)
-        # A classic controller attaches before it knows of all requests whether they get a device.
+        # A classic controller attaches before it has decided for all requests whether they get a device.
         wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
         return self._finder.wanted(await self._read(claim)) if wanted is None else wanted
 
@@ -472,7 +472,7 @@ def numbered(given: Sequence[Given]) -> list[Given]:
 
 
 def are_all_here(given: Sequence[Given]) -> bool:
-    """Whether `numbered` says what it said when they were prepared: a container takes its interfaces with it."""
+    """Return whether `numbered` gives the numbers of their preparation: a container takes its interfaces with it."""
     return all(len(counts) < 2 or all(counts.values()) for counts in _named(given).values())
 
 

@@ -5,8 +5,8 @@ being worked on counts as held, so its release is not reported meanwhile. Prepar
 hardware: it checks that the very device is here, records it (`started`, durable), writes the CDI file and answers. Killed
 at any moment, it leaves a record at most, which the next Prepare or Unprepare of the claim takes up.
 
-A claim has a lock of its own and a device that is late is waited for outside of every other lock, so a slow claim holds
-up nobody.
+A claim has a lock of its own and a device that is late is waited for outside of every other lock, so a slow claim
+delays no other.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Complaints:
         self._told: OrderedDict[str, str] = OrderedDict()
 
     def say(self, claim: servicers.ClaimName, error: errors.NodeError) -> None:
-        """Tells the claim, unless that was the last thing it was told. One that is gone is told nothing."""
+        """Emit an Event on the claim, unless its last one had this reason; none on a claim that is gone."""
         reason = error.reason if isinstance(error, errors.PrepareError) else CHECKPOINT_FAILED
         if self._recorder is None or reason == errors.CLAIM_GONE or self._told.get(claim.uid) == reason:
             return
@@ -80,7 +80,7 @@ class Preparer:
         recorder: Recorder | None = None,
         waits: finding.Limits | None = None,
     ) -> None:
-        # Nothing is read or written before `restore`. `released` is told pool and device when a claim let go of it.
+        # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it.
         self._lookup = finding.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
@@ -93,7 +93,7 @@ class Preparer:
         # What claims that are being worked on are about to get, as pool and device.
         self._underway: dict[str, set[tuple[str, str]]] = {}
         self._news = asyncio.Event()
-        # A lock lives as long as somebody holds it or waits for it.
+        # A lock lives as long as a task holds it or waits for it.
         self._claims: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     def changed(self) -> None:
@@ -165,7 +165,7 @@ class Preparer:
 
     @asynccontextmanager
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
-        """Keeps its devices from being released, and says so when one was given up after all."""
+        """Keep its devices from being released, and report one that was given up after all."""
         async with self._lock(claim.uid):
             attached = self._finder.attached_for(claim.uid)
             devices = {(attachment.spec.pool, attachment.spec.device) for attachment in attached}
@@ -177,7 +177,7 @@ class Preparer:
                 self._tell_released(device for device in devices if not self._is_held(*device))
 
     def _is_held(self, pool: str, device: str) -> bool:
-        # What this instance has just written is known; only "nobody" is worth reading what another one wrote.
+        # What this instance has just written is known; only where there is no holder is it worth reading what another one wrote.
         return (
             records.holder(self.store.last_read, pool, device) is not None
             or self.holder(pool, device) is not None
@@ -202,7 +202,7 @@ class Preparer:
             raise late from None
 
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
-        """Until when a late device is waited for, in the loop's time: the kubelet must still hear why there is none."""
+        """Until when a late device is waited for, in the loop's time: the kubelet must still get the reason."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
         return ends if claim.answer_by is None else min(ends, claim.answer_by - finding.ANSWER_SECONDS)
 

@@ -464,7 +464,7 @@ class Store:
         return record_files, frozenset(damaged)
 
     def _write(self, former: _Known, claims: records.Claims) -> _Known:
-        """Make the record say these claims, durably. What says so already is not written again."""
+        """Make the record say these claims, durably. What is recorded already is not written again."""
         record_files = dict(former.files)
         for uid in former.damaged:
             self._set_aside(uid)

@@ -1,8 +1,8 @@
-"""Settles what a start could not: claims that were never prepared to their end, and CDI files that nobody explains.
+"""Settles what a start could not: claims that were never prepared to their end, and CDI files without a record.
 
 A `started` claim waits for the kubelet's next Prepare or Unprepare. If the kubelet forgot it as well, the claim is gone
 some day; then its devices are given back. Whoever only a CDI file tells of is looked for among all claims, once: found,
-it is an ordinary record; gone, its file goes. While nobody can tell how its network interfaces were numbered, it stays
+it is an ordinary record; gone, its file goes. While it is unknown how its network interfaces were numbered, it stays
 refused.
 
 It asks only while there is something to settle. After a failure it is asked again with growing, jittered pauses.
@@ -21,7 +21,7 @@ from drawbar.driver.node.preparation import finding, preparer, records
 
 log = logging.getLogger(__name__)
 
-# A claim that nobody finished may be taken up by the kubelet at any time, so there is no hurry.
+# A claim that is not finished may be taken up by the kubelet at any time, so there is no hurry.
 AGAIN_SECONDS = 600.0
 RETRY_FIRST_SECONDS = 1.0
 RETRY_MAX_SECONDS = 60.0
@@ -64,7 +64,7 @@ class Sweeper:
             await self._explain(unexplained)
         for claim in left:
             if claim.state == records.STARTED and await self._is_over(claim):
-                log.info("giving back what nobody prepared", extra={"claim": claim.name, "uid": claim.uid})
+                log.info("giving back what was not prepared", extra={"claim": claim.name, "uid": claim.uid})
                 await self._prepared.drop(claim.uid, states=(records.STARTED,))
         self._prepared.unsettled = tuple(claim for claim in left if self._is_as_found(claim))
 
@@ -106,7 +106,7 @@ class Sweeper:
         None if the kubelet settled it while the API server was asked.
 
         Raises:
-            errors.PrepareError: how its interfaces were numbered cannot be told now.
+            errors.PrepareError: how its interfaces were numbered is unknown now.
         """
         uid = claim.metadata.uid
         before = self._prepared.store.claims.get(uid)
@@ -151,7 +151,7 @@ class Sweeper:
         given = [self._finder.find(device, uid) for device in named]
         if not finding.are_all_here(given):
             raise errors.PrepareError(
-                "its network interfaces are not on the host, so nobody knows their numbers"
+                "its network interfaces are not on the host, so their numbers are unknown"
             )
         numbered = finding.numbered(given)
         return {

@@ -118,7 +118,7 @@ CLASSES = [
     "vfio",
     "vfio-dev",
 ]
-# Events that are no device's own, or of devices that are not recorded and still tell how a driver got on.
+# Events that are no device's own, or of devices that are not recorded and still show how a driver got on.
 _HEARD = frozenset(_RULES) | {"bdi", "drivers", "hwmon", "module", "slots"}
 _VIRTUAL = "devices/virtual/"
 _VIRTUAL_KEPT = ("nvme-subsystem/", "vfio/", "dax/", "bdi/")

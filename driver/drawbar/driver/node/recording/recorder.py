@@ -109,7 +109,7 @@ class Settings:
 
     Attributes:
         folder: does not exist, or is empty.
-        seconds: how long events are listened to; 0 for the tree alone, None until somebody says stop.
+        seconds: how long events are listened to; 0 for the tree alone, None until it is stopped.
         masked: whether serial numbers and the like are replaced.
     """
 

@@ -108,7 +108,7 @@ def read(root: str, limits: Limits, left_out: Omissions) -> Snapshot:
     Args:
         root: where sysfs is.
         limits: what is beyond is left out.
-        left_out: is told what is.
+        left_out: called with what is left out.
     """
     walk = _Walk(root, limits, left_out)
     walk.buses()
@@ -298,7 +298,7 @@ class _Walk:
         self._keep(path, self._same.setdefault(alike, content) if len(data) <= _SHORT_BYTES else content)
 
     def _keep_folder(self, path: str) -> None:
-        """A directory that things are listed in, if it is there: what is missing is told from what is empty."""
+        """A directory that things are listed in, if it is there: what is missing is distinguished from what is empty."""
         if os.path.isdir(f"{self._root}/{path}"):  # noqa: PTH112 - as everywhere in this package, paths are str
             self._keep(path, kinds.Folder())
 

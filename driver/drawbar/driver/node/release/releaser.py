@@ -7,7 +7,7 @@ progress.
 
 A device whose serial number comes from its driver (NVMe) is nameless once that is unbound, so after a crash between
 unbinding and removal the inventory does not know it. What is found in its slot without a driver and without a serial
-number is it: the fabric has put nothing else there before it was told that the device is free.
+number is it: the fabric has put nothing else there before it got the report that the device is free.
 """
 
 import functools
@@ -205,7 +205,7 @@ REMEMBERED_MAX = 1024
 EFFECT_SECONDS = 0.05
 """Between two looks whether a step has had its effect; a kernel's has when `write` returns."""
 SETTLED_SECONDS = 0.25
-"""How long a slot is looked at that was switched off and still says that it is on."""
+"""How long a slot is looked at that was switched off and still shows as on."""
 REPEAT_SECONDS = 1.0
 """After so long without an effect a step is made again."""
 

@@ -4,7 +4,7 @@ A uevent is one datagram, `ACTION@DEVPATH`, a NUL, then `KEY=VALUE` pairs each e
 order of `SEQNUM` is the order in which things happened. They come straight from the kernel, not from the udev daemon: in a
 container there is none, and what Drawbar waits for are the kernel's own device nodes.
 
-A mocked tree sends the same datagrams to a UNIX socket. The socket is the listener's: what is sent while nobody listens is
+A mocked tree sends the same datagrams to a UNIX socket. The socket is the listener's: what is sent while no process listens is
 dropped, as netlink drops it. Several may listen, as two instances of the daemon do during a rolling update: each further
 one binds the path with a number behind it, and the sender sends to all.
 
@@ -107,7 +107,7 @@ class Backlog:
         self._arrived.set()
 
     def overflow(self) -> None:
-        """Says that events were lost; what still waits is dropped, for it is covered by reading again."""
+        """Report that events were lost; what still waits is dropped, for it is covered by reading again."""
         self._events.clear()
         self._events.append(Overflow())
         self._arrived.set()
@@ -174,7 +174,7 @@ def _open_monitor() -> Any:
         monitor.start()
     except ImportError as error:
         raise errors.UeventError(
-            "libudev is missing: install libudev1 to hear of hot-plugged devices"
+            "libudev is missing: install libudev1 to follow hot-plugged devices"
         ) from error
     except OSError as error:
         raise errors.UeventError(
@@ -242,7 +242,7 @@ _LISTENERS_MAX = 4  # the mocked tree sends to so many
 def bound(path: Path, pending: Backlog) -> Iterator[None]:
     """Puts the events sent to the socket at `path` into `pending` while the context lasts.
 
-    Must be entered in a running event loop. A socket that nobody listens on any more is replaced.
+    Must be entered in a running event loop. A socket without a listener is replaced.
 
     Raises:
         UeventError: the path is too long, has too many listeners or a file, or its directory cannot be written.
@@ -329,7 +329,7 @@ class UeventSource(Protocol):
     def events(self) -> AsyncIterator[Uevent | Overflow]:
         """Events in order, from the moment of the subscription, for one consumer.
 
-        An `Overflow` says that some were lost. Ends when the subscription does.
+        An `Overflow` stands for some that were lost. Ends when the subscription does.
 
         Raises:
             UeventError: the source broke.

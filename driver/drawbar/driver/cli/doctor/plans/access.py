@@ -76,7 +76,7 @@ def _writes(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Iterator
             subject,
             f"could not be tried by a dry run: {findings.listed(untried)}",
             (
-                "run this as somebody who may impersonate the service account, such as an administrator; a webhook that "
+                "run this as a user who may impersonate the service account, such as an administrator; a webhook that "
                 "allows no dry runs keeps it from being tried too"
             ),
         )
@@ -148,7 +148,7 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
         case Part.IMMEDIATE:
             return (
                 "set controller.config.immediateAllocation in the chart's values (without the chart: docs/immediate.md), or take "
-                "policy.immediate out of the Fabrics: what it reserves is offered to nobody else"
+                "policy.immediate out of the Fabrics: what it reserves is offered to no other claim"
             )
         case Part.CORE:
             return f"apply the roles of this version ({_FILES[daemon]}, or the chart)"

@@ -16,7 +16,7 @@ MARGIN_SECONDS = 30.0
 VISIBLE_SECONDS = 60.0
 """The node daemon's default `visibleTimeoutSeconds`."""
 DETACH_SECONDS = 60.0
-"""The kernel, the kubelet and the fabric take seconds at most where nobody has the device any more."""
+"""The kernel, the kubelet and the fabric take seconds at most once no pod has the device any more."""
 NAMED_MAX = 50
 """So many are named one by one; in an outage that is plenty."""
 _FORCE = f"kubectl annotate deviceattachment NAME {attachments.FORCE_ANNOTATION}=true"
@@ -87,13 +87,13 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
 def _judged(world: _World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
     fabric = world.fabrics.get(attachment.spec.fabric) if world.fabrics is not None else None
     if world.fabrics is not None and fabric is None:
-        message = f"its Fabric {attachment.spec.fabric} does not exist, so nobody can detach the device"
+        message = (
+            f"its Fabric {attachment.spec.fabric} does not exist, so no controller can detach the device"
+        )
         remedy = "create the Fabric again, as it was, and then delete the DeviceAttachment"
         yield findings.error(Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, remedy)
     elif fabric is not None and fabric.spec.driver != attachment.spec.driver:
-        message = (
-            f"names the driver {attachment.spec.driver}, and its Fabric {fabric.spec.driver}: it is nobody's"
-        )
+        message = f"names the driver {attachment.spec.driver}, and its Fabric {fabric.spec.driver}: no controller serves it"
         yield findings.error(
             Check.ATTACHMENTS_ORPHANED, _subject(attachment), message, "delete it: it blocks its device"
         )

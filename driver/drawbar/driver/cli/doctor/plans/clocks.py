@@ -47,7 +47,9 @@ def _leader(cluster: observed.Cluster) -> Finding:
     remedy = f"look at the controller's pods in namespace {where.namespace}: do they run, are they ready, what is in their log"
     if lease is None or not lease.spec.holder_identity:
         never = (
-            "does not exist: no controller has ever led" if lease is None else "has no holder: nobody leads"
+            "does not exist: no controller has ever led"
+            if lease is None
+            else "has no holder: no controller leads"
         )
         return findings.error(
             Check.CONTROLLER_LEADER, subject, f"{never}; without one, nothing is attached or detached", remedy
@@ -57,7 +59,9 @@ def _leader(cluster: observed.Cluster) -> Finding:
     age = (cluster.now - renewed).total_seconds() if renewed is not None else float("inf")
     if age > lasts + LATE_SECONDS:
         said = f"{age:.0f} s ago" if renewed is not None else "never"
-        message = f"was last renewed {said} by {holder}: nobody leads, so nothing is attached or detached"
+        message = (
+            f"was last renewed {said} by {holder}: no controller leads, so nothing is attached or detached"
+        )
         return findings.error(Check.CONTROLLER_LEADER, subject, message, remedy)
     return findings.ok(Check.CONTROLLER_LEADER, subject, f"{holder} leads")
 

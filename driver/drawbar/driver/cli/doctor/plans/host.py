@@ -58,7 +58,7 @@ def plan_runtime(files: Sequence[File], cdi_dir: str, node_version: str) -> Iter
     Args:
         files: in the order in which their runtime reads them.
         cdi_dir: where the node daemon writes.
-        node_version: the runtime as the kubelet tells it, such as containerd://1.7.2; empty where that is not known.
+        node_version: the runtime as the kubelet reports it, such as containerd://1.7.2; empty where that is not known.
     """
     parsed: dict[str, _Configured] = {}
     for file in files:
@@ -169,7 +169,7 @@ _POD = "docs/node.md has the fields of the pod"
 
 
 class Knock(enum.Enum):
-    """What a socket does when somebody knocks."""
+    """What a socket does when a client connects."""
 
     ANSWERS = enum.auto()
     REFUSES = enum.auto()
@@ -189,8 +189,8 @@ class Page:
     """What the node daemon said on a page of its own.
 
     Attributes:
-        good: whether it is content; None where nobody answered.
-        text: its words, or why nobody answered.
+        good: whether the answer is good; None without an answer.
+        text: of the answer, or why there is none.
     """
 
     good: bool | None
@@ -286,7 +286,7 @@ def _sockets(host: Host) -> Iterator[Finding]:
             yield findings.warning(
                 Check.HOST_SOCKETS,
                 socket.path,
-                "nobody listens there: an instance that died left it, and the kubelet knocks at it for ever",
+                "no process listens there: an instance that died left it, and the kubelet knocks at it for ever",
                 "restart the node daemon, which removes it",
             )
     if alive:
@@ -296,7 +296,7 @@ def _sockets(host: Host) -> Iterator[Finding]:
             Check.HOST_SOCKETS,
             registry,
             "the node daemon has no socket there, so the kubelet does not know the driver: no pod with a device starts",
-            "does the node daemon run here, with the same kubeletDir and driverName? its log says what keeps it",
+            "does the node daemon run here, with the same kubeletDir and driverName? its log has the reason",
         )
 
 
@@ -312,7 +312,7 @@ def _daemon(host: Host) -> Iterator[Finding]:
                 Check.HOST_DAEMON,
                 subject,
                 f"is not {what}: {page.text}",
-                "docs/node.md tells what keeps it; its log has the reason",
+                "see docs/node.md; its log has the reason",
             )
         else:
             yield findings.ok(Check.HOST_DAEMON, subject, f"is {what}")

@@ -69,7 +69,7 @@ def _kubelet(cluster: observed.Cluster, version: str, members: Sequence[str]) ->
         message = f"{kubelet} cannot read the claims of this cluster: no pod with a device starts there"
         return findings.error(check, subject, message, upgrade)
     if minor is None or minor < KUBELET_TRIED:
-        message = f"{kubelet}: nobody has tried one older than 1.{KUBELET_TRIED}"
+        message = f"{kubelet}: none older than 1.{KUBELET_TRIED} was tried"
         return findings.warning(check, subject, message, upgrade)
     if cluster.minor is not None and minor > cluster.minor:
         message = (
@@ -158,7 +158,7 @@ def _daemons(
             Check.NODES_DAEMON,
             _nodes(unseen),
             (
-                "the node daemon is Ready there, and a Fabric's condition Degraded says that the controller sees none: nothing "
+                "the node daemon is Ready there, and a Fabric's condition Degraded reports that the controller sees none: nothing "
                 "is offered there"
             ),
             (

@@ -153,7 +153,7 @@ def _walk(path: str, node: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str
 BINDING = "DRADeviceBindingConditions"
 TAINTS = "DRADeviceTaints"
 ON_SINCE = 36
-"""Both gates are alpha, and off, before; from then on they are on unless somebody turns them off."""
+"""Both gates are alpha, and off, before; from then on they are on unless an administrator turns them off."""
 RULES = "DRADeviceTaintRules"
 RULES_END_SCHEDULER = 36
 """Its scheduler takes rules for another type than it lists; source: resourceslice/tracker of 1.36.2, `typedSlice`."""
@@ -183,7 +183,7 @@ def _hearsay(cluster: observed.Cluster, lost: Unread) -> Finding:
                 _remedy(cluster.minor, BINDING, "kube-apiserver and kube-scheduler"),
             )
         if said is not None:
-            text = f"the controller of Fabric {fabric.metadata.name} says that all are kept"
+            text = f"the controller of Fabric {fabric.metadata.name} reports that all are kept"
             return findings.ok(Check.FEATURES_BINDING_CONDITIONS, "fields of devices", text)
     return findings.unread(Check.FEATURES_BINDING_CONDITIONS, lost)
 
@@ -272,7 +272,7 @@ def _why(minor: int | None, gate: str) -> str:
         return f"the feature gate {gate} is off"
     if minor < ON_SINCE:
         return f"Kubernetes 1.{minor} has them behind the feature gate {gate}, which is off by default"
-    return f"Kubernetes 1.{minor} has them by default, so somebody has turned the feature gate {gate} off"
+    return f"Kubernetes 1.{minor} has them by default, so an administrator has turned the feature gate {gate} off"
 
 
 def _remedy(minor: int | None, gate: str, programs: str) -> str:

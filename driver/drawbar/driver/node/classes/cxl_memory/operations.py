@@ -60,7 +60,7 @@ def read_standing(host: Host, card: model.Card) -> plan.Standing:
 
 
 def _is_on(region: model.Region, decoders: tuple[model.Decoder, ...]) -> bool:
-    """By either side's word: after a surprise removal only one of them may still say so."""
+    """Return whether either side shows it: after a surprise removal only one of them may."""
     return any(decoder.name in region.targets or decoder.region == region.name for decoder in decoders)
 
 

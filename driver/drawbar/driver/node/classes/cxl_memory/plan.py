@@ -64,7 +64,7 @@ class Region:
 
     Attributes:
         window: the root decoder that it is below.
-        targets: decoders of any device, in interleave order; empty while nobody has set one.
+        targets: decoders of any device, in interleave order; empty while none is set.
         open: it has a place for a target.
         driver: `cxl_region` while it is in use.
     """
@@ -94,7 +94,7 @@ class Standing:
         decoders: the names of all its decoders.
         window: where a region can be made.
         regions: those with one of its decoders.
-        empty: a region that nobody has put anything into yet: what a crash leaves, for one.
+        empty: a region without any target yet: what a crash leaves, for one.
     """
 
     memdev: str | None = None

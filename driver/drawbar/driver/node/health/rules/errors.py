@@ -47,7 +47,7 @@ def _count(severity: Severity, look: Look) -> _Counted:
     totals = _totals(reading.logs, severity)
     messages = _totals((reading.messages,) if reading.messages else (), severity)
     grown = _growth(before.totals, totals)
-    # A root port is told of what the others counted already, so what it was told counts only as far as it is more: it is
+    # A root port receives messages of what the others counted already, so they count only as far as they are more: it is
     # all there is where a card keeps no counters.
     for place, amount in _growth(before.messages, messages).items():
         if (more := amount - sum(grown.values())) > 0:
