@@ -129,7 +129,7 @@ class Works:
                 ):
                     made = self._finished(connection.request_id, contract.OperationKind.ATTACH, device)
                     return replace(made, mark=connection.mark)
-        raise errors.NotFound("no such operation is remembered; read the devices to know what became of it")
+        raise errors.NotFound("no such operation is remembered; read the devices to see how it ended")
 
     def all(self) -> tuple[contract.Operation, ...]:
         """Return all operations in flight and remembered, oldest first."""

@@ -32,9 +32,12 @@ class RedfishLab:
         self._stack = stack
         self._numbers = itertools.count(1)
 
-    async def serve(self, **changes):
+    async def serve(self, *, tls=None, **changes):
         configuration = msgspec.structs.replace(CONFIGURATION, **changes)
-        return await self._stack.enter_async_context(redfish.serving(configuration))
+        return await self._stack.enter_async_context(redfish.serving(configuration, tls=tls))
+
+    async def close(self):
+        await self._stack.aclose()
 
     def config(self, service, **changes):
         changes.setdefault("timeout_seconds", 10)

@@ -5,6 +5,7 @@ adapter that connects later adopts everything. Remembered here are only operatio
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -13,7 +14,7 @@ from typing import Self
 
 from drawbar.fabric import contract, errors, judgement
 from drawbar.fabric.history import History
-from drawbar.fabric.redfish import client, composition, methods, parameters, profiles, zones
+from drawbar.fabric.redfish import client, composition, methods, parameters, profiles, tasks, zones
 from drawbar.fabric.works import Report, Works
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +39,8 @@ class _Service:
         self._client = connection
         self._method = method
         self._task_seconds = task_seconds
+        # Changes of earlier clients that still run, with their devices.
+        self._foreign: dict[tasks.Change, frozenset[str]] = {}
         self._lock = asyncio.Lock()
         # By host id; a fabric has no more of them than hosts.
         self._turns: dict[str, asyncio.Lock] = {}
@@ -77,6 +80,31 @@ class _Service:
             case contract.DetachRequest():
                 return judgement.detach(request, devices, hosts, busy=busy)
 
+    async def hold(self) -> tuple[tasks.Change, ...]:
+        """Make the devices of changes that run already pending, and return these changes; each is to be `release`d."""
+        for change in await tasks.changes(self._client):
+            if device_ids := self._method.device_ids(change.uris):
+                self._foreign[change] = device_ids
+                self.pending |= dict.fromkeys(device_ids)
+        return tuple(self._foreign)
+
+    async def release(self, change: tasks.Change) -> None:
+        """Wait for the end of a change, but no longer than one may take; its devices are not pending any more then."""
+        try:
+            async with asyncio.timeout(self._task_seconds):
+                await self._client.task_ended(change.task_uri)
+            async with self.looking():
+                self._released(change)
+                self.publish()
+        except (errors.FabricError, TimeoutError) as error:
+            _logger.warning("a change in the Redfish service is not followed", extra={"error": str(error)})
+            self._released(change)
+
+    def _released(self, change: tasks.Change) -> None:
+        device_ids = self._foreign.pop(change, frozenset())
+        for device_id in device_ids.difference(*self._foreign.values()):
+            self.pending.pop(device_id, None)
+
     async def attach(
         self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
     ) -> None:
@@ -90,13 +118,19 @@ class _Service:
                 )
             return self._method.attach(request, device_id, port_id)
 
-        await self._carry_out(request.host_id, plan, report)
+        await self._carry_out(request.host_id, device_id, plan, report)
 
     async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
         """See `works.Backend`."""
-        await self._carry_out(request.host_id, lambda: self._method.detach(request, device_id), report)
 
-    async def _carry_out(self, host_id: str, plan: Callable[[], methods.Call | None], report: Report) -> None:
+        def plan() -> methods.Call | None:
+            return self._method.detach(request, device_id)
+
+        await self._carry_out(request.host_id, device_id, plan, report)
+
+    async def _carry_out(
+        self, host_id: str, device_id: str, plan: Callable[[], methods.Call | None], report: Report
+    ) -> None:
         """Send what the plan makes of a new reading: again where another client changed the resource in between.
 
         One at a time for a host: its connections may be one resource of the service.
@@ -120,12 +154,23 @@ class _Service:
                     except errors.Aborted as error:
                         if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
                             raise
+                    except errors.FabricError as error:
+                        if error.side_effects_unknown:
+                            await self._settled(device_id)
+                        raise
                     else:
                         return
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
+
+    async def _settled(self, device_id: str) -> None:
+        """Wait for the ends of the service's changes of the device: one may be a task whose monitor was in a lost reply."""
+        with contextlib.suppress(errors.FabricError):
+            for change in await tasks.changes(self._client):
+                if device_id in self._method.device_ids(change.uris):
+                    await self._client.task_ended(change.task_uri)
 
     def _hosts(self) -> tuple[contract.Host, ...]:
         """Return the hosts with the ports of attaches in flight in use."""
@@ -186,12 +231,16 @@ class RedfishAdapter(contract.FabricAdapter):
             method = composition.Composition(profile)
         self._service = _Service(self._client, method, task_seconds=self._parameters.task_seconds)
         async with self._service.looking(whole=True):
-            pass
-        tasks = await self._lifetime.enter_async_context(asyncio.TaskGroup())
-        self._works = Works(self._service, tasks, prefix=NAME, on_finished=self._poke.set)
+            changes = await self._service.hold()
+        group = await self._lifetime.enter_async_context(asyncio.TaskGroup())
+        self._works = Works(self._service, group, prefix=NAME, on_finished=self._poke.set)
         keepers = [
-            tasks.create_task(self._keep(), name="keep the Redfish fabric"),
-            tasks.create_task(self._listen(), name="listen to the Redfish service"),
+            group.create_task(self._keep(), name="keep the Redfish fabric"),
+            group.create_task(self._listen(), name="listen to the Redfish service"),
+            *(
+                group.create_task(self._service.release(change), name=f"follow {change.task_uri}")
+                for change in changes
+            ),
         ]
         self._lifetime.callback(self._works.stop)
         for keeper in keepers:
@@ -298,6 +347,8 @@ class RedfishAdapter(contract.FabricAdapter):
                 async with self._bounded(), self._service.looking(whole=True):
                     pass
             except errors.FabricError as error:
+                # Also where the deadline came before an answer, which no look has seen as an error.
+                self._service.history.interrupt(error)
                 _logger.debug("the Redfish service cannot be read now", extra={"error": error.message})
 
     async def _listen(self) -> None:

@@ -6,6 +6,7 @@ request that was refused for want of a session is sent again.
 """
 
 import asyncio
+import base64
 import contextlib
 import logging
 import ssl
@@ -17,7 +18,8 @@ import aiohttp
 import msgspec
 import yarl
 
-from drawbar.fabric import contract, errors, tls
+from drawbar.fabric import contract, errors, judgement, tls
+from drawbar.fabric.contract.credentials import FILLER
 from drawbar.fabric.redfish import documents, messages
 
 _logger = logging.getLogger(__name__)
@@ -34,7 +36,8 @@ CLOSE_SECONDS = 2.0
 EVENT_BYTES = 64 * 1024
 TASK_PAUSE_SECONDS_MIN = 0.1
 TASK_PAUSE_SECONDS_MAX = 10.0
-_ENDED_STATES = {"Completed", "Exception", "Killed", "Cancelled"}
+# Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
+ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
 _MALFORMED = "MALFORMED_ANSWER"
 
 
@@ -71,6 +74,8 @@ class Client:
         self._base = yarl.URL(config.endpoint)
         self._session = session
         self._token = ""
+        # Of this session and of the one before, which an answer on its way may still echo.
+        self._tokens: tuple[str, ...] = ()
         self._session_uri: str | None = None
         self._is_basic = False
         self._server_name = config.tls.server_name or None
@@ -94,6 +99,7 @@ class Client:
             timeout=aiohttp.ClientTimeout(total=config.timeout_seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
+            middlewares=(_sent_once,),
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "OData-Version": "4.0"},
         )
         client = cls(config, session)
@@ -156,6 +162,17 @@ class Client:
         else:
             raise self._odd(f"to list {uri}", f"sent more than {PAGES} pages", changes=False)
         return await self.resolved(tuple(listed))
+
+    async def newest(self, uri: str, most: int) -> tuple[documents.Document, ...]:
+        """Read so many members at the end of the first page of a collection, which is where services add them.
+
+        Raises:
+            FabricError: the collection, or a member that still exists, cannot be read.
+        """
+        page = await self.get(uri, query=self._expand(1))
+        return await self.resolved(
+            tuple(documents.Document.from_json(entry) for entry in page.objects("Members")[-most:])
+        )
 
     async def resolved(self, listed: tuple[documents.Document, ...]) -> tuple[documents.Document, ...]:
         """Return the resources, those read that are links only; one that is gone meanwhile is left out."""
@@ -234,26 +251,30 @@ class Client:
         monitor = answer.headers.get("Location") or _own_uri(answer.body)
         if not monitor:
             raise self._odd(what, "accepted it and names no task monitor", changes=True)
+        pauses = _Pauses()
         while True:
             state = documents.text(answer.body, "TaskState")
-            if state in _ENDED_STATES:
+            if state in ENDED_STATES:
                 if state == "Completed":
                     return
                 entries = documents.objects(answer.body, "Messages")[: messages.MESSAGES]
                 raise messages.failure(entries, what=what, redacted=self._redacted)
-            pause = min(
-                max(_seconds(answer.headers.get("Retry-After")), TASK_PAUSE_SECONDS_MIN),
-                TASK_PAUSE_SECONDS_MAX,
-            )
+            pause = pauses.next(answer.headers.get("Retry-After"))
             percent = documents.number(answer.body, "PercentComplete")
             on_progress(Progress(percent=min(percent, 100) if percent else None, retry_after_seconds=pause))
             await asyncio.sleep(pause)
             try:
-                answer = await self._send("GET", self._url(monitor), what=f"to follow the task of {what}")
+                answer = await self._send(
+                    "GET", self._url(monitor), what=f"to follow the task of {what}", changes=True
+                )
             except errors.NotFound:
                 # It ended, and its monitor is gone, or the service has forgotten it: the fabric shows which.
                 return
+            except errors.Misconfigured as error:
+                raise judgement.unknown(error) from error
             except errors.Transient as error:
+                if error.reason in messages.FINAL_REASONS:
+                    raise
                 _logger.info(
                     "a task of the Redfish service cannot be followed now", extra={"error": error.message}
                 )
@@ -263,6 +284,25 @@ class Client:
                 answer.status == 200 and not documents.text(answer.body, "TaskState")
             ):
                 return
+
+    async def task_ended(self, uri: str) -> None:
+        """Wait until a task, begun by any client, has ended or is forgotten; the caller sets the deadline.
+
+        Raises:
+            FabricError: it cannot be read, for another reason than that the service is not reached now.
+        """
+        pauses = _Pauses()
+        while True:
+            try:
+                task = await self.get(uri)
+            except errors.NotFound:
+                return
+            except errors.Transient as error:
+                _logger.debug("a task of the Redfish service cannot be read", extra={"error": error.message})
+            else:
+                if task.text("TaskState") in ENDED_STATES:
+                    return
+            await asyncio.sleep(pauses.next(None))
 
     # --- events ---
 
@@ -330,6 +370,7 @@ class Client:
                 _logger.info("the Redfish service has no sessions, each request carries the password")
                 return
             self._token = answer.headers.get("X-Auth-Token", "")
+            self._tokens = (former, self._token)
             if not self._token:
                 raise self._odd("to begin a session", "sent no X-Auth-Token", changes=False)
             location = answer.headers.get("Location") or _own_uri(answer.body)
@@ -472,6 +513,13 @@ class Client:
                 f"the Redfish service has not answered {what} in time", side_effects_unknown=changes
             ) from error
         except (aiohttp.ClientError, ValueError) as error:
+            if self._base.scheme == "https" and not self.root.body:
+                # The library does not show the alert by which a server asks for a certificate (RFC 8446, section 6.2).
+                raise errors.Unavailable(
+                    f"{host} ended the first connection without an answer; where it asks for a client certificate, put "
+                    f"one that it accepts into the Fabric's Secret",
+                    reason="TLS_REFUSED",
+                ) from error
             raise errors.Unavailable(
                 f"the Redfish service broke off {what} ({type(error).__name__})", side_effects_unknown=changes
             ) from error
@@ -498,8 +546,39 @@ class Client:
         )
 
     def _redacted(self, text: str) -> str:
-        text = self._config.credentials.redacted(text)
-        return text.replace(self._token, "[redacted]") if self._token else text
+        """Return a text of the service without secrets, also those that a proxy echoes from the headers."""
+        credentials = self._config.credentials
+        basic = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
+        for secret in (*self._tokens, basic if credentials.password else ""):
+            if secret:
+                text = text.replace(secret, FILLER)
+        return credentials.redacted(text)
+
+
+class _Pauses:
+    """How long to wait until a task is looked at again: what the service says, else twice as long each time."""
+
+    def __init__(self) -> None:
+        self._next = TASK_PAUSE_SECONDS_MIN
+
+    def next(self, retry_after: str | None) -> float:
+        """Return the seconds until the next look, by the header of the last answer."""
+        own, self._next = self._next, min(2 * self._next, TASK_PAUSE_SECONDS_MAX)
+        if retry_after is None:
+            return own
+        return min(max(_seconds(retry_after), TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
+
+
+async def _sent_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request through the library, which would send a DELETE again when the connection ends before the answer."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET" or isinstance(error, aiohttp.ClientConnectorError):
+            raise
+        raise aiohttp.ClientConnectionError(str(error)) from error
 
 
 async def _caught(reading: Any) -> Any:

@@ -5,7 +5,7 @@ A block is added to a system that is there, and removed again. A service says by
 the array and the ETag that were read together.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors
@@ -92,18 +92,30 @@ class Composition:
         }
         return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities))
 
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """See `methods.Method`."""
+        blocks = set(uris)
+        for system in self._read.systems.values():
+            if system.uri in uris:
+                blocks |= set(system.links("Links", "ResourceBlocks"))
+        return frozenset(device_id for device_id, block in self._read.blocks.items() if block.uri in blocks)
+
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
         """See `methods.Method`."""
         del port_id
-        system, block = self._read.systems[request.host_id], self._read.blocks[device_id]
+        system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
+        if system is None:
+            raise methods.gone("host", request.host_id)
+        if block is None:
+            raise methods.gone("device", device_id)
         blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
         return _changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
-        system, block = self._read.systems[request.host_id], self._read.blocks[device_id]
-        blocks = system.links("Links", "ResourceBlocks")
-        if block.uri not in blocks:
+        system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
+        blocks = system.links("Links", "ResourceBlocks") if system is not None else ()
+        if system is None or block is None or block.uri not in blocks:
             return None
         rest = tuple(uri for uri in blocks if uri != block.uri)
         return _changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")

@@ -17,6 +17,8 @@ EXTENDED = "@Message.ExtendedInfo"
 MESSAGES = 8
 SESSION_LIMIT = "SESSION_LIMIT"
 SESSION_ENDED = "SESSION_ENDED"
+# Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
+FINAL_REASONS = frozenset({"HTTP_500", "RESOURCE_IN_USE", str(errors.Reason.STALE_ETAG)})
 
 _Error = tuple[type[errors.FabricError], str]
 
@@ -105,7 +107,7 @@ def refusal(
         status, (errors.Unavailable, f"HTTP_{status}")
     )
     return kind(
-        f"the Redfish service refused {what} with {status}: {redacted(_sentence(body, entries))}{_remedy(kind, reason)}",
+        f"the Redfish service refused {what} with {status}: {_sentence(body, entries, redacted)}{_remedy(kind, reason)}",
         reason=reason,
         side_effects_unknown=changes and (status >= 500 and status not in {501, 503, 507}),
         vendor=_vendor(entries, status, redacted),
@@ -120,19 +122,24 @@ def failure(
     keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in messages]
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), (errors.Unavailable, "TASK_FAILED"))
     return kind(
-        f"the task of the Redfish service for {what} failed: {redacted(_sentence(body, messages))}",
+        f"the task of the Redfish service for {what} failed: {_sentence(body, messages, redacted)}",
         reason=reason,
         side_effects_unknown=True,
         vendor=_vendor(messages, 0, redacted),
     )
 
 
-def _sentence(body: documents.Json, messages: tuple[documents.Json, ...]) -> str:
-    texts = [documents.text(entry, "Message") for entry in messages]
-    own: Any = documents.value(body, "error", "message")
-    return " ".join(sentence for sentence in texts if sentence) or (
-        errors.cut(own, documents.TEXT_BYTES) if isinstance(own, str) and own else "it gives no reason"
-    )
+def _sentence(
+    body: documents.Json, messages: tuple[documents.Json, ...], redacted: Callable[[str], str]
+) -> str:
+    texts = [_redacted_text(entry.get("Message"), redacted) for entry in messages]
+    own = _redacted_text(documents.value(body, "error", "message"), redacted)
+    return " ".join(sentence for sentence in texts if sentence) or own or "it gives no reason"
+
+
+def _redacted_text(content: Any, redacted: Callable[[str], str]) -> str:
+    """Return a text of the service without secrets, cut after that: the half of a secret would not be recognised."""
+    return errors.cut(redacted(content), documents.TEXT_BYTES) if isinstance(content, str) else ""
 
 
 def _remedy(kind: type[errors.FabricError], reason: str) -> str:
@@ -152,7 +159,6 @@ def _vendor(
 ) -> dict[str, str]:
     vendor = {"status": str(status)} if status else {}
     for number, entry in enumerate(messages):
-        vendor[f"message{number}"] = redacted(
-            f"{documents.text(entry, 'MessageId')}: {documents.text(entry, 'Message')}"
-        )
+        texts = (_redacted_text(entry.get(name), redacted) for name in ("MessageId", "Message"))
+        vendor[f"message{number}"] = ": ".join(texts)
     return vendor

@@ -1,10 +1,10 @@
 """What the methods of attaching have in common: what they read, and the one request that an attach or detach becomes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from drawbar.fabric import contract
+from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.client import Client
 
@@ -64,6 +64,10 @@ class Method(Protocol):
         """Return what was read."""
         ...
 
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """Return the devices that these URIs stand for: their own, or those of a connection of theirs."""
+        ...
+
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> Call:
         """Return the request that connects a device.
 
@@ -79,6 +83,11 @@ class Method(Protocol):
             FabricError: it cannot be disconnected as things are.
         """
         ...
+
+
+def gone(kind: str, name: str) -> errors.Aborted:
+    """Return the error of a device or host that was removed while an operation for it began."""
+    return errors.Aborted(f"the {kind} {name} was removed from the fabric meanwhile; read the fabric again")
 
 
 def port_id(origin: str, device_id: str) -> str:

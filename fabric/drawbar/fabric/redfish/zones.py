@@ -5,7 +5,7 @@ made by POST and ended by DELETE. In the style `port` a zone is a host port with
 is changed, always from the array and the ETag that were read together, so that a change of another client is not lost.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors
@@ -153,9 +153,19 @@ class Zones:
         }
         return methods.View(devices=devices, hosts=hosts, oddities=read.oddities)
 
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """See `methods.Method`."""
+        ends = set(uris)
+        for zone in self._read.zones:
+            if zone.document.uri in uris:
+                ends |= set(zone.endpoints)
+        return frozenset(device_id for device_id, uri in self._read.targets.items() if uri in ends)
+
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
         """See `methods.Method`."""
-        target = self._read.targets[device_id]
+        target = self._read.targets.get(device_id)
+        if target is None:
+            raise methods.gone("device", device_id)
         initiator = self._initiator(request.host_id, port_id.partition("/")[0], fabric_of=target)
         note = notes.Note.from_request(request)
         if self._profile.zone_style is profiles.ZoneStyle.PORT:
@@ -174,9 +184,9 @@ class Zones:
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
-        target = self._read.targets[device_id]
-        place = self._places().get(target)
-        if place is None or self._read.host_ids[place.initiator] != request.host_id:
+        target = self._read.targets.get(device_id)
+        place = self._places().get(target) if target is not None else None
+        if target is None or place is None or self._read.host_ids[place.initiator] != request.host_id:
             return None
         zone = place.zone
         rest = tuple(uri for uri in zone.endpoints if uri != target)
@@ -222,6 +232,8 @@ class Zones:
 
     def _initiator(self, host_id: str, initiator_id: str, *, fabric_of: str) -> str:
         """Return the initiator of the host by that id, or the first one in the fabric of the target."""
+        if host_id not in self._read.initiators:
+            raise methods.gone("host", host_id)
         for uri in self._read.initiators[host_id]:
             is_same_fabric = any(
                 uri in fabric.endpoints and fabric_of in fabric.endpoints

@@ -16,7 +16,7 @@ class FaultKind(StrEnum):
     BUSY = "busy"
     """503, with Retry-After."""
     SLOW_TASK = "slow-task"
-    """The change becomes a task that runs until it is told to end."""
+    """The change becomes a task that runs until `Service.end_slow_tasks`."""
     FAILED_TASK = "failed-task"
     """The change becomes a task that fails, without effect."""
     HALF_BODY = "half-body"
@@ -34,7 +34,9 @@ class FaultKind(StrEnum):
     STALL = "stall"
     """No answer."""
     FORBIDDEN = "forbidden"
-    """The account lacks the privilege: 403."""
+    """The account lacks the privilege: 403, with the client's token in the text."""
+    PASSWORD_CHANGE = "password-change"  # noqa: S105 - the name of an accident
+    """The account's password has expired: 403."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ class Service:
         faults: the accidents that are still to come.
         requests: method and path of every request that was answered, in order.
         url: where it is served.
+        issued: the tokens of all sessions that ever began.
     """
 
     def __init__(self, configuration: Configuration) -> None:
@@ -53,6 +54,7 @@ class Service:
         self.faults = Faults()
         self.requests: list[tuple[str, str]] = []
         self.url = ""
+        self.issued: list[str] = []
         self._rules = rules.Rules(self.tree, configuration)
         self._tokens: dict[str, str] = {}
         self._tasks: dict[str, _Task] = {}
@@ -61,6 +63,11 @@ class Service:
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[bytes | None]] = set()
         self.tree.on_change = self._publish
+
+    @property
+    def followers(self) -> int:
+        """How many streams of events are open."""
+        return len(self._streams)
 
     # --- for tests and the demo ---
 
@@ -202,6 +209,7 @@ class Service:
                 "Id": str(number),
                 "Name": f"{method} {path}",
                 "TaskState": "Running",
+                "PercentComplete": 10,
                 "TaskMonitor": monitor,
                 "Payload": {"HttpOperation": method, "TargetUri": path, "JsonBody": json.dumps(body)},
                 "Messages": [],
@@ -249,12 +257,14 @@ class Service:
     def _begin_session(self, body: Mapping[str, Any]) -> web.Response:
         configuration = self.configuration
         if (body.get("UserName"), body.get("Password")) != (configuration.username, configuration.password):
-            return _refusal(401, "Base.1.18.ResourceAtUriUnauthorized", "The user name or password is wrong.")
+            text = f"The user name {body.get('UserName')} or password {body.get('Password')} is wrong."
+            return _refusal(401, "Base.1.18.ResourceAtUriUnauthorized", text)
         if len(self._tokens) >= configuration.max_sessions:
             return _refusal(503, "Base.1.18.SessionLimitExceeded", "There are too many sessions.")
         uri = f"{world.SESSIONS}/{next(self._numbers)}"
         token = secrets.token_hex(16)
         self._tokens[token] = uri
+        self.issued.append(token)
         self.tree.put(
             uri,
             {
@@ -328,7 +338,13 @@ class Service:
                 refused.headers["Retry-After"] = "1"
                 return refused
             case FaultKind.FORBIDDEN:
-                return _refusal(403, "Base.1.18.InsufficientPrivilege", "The account lacks a privilege.")
+                # Services quote what they were sent.
+                token = request.headers.get("X-Auth-Token", "")
+                return _refusal(
+                    403, "Base.1.18.InsufficientPrivilege", f"The session {token} lacks a privilege."
+                )
+            case FaultKind.PASSWORD_CHANGE:
+                return _refusal(403, "Base.1.18.PasswordChangeRequired", "The password has expired.")
             case FaultKind.HTML:
                 return web.Response(text="<html><body>Sign in</body></html>", content_type="text/html")
             case FaultKind.DEEP:
