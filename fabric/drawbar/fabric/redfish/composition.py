@@ -9,14 +9,16 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, profiles
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
 from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
 
 # A block of one of these is a machine, or a part of one that cannot be moved.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
 # Arrays of links of a block, the most telling first.
-_PARTS = ("Processors", "Memory", "Drives", "PCIeDevices", "NetworkInterfaces", "EthernetInterfaces")
+_PARTS = ("Processors", "Memory", "Drives", "NetworkInterfaces", "EthernetInterfaces")
+# Below a collection of blocks: the blocks, and what they consist of.
+LEVELS = 2
 _UNUSABLE = {"Failed", "Unavailable"}
 
 
@@ -53,10 +55,9 @@ class Composition:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
-        listed = await client.members(blocks_uri)
+        listed = await client.members(blocks_uri, levels=LEVELS)
         blocks = [block for block in listed if not _HOST_TYPES & set(_types(block))]
-        parts = await _parts(client, blocks)
-        read = _devices(blocks, parts)
+        read = _devices(blocks, await _parts(client, blocks))
         self._read = replace(read, systems=await self._systems(client))
 
     async def read_connections(self, client: Client) -> None:
@@ -148,13 +149,24 @@ def _changed(system: Document, block: Document, blocks: tuple[str, ...], action:
     return methods.Call(method="POST", uri=offered, body=named)
 
 
-async def _parts(client: Client, blocks: list[Document]) -> dict[str, Document]:
-    uris = sorted({uri for block in blocks for name in _PARTS for uri in block.links(name)})
-    listed = await client.resolved(tuple(Document(uri=uri, body={documents.ID: uri}) for uri in uris))
-    return {document.uri: document for document in listed}
+async def _parts(client: Client, blocks: list[Document]) -> Mapping[str, Document]:
+    """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
+    listed = [
+        Document.from_json(entry) for block in blocks for name in _PARTS for entry in block.objects(name)
+    ]
+    inline = {part.uri: part for part in listed if not part.is_reference}
+    linked = await parts.read(client, {part.uri for part in listed if part.uri} - inline.keys())
+    consisting = {**inline, **linked}
+    devices = {uri for part in consisting.values() if (uri := _card(part))}
+    return {**await parts.read(client, devices), **consisting}
 
 
-def _devices(blocks: list[Document], parts: Mapping[str, Document]) -> _Read:
+def _card(part: Document) -> str:
+    """Return the URI of the PCIe device that the part is on, or an empty one."""
+    return part.link("Links", "PCIeDevice") or ""
+
+
+def _devices(blocks: list[Document], read: Mapping[str, Document]) -> _Read:
     devices: dict[str, contract.Device] = {}
     used: dict[str, Document] = {}
     oddities = []
@@ -164,8 +176,9 @@ def _devices(blocks: list[Document], parts: Mapping[str, Document]) -> _Read:
             continue
         if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
             continue
-        linked = [parts[uri] for name in _PARTS for uri in block.links(name) if uri in parts]
-        devices[block.id] = entities.device(block.id, block, linked)
+        linked = [read[uri] for name in _PARTS for uri in block.links(name) if uri in read]
+        cards = [read[uri] for part in linked if (uri := _card(part)) in read]
+        devices[block.id] = entities.device(block.id, block, (*linked, *cards, *parts.functions(cards)))
         used[block.id] = block
     return _Read(blocks=used, devices=devices, oddities=tuple(oddities))
 

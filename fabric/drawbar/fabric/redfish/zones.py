@@ -9,14 +9,9 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, notes, profiles
+from drawbar.fabric.redfish import documents, entities, methods, notes, parts, profiles
 from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
-
-# Below a collection of PCIe devices: the devices, the collections of their functions, the functions.
-LEVELS = 3
-# So few members of one collection are read one by one.
-READ_SINGLY = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,10 +99,10 @@ class Zones:
             raise errors.NotFound(
                 f'the Redfish service has no fabric "{min(missing)}" with endpoints and zones'
             )
-        parts = await _parts(
+        behind = await _parts(
             client, [endpoint for fabric in fabrics.values() for endpoint in fabric.endpoints.values()]
         )
-        self._read = replace(_read(fabrics, parts), zones=await self._zones(client, fabrics))
+        self._read = replace(_read(fabrics, behind), zones=await self._zones(client, fabrics))
 
     async def read_connections(self, client: Client) -> None:
         """See `methods.Method`."""
@@ -247,30 +242,17 @@ class Zones:
 
 
 async def _parts(client: Client, endpoints: Iterable[Document]) -> Mapping[str, Document]:
-    """Return what is behind endpoints by URI: whole collections, where the service expands them."""
-    wanted: dict[str, set[str]] = {}
+    """Return what is behind endpoints by URI."""
+    uris: set[str] = set()
     for endpoint in endpoints:
-        uris = set(entities.links(endpoint))
+        links = entities.links(endpoint)
         if entities.is_initiator(endpoint):
-            uris = {uri for link in uris if (uri := entities.system(link))}
-        for uri in uris:
-            wanted.setdefault(uri.rpartition("/")[0], set()).add(uri)
-    parts: dict[str, Document] = {}
-    for collection, uris in sorted(wanted.items()):
-        listed: tuple[Document, ...] = ()
-        if len(uris) > READ_SINGLY and client.expands:
-            try:
-                listed = await client.members(collection, levels=LEVELS)
-            except errors.Refused:
-                # Not a collection after all.
-                listed = ()
-        parts |= {document.uri: document for document in listed}
-        rest = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(uris - parts.keys()))
-        parts |= {document.uri: document for document in await client.resolved(rest)}
-    return parts
+            links = tuple(uri for link in links if (uri := entities.system(link)))
+        uris.update(links)
+    return await parts.read(client, uris)
 
 
-def _read(fabrics: Mapping[str, Fabric], parts: Mapping[str, Document]) -> _Read:
+def _read(fabrics: Mapping[str, Fabric], behind: Mapping[str, Document]) -> _Read:
     """Return devices and hosts of what was read, without zones."""
     devices: dict[str, contract.Device] = {}
     targets: dict[str, str] = {}
@@ -282,23 +264,19 @@ def _read(fabrics: Mapping[str, Fabric], parts: Mapping[str, Document]) -> _Read
                 initiators.setdefault(_system_uri(endpoint), []).append(endpoint)
             elif entities.is_target(endpoint):
                 device_id = f"{fabric.id}.{endpoint.id}"
-                linked = [parts[uri] for uri in entities.links(endpoint) if uri in parts]
+                linked = [behind[uri] for uri in entities.links(endpoint) if uri in behind]
                 if any(entities.is_gone(document) for document in (endpoint, *linked)):
                     continue
                 if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
                     oddities.append(f"the endpoint {endpoint.uri} has an Id that is too long or not unique")
                     continue
-                functions = [
-                    documents.Document.from_json(function)
-                    for part in linked
-                    for function in part.objects("PCIeFunctions", "Members")
-                ]
+                functions = parts.functions(linked)
                 devices[device_id] = entities.device(device_id, endpoint, (*linked, *functions))
                 targets[device_id] = endpoint.uri
     hosts: dict[str, contract.Host] = {}
     uris: dict[str, tuple[str, ...]] = {}
     for system_uri, listed in sorted(initiators.items()):
-        system = parts.get(system_uri, listed[0])
+        system = behind.get(system_uri, listed[0])
         host_id = system.id
         if host_id in hosts or len(host_id.encode()) > contract.STRING_BYTES:
             oddities.append(f"the host {system_uri} has an Id that is too long or not unique")

@@ -13,7 +13,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
     Attributes:
         id: of its endpoint, PCIe device and resource block.
-        kind: what it is.
+        kind: what it is; a nic in zones alone.
         model: of the device.
         vendor: who made it.
         serial: its serial number; without one, its id in upper case.
@@ -95,6 +95,14 @@ def parse(raw: bytes) -> Configuration:
     repeated = {name for name in ids if ids.count(name) > 1}
     if repeated:
         raise ValueError(f'the id "{min(repeated)}" is there twice; hosts and devices have ids of their own')
+    cards = [
+        device.id
+        for enclosure in configuration.enclosures
+        for device in enclosure.devices
+        if device.kind == "nic"
+    ]
+    if cards and configuration.method == "composition":
+        raise ValueError(f'the device "{cards[0]}" is a nic, and these have no resource blocks here')
     for host in configuration.hosts:
         if host.uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", host.uuid):
             raise ValueError(f'the uuid "{host.uuid}" of the host {host.id} is none')

@@ -40,25 +40,33 @@ class Rules:
             Refused: it cannot be made.
         """
         collection, _, name = path.rpartition("/")
-        match method:
-            case "POST" if path == world.ZONES:
-                return self._create_zone(body)
-            case "PATCH" | "DELETE" if collection == world.ZONES and path in self._tree:
-                self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
-                return None
-            case "PATCH" if collection == world.SYSTEMS and path in self._tree:
-                self._compose(path, _links(body, "ResourceBlocks"))
-                return None
-            case "POST" if collection.endswith("/Actions") and self._offers(path):
-                self._act(collection.removesuffix("/Actions"), name, body)
-                return None
+        allowed = self.allowed(path)
+        if not allowed:
+            raise missing(path)
+        if method not in allowed:
+            raise not_allowed(method, path)
+        if path == world.ZONES:
+            return self._create_zone(body)
+        if collection == world.ZONES:
+            self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
+        elif collection == world.SYSTEMS:
+            self._compose(path, _links(body, "ResourceBlocks"))
+        else:
+            self._act(collection.removesuffix("/Actions"), name, body)
+        return None
+
+    def allowed(self, path: str) -> tuple[str, ...]:
+        """Return the methods of HTTP that the resource has; none where there is no resource."""
+        collection = path.rpartition("/")[0]
         if path not in self._tree:
-            raise Refused(
-                status=404, key="Base.1.18.ResourceMissingAtURI", text=f"There is no resource at {path}."
-            )
-        raise Refused(
-            status=405, key="Base.1.18.OperationNotAllowed", text=f"{method} of {path} is not allowed."
-        )
+            return ("POST",) if self._offers(path) else ()
+        if path == world.ZONES:
+            return ("GET", "HEAD", "POST")
+        if collection == world.ZONES:
+            return ("GET", "HEAD", "PATCH", "DELETE")
+        if collection == world.SYSTEMS and self._configuration.method == "composition":
+            return ("GET", "HEAD", "PATCH")
+        return ("GET", "HEAD")
 
     def _offers(self, path: str) -> bool:
         uri = path.partition("/Actions/")[0]
@@ -160,6 +168,16 @@ class Rules:
             }
             links = {"ComputerSystems": [reference(uri)] if is_used else []}
             self._tree.update(block, CompositionStatus=status, Links=links)
+
+
+def missing(uri: str) -> Refused:
+    """Return the refusal of a request for nothing that is there."""
+    return Refused(status=404, key="Base.1.18.ResourceMissingAtURI", text=f"There is no resource at {uri}.")
+
+
+def not_allowed(method: str, uri: str) -> Refused:
+    """Return the refusal of a method that the resource does not have."""
+    return Refused(status=405, key="Base.1.18.OperationNotAllowed", text=f"{method} of {uri} is not allowed.")
 
 
 def stale(uri: str) -> Refused:

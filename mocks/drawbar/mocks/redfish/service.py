@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from drawbar.mocks.redfish import rules, world
+from drawbar.mocks.redfish import odata, rules, world
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.faults import FaultKind, Faults
 from drawbar.mocks.redfish.tree import ROOT, Body
@@ -25,7 +25,7 @@ DEEP_LEVELS = 100_000
 EVENTS_QUEUED = 1000
 SHUTDOWN_SECONDS = 1.0
 _EXPAND = re.compile(r"^[.*](?:\(\$levels=(?P<levels>[0-9]{1,2})\))?$")
-_OPEN = ("/redfish", ROOT, f"{ROOT}/odata", f"{ROOT}/$metadata")
+_OPEN = ("/redfish", ROOT, odata.SERVICE, odata.METADATA)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -120,13 +120,17 @@ class Service:
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         path = request.path.rstrip("/") or "/"
+        if request.method == "POST":
+            # A collection and its property `Members` are one (DSP0266, "POST (create)").
+            path = path.removesuffix("/Members")
         fault = self.faults.next(request.method, path)
         if fault is not None and (response := await self._accident(fault, request)) is not None:
             return response
-        if (refused := self._unauthorized(request, path)) is not None:
-            return refused
+        refused = _unsupported(request) or self._unauthorized(request, path)
+        if refused is not None:
+            return self._with_headers(request, path, refused)
         raw = await request.read()
-        response = await self._answer(request, path, raw, fault)
+        response = self._with_headers(request, path, await self._answer(request, path, raw, fault))
         self.requests.append((request.method, path))
         if fault is FaultKind.LOST_REPLY:
             return await _broken(request)
@@ -139,7 +143,7 @@ class Service:
     ) -> web.StreamResponse:
         if path == world.EVENTS and self.configuration.events and request.method == "GET":
             return await self._stream(request)
-        if request.method == "GET":
+        if request.method in {"GET", "HEAD"}:
             return self._get(request, path)
         try:
             body = json.loads(raw) if raw.strip() else {}
@@ -158,20 +162,43 @@ class Service:
     def _get(self, request: web.BaseRequest, path: str) -> web.Response:
         if path == "/redfish":
             return web.json_response({"v1": f"{ROOT}/"})
+        if path == odata.SERVICE:
+            return web.json_response(odata.service_document(self.tree))
+        if path == odata.METADATA:
+            return web.Response(text=odata.metadata(self.tree), content_type="application/xml")
         if path in self._tasks:
             return self._monitor(self._tasks[path])
         if path not in self.tree:
-            return _refusal(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {path}.")
+            is_action = bool(self._rules.allowed(path))
+            return _refused(rules.not_allowed("GET", path) if is_action else rules.missing(path))
         levels = 0
-        if (query := request.query.get("$expand")) is not None and self.configuration.expand:
+        expands = {"$expand"} if self.configuration.expand else set()
+        if unknown := {name for name in request.query if name.startswith("$")} - expands:
+            return _refusal(501, "Base.1.18.QueryNotSupported", f"There is no query {min(unknown)}.")
+        if (query := request.query.get("$expand")) is not None:
             match = _EXPAND.match(query)
             if match is None:
                 return _refusal(400, "Base.1.18.QueryParameterValueFormatError", f"$expand={query} is wrong.")
             levels = int(match["levels"] or 1)
-        return web.json_response(
-            self.tree.body(path, levels=levels),
-            headers={"ETag": self.tree.etag(path), "OData-Version": "4.0"},
-        )
+        return web.json_response(self.tree.body(path, levels=levels), headers={"ETag": self.tree.etag(path)})
+
+    def _with_headers(
+        self, request: web.BaseRequest, path: str, response: web.StreamResponse
+    ) -> web.StreamResponse:
+        if not response.prepared:
+            is_read = request.method in {"GET", "HEAD"}
+            body = self.tree[path] if path in self.tree and response.status < 400 else {}
+            response.headers.update(
+                odata.headers(body if is_read else None, status=response.status, allowed=self._allowed(path))
+            )
+        return response
+
+    def _allowed(self, path: str) -> tuple[str, ...]:
+        if path == world.SESSIONS:
+            return ("GET", "HEAD", "POST")
+        if path.startswith(f"{world.SESSIONS}/"):
+            return ("GET", "HEAD", "DELETE")
+        return self._rules.allowed(path) or ("GET", "HEAD")
 
     async def _change(
         self, request: web.BaseRequest, path: str, body: Body, fault: FaultKind | None
@@ -378,7 +405,7 @@ async def serving(
 ) -> AsyncIterator[Service]:
     """Serve until the block is left; a port of the kernel's choice for 0."""
     service = Service(configuration)
-    server = web.Server(service.handle)
+    server = web.Server(service.handle, access_log=None)
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:
@@ -404,6 +431,13 @@ async def _broken(request: web.BaseRequest, answer: web.Response | None = None) 
     if request.transport is not None:
         request.transport.abort()
     return response
+
+
+def _unsupported(request: web.BaseRequest) -> web.Response | None:
+    version = request.headers.get("OData-Version", odata.VERSION)
+    if version == odata.VERSION:
+        return None
+    return _refusal(412, "Base.1.18.PreconditionFailed", f"The service has OData {odata.VERSION} alone.")
 
 
 def _refused(refused: rules.Refused) -> web.Response:

@@ -87,8 +87,10 @@ class Tree:
         body["@odata.etag"] = self.etag(uri)
         if levels > 0:
             for name, value in body.items():
-                if name == "Members":
-                    body[name] = [self._expanded(member, levels) for member in value]
+                if isinstance(value, list):
+                    body[name] = [
+                        self._expanded(entry, levels) if isinstance(entry, dict) else entry for entry in value
+                    ]
                 elif isinstance(value, dict) and name != "Links":
                     body[name] = self._expanded(value, levels)
         return body

@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -18,14 +19,81 @@ TASKS = f"{ROOT}/TaskService/Tasks"
 EVENTS = f"{ROOT}/EventService/SSE"
 OK: Mapping[str, str] = MappingProxyType({"State": "Enabled", "Health": "OK"})
 
-# Class code, PCI vendor and device, device class of PCIeFunction, type of a resource block.
-_KINDS: Mapping[str, tuple[str, str, str, str, str]] = MappingProxyType(
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What resources say of a kind of device.
+
+    Attributes:
+        class_code: of PCI.
+        vendor_id: of PCI.
+        device_id: of PCI.
+        device_class: of its PCIe function.
+        entity_type: of its endpoint.
+        part: the schema of what its resource block consists of; empty: it has no block.
+        processor_type: of a part that is a processor.
+    """
+
+    class_code: str
+    vendor_id: str
+    device_id: str
+    device_class: str
+    entity_type: str
+    part: str = ""
+    processor_type: str = ""
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
     {
-        "gpu": ("0x030200", "0x10de", "0x2330", "DisplayController", "Processor"),
-        "fpga": ("0x120000", "0x10ee", "0x5005", "ProcessingAccelerators", "Processor"),
-        "nvme": ("0x010802", "0x1b36", "0x0010", "MassStorageController", "Storage"),
-        "cxl-memory": ("0x050210", "0x8086", "0x0d93", "MemoryController", "Memory"),
-        "nic": ("0x020000", "0x15b3", "0x1021", "NetworkController", "Network"),
+        "gpu": _Kind(
+            class_code="0x030200",
+            vendor_id="0x10de",
+            device_id="0x2330",
+            device_class="DisplayController",
+            entity_type="AccelerationFunction",
+            part="Processor",
+            processor_type="GPU",
+        ),
+        "fpga": _Kind(
+            class_code="0x120000",
+            vendor_id="0x10ee",
+            device_id="0x5005",
+            device_class="ProcessingAccelerators",
+            entity_type="AccelerationFunction",
+            part="Processor",
+            processor_type="FPGA",
+        ),
+        "nvme": _Kind(
+            class_code="0x010802",
+            vendor_id="0x1b36",
+            device_id="0x0010",
+            device_class="MassStorageController",
+            entity_type="Drive",
+            part="Drive",
+        ),
+        "cxl-memory": _Kind(
+            class_code="0x050210",
+            vendor_id="0x8086",
+            device_id="0x0d93",
+            device_class="MemoryController",
+            entity_type="CXLDevice",
+            part="Memory",
+        ),
+        "nic": _Kind(
+            class_code="0x020000",
+            vendor_id="0x15b3",
+            device_id="0x1021",
+            device_class="NetworkController",
+            entity_type="NetworkController",
+        ),
+    }
+)
+# By the schema of a part: the property of chassis and resource blocks, its version, and the type of such a block.
+_PARTS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+    {
+        "Processor": ("Processors", "v1_21_0", "Processor"),
+        "Memory": ("Memory", "v1_22_0", "Memory"),
+        "Drive": ("Drives", "v1_21_0", "Storage"),
     }
 )
 
@@ -253,21 +321,28 @@ def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -
         },
     )
     tree.collection(f"{uri}/PCIeDevices", "PCIeDevice", "PCIe Devices")
+    if configuration.method == "composition":
+        tree.update(uri, **{name: reference(f"{uri}/{name}") for name, _, _ in _PARTS.values()})
+        for kind, (name, _, _) in _PARTS.items():
+            tree.collection(f"{uri}/{name}", kind, name)
     for device in enclosure.devices:
         _device(tree, f"{uri}/PCIeDevices/{device.id}", device, configuration)
 
 
 def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) -> None:
-    class_code, vendor_id, device_id, device_class, block_type = _KINDS[device.kind]
-    body: Body = {
-        "@odata.type": "#PCIeDevice.v1_21_0.PCIeDevice",
+    kind = _KINDS[device.kind]
+    common: Body = {
         "Id": device.id,
         "Name": f"{device.vendor} {device.model}",
         "Model": device.model,
         "Manufacturer": device.vendor,
         "SerialNumber": device.serial or device.id.upper(),
-        "DeviceType": "SingleFunction",
         "Status": dict(OK),
+    }
+    body: Body = {
+        "@odata.type": "#PCIeDevice.v1_21_0.PCIeDevice",
+        **common,
+        "DeviceType": "SingleFunction",
         "PCIeInterface": {"MaxPCIeType": "Gen4", "PCIeType": "Gen4", "MaxLanes": 16, "LanesInUse": 16},
         "PCIeFunctions": reference(f"{uri}/PCIeFunctions"),
     }
@@ -278,28 +353,51 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
     tree.put(
         f"{uri}/PCIeFunctions/0",
         {
-            "@odata.type": "#PCIeFunction.v1_6_1.PCIeFunction",
+            "@odata.type": "#PCIeFunction.v1_6_0.PCIeFunction",
             "Id": "0",
             "Name": "Function 0",
             "FunctionId": 0,
             "FunctionType": "Physical",
-            "DeviceClass": device_class,
-            "ClassCode": class_code,
-            "VendorId": vendor_id,
-            "DeviceId": device_id,
+            "DeviceClass": kind.device_class,
+            "ClassCode": kind.class_code,
+            "VendorId": kind.vendor_id,
+            "DeviceId": kind.device_id,
             "Status": dict(OK),
         },
     )
     if configuration.method == "zones":
-        pci_id = {"VendorId": vendor_id, "DeviceId": device_id, "ClassCode": class_code, "FunctionNumber": 0}
+        pci_id = {
+            "VendorId": kind.vendor_id,
+            "DeviceId": kind.device_id,
+            "ClassCode": kind.class_code,
+            "FunctionNumber": 0,
+        }
         entity = {
-            "EntityType": "PCIeDevice" if device.kind != "cxl-memory" else "CXLDevice",
+            "EntityType": kind.entity_type,
             "EntityRole": "Target",
             "EntityLink": reference(uri),
             "EntityPciId": pci_id,
         }
         _endpoint(tree, device.id, f"{device.vendor} {device.model}", entity)
         return
+    name, version, block_type = _PARTS[kind.part]
+    part = f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/{name}/{device.id}"
+    body = {"@odata.type": f"#{kind.part}.{version}.{kind.part}", **common}
+    match kind.part:
+        case "Processor":
+            body |= {
+                "ProcessorType": kind.processor_type,
+                "Links": {"PCIeDevice": reference(uri)},
+                "MemorySummary": {"TotalMemorySizeMiB": device.memory_mib},
+            }
+        case "Drive":
+            body |= {
+                "Protocol": "NVMe",
+                "MediaType": "SSD",
+            }
+        case _:
+            body["CapacityMiB"] = device.memory_mib
+    tree.put(part, body)
     tree.put(
         block(device.id),
         {
@@ -315,7 +413,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
                 "NumberOfCompositions": 0,
                 "SharingCapable": False,
             },
-            "PCIeDevices": [reference(uri)],
+            name: [reference(part)],
             "Links": {"ComputerSystems": []},
         },
     )
