@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from drawbar.fabric import contract, errors
+from drawbar.fabric.history import History
 from drawbar.fabric.qemu import pool
 from drawbar.fabric.qemu.adapter import QemuAdapter
-from drawbar.fabric.qemu.history import History
 from drawbar.mocks.qemu import Guest
 
 

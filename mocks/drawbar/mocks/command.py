@@ -16,6 +16,7 @@ DOUBLES = {
     "cluster": "everything at once: API server, scheduler, kubelets, fabric, and with --daemons our driver",
     "fabric": "a simulated fabric manager behind a UNIX socket",
     "kubelet": "play the kubelet of one or more nodes: register plugins, prepare devices, run pods on paper",
+    "redfish": "a Redfish service: a PCIe fabric with zones of endpoints, or composition by resource blocks",
     "scheduler": "schedule pods with device claims, make claims from templates, evict pods from tainted devices",
     "sysfs": "write a ready-made or recorded /sys tree for drawbar discover and drawbar node",
 }

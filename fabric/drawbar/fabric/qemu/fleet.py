@@ -7,8 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
+from drawbar.fabric.history import History
 from drawbar.fabric.qemu import configuration, judgement, machine, plan, pool, qmp, sights
-from drawbar.fabric.qemu.history import History
 
 CLOSING_SECONDS = 1.0
 CLOSING_LOOK_SECONDS = 0.02

@@ -49,18 +49,26 @@ class History:
         return tuple(self._hosts.values())
 
     def publish(self, devices: tuple[contract.Device, ...], hosts: tuple[contract.Host, ...]) -> None:
-        """Takes a new look for the truth; devices come without etags, and an unchanged one keeps its own."""
+        """Publish what was read; devices come without etags, and one that is unchanged keeps its own."""
         self._trouble = None
+        listed_hosts = {host.id: host for host in hosts}
+        if self._hosts.keys() - listed_hosts.keys():
+            self._resync()
         for host in hosts:
             if self._hosts.get(host.id) != host:
-                self._hosts[host.id] = host
                 self._append(contract.HostChanged(version=self._next(), host=host))
+        self._hosts = listed_hosts
+        listed = set()
         for device in devices:
-            known = self._devices.get(device.id)
-            if known is None or replace(known, etag=None) != device:
+            listed.add(device.id)
+            current = self._devices.get(device.id)
+            if current is None or replace(current, etag=None) != device:
                 changed = replace(device, etag=self._next())
                 self._devices[device.id] = changed
                 self._append(contract.DeviceChanged(version=self._next(), device=changed))
+        for device_id in self._devices.keys() - listed:
+            del self._devices[device_id]
+            self._append(contract.DeviceGone(version=self._next(), device_id=device_id))
 
     def operation_changed(self, operation: contract.Operation) -> None:
         """An operation began or finished."""
@@ -107,6 +115,12 @@ class History:
         self._events.pop(self._last - self._remembered, None)
         self._wake()
 
+    def _resync(self) -> None:
+        """Leave a gap, over which every watcher is sent to list again."""
+        self._events.clear()
+        self._last += 1
+        self._wake()
+
     def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
@@ -123,5 +137,5 @@ class History:
         if life != self._life or not (number.isascii() and number.isdigit()):
             return None
         position = int(number)
-        oldest = max(0, self._last - self._remembered)
-        return position if oldest <= position <= self._last else None
+        oldest = min(self._events, default=self._last + 1)
+        return position if oldest - 1 <= position <= self._last else None

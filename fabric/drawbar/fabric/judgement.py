@@ -1,0 +1,244 @@
+"""Judges requests and their outcomes, from what a fabric shows; pure.
+
+For adapters that read back what they changed. The invariant: nothing begins for a device that is seen at another host,
+or that has an operation in flight, nor on a port that is seen in use.
+"""
+
+import hashlib
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+from typing import TypeVar
+
+from drawbar.fabric import contract, errors
+
+Request = contract.AttachRequest | contract.DetachRequest
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stay:
+    """There is nothing to do: the device is where it should be."""
+
+    device_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begin:
+    """An operation begins.
+
+    Attributes:
+        device_id: the device, chosen if a model was asked for.
+        port_id: the port that it goes to, or leaves; empty where the host has no ports.
+    """
+
+    device_id: str
+    port_id: str
+
+
+def operation_id(request_id: str, *, prefix: str) -> str:
+    """Return the id of the operation that a request begins: the same in every life of the adapter."""
+    return f"{prefix}-{hashlib.sha256(request_id.encode()).hexdigest()[:24]}"
+
+
+def is_for(request: contract.AttachRequest, device: contract.Device) -> bool:
+    """Return whether the request asks for this device, by id or by model."""
+    return device.id == request.device_id or (request.device_id is None and device.model == request.model)
+
+
+def used(request: Request) -> errors.AlreadyExists:
+    """Return the error of a request id that was used for something else."""
+    return errors.AlreadyExists(f'the request id "{request.request_id}" was used for another request')
+
+
+def unknown(error: errors.FabricError) -> errors.FabricError:
+    """Return the same error with `side_effects_unknown`."""
+    return errors.BY_CODE[error.code](
+        error.message,
+        reason=error.reason,
+        retryable=error.retryable,
+        side_effects_unknown=True,
+        host_id=error.host_id,
+        vendor=error.vendor,
+    )
+
+
+def attach(
+    request: contract.AttachRequest,
+    devices: Mapping[str, contract.Device],
+    hosts: Mapping[str, contract.Host],
+    *,
+    busy: Set[str],
+) -> Stay | Begin:
+    """Return what an attach comes to.
+
+    Args:
+        request: without problems of its own.
+        devices: all of the fabric, as listed now.
+        hosts: all of the fabric, as listed now; a port that an operation in flight will use is listed as used.
+        busy: the devices with an operation in flight.
+
+    Raises:
+        FabricError: it is refused, as `FabricAdapter.attach` says.
+    """
+    host = entry(hosts, request.host_id, "host")
+    device = selected(request, devices, busy)
+    check_idle(device.id, busy)
+    check_etag(request, device)
+    connection = device.connection
+    if connection is not None:
+        is_same = connection.host_id == host.id and request.port_id in {None, connection.port_id}
+        if is_same and connection.mark in {None, request.mark}:
+            return Stay(device_id=device.id)
+        raise in_use(device.id, connection)
+    return Begin(device_id=device.id, port_id=_port(request, host))
+
+
+def detach(
+    request: contract.DetachRequest,
+    devices: Mapping[str, contract.Device],
+    hosts: Mapping[str, contract.Host],
+    *,
+    busy: Set[str],
+) -> Stay | Begin:
+    """Return what a detach comes to, for an adapter without `force_detach`; the arguments as in `attach`.
+
+    Raises:
+        FabricError: it is refused, as `FabricAdapter.detach` says.
+    """
+    host = entry(hosts, request.host_id, "host")
+    device = entry(devices, request.device_id, "device")
+    check_idle(device.id, busy)
+    if request.force:
+        raise errors.Unimplemented(
+            "this fabric takes no device from a host by force; power the host off instead"
+        )
+    if device.connection is None or device.connection.host_id != host.id:
+        return Stay(device_id=device.id)
+    if not request.host_prepared:
+        raise not_prepared(device.id, host.id)
+    return Begin(device_id=device.id, port_id=device.connection.port_id or "")
+
+
+def verified(
+    request: Request, device: contract.Device, error: errors.FabricError | None
+) -> errors.FabricError | None:
+    """Return how an operation ended: what the fabric shows counts more than what it answered, either way."""
+    connection = device.connection
+    is_here = connection is not None and connection.host_id == request.host_id
+    if isinstance(request, contract.DetachRequest):
+        if not is_here:
+            return None
+        return error or errors.Unavailable(f"device {device.id} is still attached; try again")
+    if connection is not None and is_here:
+        if connection.request_id in {None, request.request_id}:
+            return None
+        return errors.FailedPrecondition(
+            f"device {device.id} was attached to the same host by another request meanwhile",
+            reason=errors.Reason.IN_USE,
+            host_id=connection.host_id,
+        )
+    return error or errors.Unavailable(
+        f"the fabric accepted device {device.id} and does not show it; read the fabric again",
+        reason="NOT_SHOWN",
+    )
+
+
+# What adapters with rules of their own for ports share with `attach` and `detach`.
+
+
+def entry(values: Mapping[str, Value], name: str, kind: str) -> Value:
+    """Return the value of that name.
+
+    Raises:
+        NotFound: there is none.
+    """
+    if name not in values:
+        raise errors.NotFound(f'the fabric has no {kind} "{errors.cut(name, contract.STRING_BYTES)}"')
+    return values[name]
+
+
+def selected(
+    request: contract.AttachRequest, devices: Mapping[str, contract.Device], busy: Set[str]
+) -> contract.Device:
+    """Return the device that is named, or the first free one of the model.
+
+    Raises:
+        NotFound: there is none.
+        ResourceExhausted: none of the model is free.
+    """
+    if request.device_id is not None:
+        return entry(devices, request.device_id, "device")
+    models = [device for device in devices.values() if device.model == request.model]
+    if not models:
+        raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
+    for device in models:
+        if device.connection is None and device.id not in busy:
+            return device
+    raise errors.ResourceExhausted(
+        f'no device of the model "{request.model}" is free', reason=errors.Reason.NO_DEVICE
+    )
+
+
+def check_idle(device_id: str, busy: Set[str]) -> None:
+    """Refuse a device that has an operation in flight.
+
+    Raises:
+        Aborted: it has one.
+    """
+    if device_id in busy:
+        raise errors.Aborted(
+            f"device {device_id} has an operation in flight; wait for its end",
+            reason=errors.Reason.OPERATION_PENDING,
+        )
+
+
+def check_etag(request: contract.AttachRequest, device: contract.Device) -> None:
+    """Refuse a device that is not as the caller has read it.
+
+    Raises:
+        Aborted: it changed.
+    """
+    if request.expected_etag not in {None, device.etag}:
+        raise errors.Aborted(
+            f"device {device.id} changed since it was read; read it again", reason=errors.Reason.STALE_ETAG
+        )
+
+
+def in_use(device_id: str, connection: contract.Connection) -> errors.FailedPrecondition:
+    """Return the error of a device that is attached already."""
+    port = f", port {connection.port_id}" if connection.port_id else ""
+    return errors.FailedPrecondition(
+        f"device {device_id} is attached to host {connection.host_id}{port}; detach it there first",
+        reason=errors.Reason.IN_USE,
+        host_id=connection.host_id,
+    )
+
+
+def not_prepared(device_id: str, host_id: str) -> errors.FailedPrecondition:
+    """Return the error of a detach that the host has not prepared."""
+    return errors.FailedPrecondition(
+        f"host {host_id} has not let go of device {device_id}; prepare the host",
+        reason=errors.Reason.NOT_PREPARED,
+        host_id=host_id,
+    )
+
+
+def _port(request: contract.AttachRequest, host: contract.Host) -> str:
+    if not host.ports:
+        return request.port_id or ""
+    if request.port_id is not None:
+        port = next((port for port in host.ports if port.id == request.port_id), None)
+        if port is None:
+            raise errors.NotFound(f'host {host.id} has no port "{request.port_id}"')
+        if port.state is not contract.PortState.FREE:
+            raise errors.FailedPrecondition(
+                f"port {port.id} of host {host.id} is in use; choose another, or none",
+                reason=errors.Reason.PORT_IN_USE,
+            )
+        return port.id
+    free = next((port.id for port in host.ports if port.state is contract.PortState.FREE), None)
+    if free is None:
+        raise errors.ResourceExhausted(
+            f"host {host.id} has no free port", reason=errors.Reason.NO_FREE_PORT, host_id=host.id
+        )
+    return free

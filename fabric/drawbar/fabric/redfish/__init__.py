@@ -1,0 +1,1 @@
+"""The `redfish` adapter: fabrics whose manager speaks DMTF Redfish (DSP0266)."""

@@ -1,0 +1,374 @@
+"""The `redfish` adapter: fabrics whose manager speaks DMTF Redfish, by zones of endpoints or by composition.
+
+State is the service's own: which device is where, and, where the service keeps a client's text, whose it is. So another
+adapter that connects later adopts everything. Remembered here are only operations, for as long as the adapter lives.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import Self
+
+from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric.history import History
+from drawbar.fabric.redfish import client, composition, methods, parameters, profiles, tasks, zones
+from drawbar.fabric.works import Report, Works
+
+_logger = logging.getLogger(__name__)
+
+NAME = "redfish"
+PATIENCE_SECONDS = 5.0
+# Events come in groups, which one look answers.
+EVENTS_PACE_SECONDS = 0.2
+EVENTS_BACKOFF_SECONDS_MIN = 1.0
+EVENTS_BACKOFF_SECONDS_MAX = 60.0
+# Of one change, each after another client has changed the same resource.
+ATTEMPTS = 4
+
+
+class _Service:
+    """The fabric behind the adapter; `works.Backend`."""
+
+    def __init__(self, connection: client.Client, method: methods.Method, *, task_seconds: float) -> None:
+        self.history = History()
+        self.pending: dict[str, tuple[str, str] | None] = {}
+        self.oddities: tuple[str, ...] = ()
+        self._client = connection
+        self._method = method
+        self._task_seconds = task_seconds
+        # Changes of earlier clients that still run, with their devices.
+        self._foreign: dict[tasks.Change, frozenset[str]] = {}
+        self._lock = asyncio.Lock()
+        # By host id; a fabric has no more of them than hosts.
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._view = methods.View()
+
+    @asynccontextmanager
+    async def looking(self, *, whole: bool = False) -> AsyncIterator[None]:
+        """See `works.Backend`; reads devices and hosts anew where the whole is asked for."""
+        async with self._lock:
+            try:
+                if whole:
+                    await self._method.read(self._client)
+                else:
+                    await self._method.read_connections(self._client)
+            except errors.FabricError as trouble:
+                self.history.interrupt(trouble)
+                raise
+            self._view = self._method.view()
+            if self._view.oddities != self.oddities:
+                self.oddities = self._view.oddities
+                for sentence in self.oddities:
+                    _logger.warning("a resource of the Redfish service is left out: %s", sentence)
+            self.publish()
+            yield
+
+    def publish(self) -> None:
+        """See `works.Backend`."""
+        self.history.publish(tuple(self._view.devices.values()), self._hosts())
+
+    def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
+        """See `works.Backend`."""
+        hosts = {host.id: host for host in self._hosts()}
+        devices, busy = self.history.devices, self.pending.keys()
+        match request:
+            case contract.AttachRequest():
+                return judgement.attach(request, devices, hosts, busy=busy)
+            case contract.DetachRequest():
+                return judgement.detach(request, devices, hosts, busy=busy)
+
+    async def hold(self) -> tuple[tasks.Change, ...]:
+        """Make the devices of changes that run already pending, and return these changes; each is to be `release`d."""
+        for change in await tasks.changes(self._client):
+            if device_ids := self._method.device_ids(change.uris):
+                self._foreign[change] = device_ids
+                self.pending |= dict.fromkeys(device_ids)
+        return tuple(self._foreign)
+
+    async def release(self, change: tasks.Change) -> None:
+        """Wait for the end of a change, but no longer than one may take; its devices are not pending any more then."""
+        try:
+            async with asyncio.timeout(self._task_seconds):
+                await self._client.task_ended(change.task_uri)
+            async with self.looking():
+                self._released(change)
+                self.publish()
+        except (errors.FabricError, TimeoutError) as error:
+            _logger.warning("a change in the Redfish service is not followed", extra={"error": str(error)})
+            self._released(change)
+
+    def _released(self, change: tasks.Change) -> None:
+        device_ids = self._foreign.pop(change, frozenset())
+        for device_id in device_ids.difference(*self._foreign.values()):
+            self.pending.pop(device_id, None)
+
+    async def attach(
+        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
+    ) -> None:
+        """See `works.Backend`."""
+
+        def plan() -> methods.Call:
+            current = self._method.view().devices.get(device_id)
+            if current is None or current.connection is not None:
+                raise errors.Aborted(
+                    f"device {device_id} was attached or removed meanwhile; read the fabric again"
+                )
+            return self._method.attach(request, device_id, port_id)
+
+        await self._carry_out(request.host_id, device_id, plan, report)
+
+    async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
+        """See `works.Backend`."""
+
+        def plan() -> methods.Call | None:
+            return self._method.detach(request, device_id)
+
+        await self._carry_out(request.host_id, device_id, plan, report)
+
+    async def _carry_out(
+        self, host_id: str, device_id: str, plan: Callable[[], methods.Call | None], report: Report
+    ) -> None:
+        """Send what the plan makes of a new reading: again where another client changed the resource in between.
+
+        One at a time for a host: its connections may be one resource of the service.
+        """
+
+        def progressed(progress: client.Progress) -> None:
+            report(progress.percent, progress.retry_after_seconds)
+
+        try:
+            async with asyncio.timeout(self._task_seconds), self._turns.setdefault(host_id, asyncio.Lock()):
+                for attempt in range(1, ATTEMPTS + 1):
+                    async with self._lock:
+                        await self._method.read_connections(self._client)
+                        call = plan()
+                    if call is None:
+                        return
+                    try:
+                        await self._client.change(
+                            call.method, call.uri, call.body, etag=call.etag, on_progress=progressed
+                        )
+                    except errors.Aborted as error:
+                        if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
+                            raise
+                    except errors.FabricError as error:
+                        if error.side_effects_unknown:
+                            await self._settled(device_id)
+                        raise
+                    else:
+                        return
+        except TimeoutError as error:
+            raise errors.DeadlineExceeded(
+                f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
+            ) from error
+
+    async def _settled(self, device_id: str) -> None:
+        """Wait for the ends of the service's changes of the device: one may be a task whose monitor was in a lost reply."""
+        with contextlib.suppress(errors.FabricError):
+            for change in await tasks.changes(self._client):
+                if device_id in self._method.device_ids(change.uris):
+                    await self._client.task_ended(change.task_uri)
+
+    def _hosts(self) -> tuple[contract.Host, ...]:
+        """Return the hosts with the ports of attaches in flight in use."""
+        hosts = dict(self._view.hosts)
+        for device_id, place in self.pending.items():
+            if place is None or place[0] not in hosts:
+                continue
+            host = hosts[place[0]]
+            ports = tuple(
+                replace(port, state=contract.PortState.USED, device_id=device_id)
+                if port.id == place[1] and port.state is contract.PortState.FREE
+                else port
+                for port in host.ports
+            )
+            hosts[host.id] = replace(host, ports=ports)
+        return tuple(hosts.values())
+
+
+class RedfishAdapter(contract.FabricAdapter):
+    """One Redfish service; made by `connect`. `close` it in the task that connected."""
+
+    def __init__(self, config: contract.AdapterConfig) -> None:
+        self._config = config
+        self._parameters = parameters.parse(config)
+        self._lifetime = AsyncExitStack()
+        self._closed = False
+        self._poke = asyncio.Event()
+
+    @classmethod
+    def validate(cls, config: contract.AdapterConfig) -> None:
+        """The endpoint is `https://host[:port]`; see `parameters.SCHEMA`."""
+        parameters.parse(config)
+
+    @classmethod
+    async def connect(cls, config: contract.AdapterConfig) -> Self:
+        """As the contract says; the service root and the whole fabric can be read."""
+        adapter = cls(config)
+        try:
+            async with adapter._bounded():
+                await adapter._connect()
+        except BaseException:
+            await adapter.close()
+            raise
+        return adapter
+
+    async def _connect(self) -> None:
+        self._client = await client.Client.connect(self._config)
+        self._lifetime.push_async_callback(self._client.close)
+        name = self._parameters.profile or profiles.by_root(self._client.root)
+        profile = profiles.PROFILES[name]
+        if self._parameters.ports:
+            profile = replace(profile, ports=self._parameters.ports)
+        self._profile = profile
+        method: methods.Method
+        if profile.method is profiles.MethodName.ZONES:
+            method = zones.Zones(profile, fabrics=self._parameters.fabrics)
+        else:
+            method = composition.Composition(profile)
+        self._service = _Service(self._client, method, task_seconds=self._parameters.task_seconds)
+        async with self._service.looking(whole=True):
+            changes = await self._service.hold()
+        group = await self._lifetime.enter_async_context(asyncio.TaskGroup())
+        self._works = Works(self._service, group, prefix=NAME, on_finished=self._poke.set)
+        keepers = [
+            group.create_task(self._keep(), name="keep the Redfish fabric"),
+            group.create_task(self._listen(), name="listen to the Redfish service"),
+            *(
+                group.create_task(self._service.release(change), name=f"follow {change.task_uri}")
+                for change in changes
+            ),
+        ]
+        self._lifetime.callback(self._works.stop)
+        for keeper in keepers:
+            self._lifetime.callback(keeper.cancel)
+        _logger.info("connected to a Redfish service", extra={"fabric": self._config.name, "profile": name})
+
+    async def capabilities(self) -> contract.Capabilities:
+        """As the contract says; no force, and what has begun ends."""
+        self._check_open()
+        return contract.Capabilities(
+            exact_device=True,
+            select_by_model=True,
+            watch=True,
+            marks=bool(self._profile.note_place),
+            serialization_scope=contract.SerializationScope.DEVICE,
+        )
+
+    async def hosts(self) -> tuple[contract.Host, ...]:
+        """As the contract says; from the connections as they are now, and the hosts as they were read last."""
+        async with self._bounded(), self._service.looking():
+            return self._service.history.hosts
+
+    async def devices(self) -> contract.Inventory:
+        """As the contract says."""
+        async with self._bounded(), self._service.looking(whole=True):
+            history = self._service.history
+            return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
+
+    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
+        """As the contract says."""
+        return await self._begin(request)
+
+    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
+        """As the contract says."""
+        return await self._begin(request)
+
+    async def operation(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """As the contract says; the attach of an earlier adapter is found while its connection shows the request."""
+        async with self._bounded():
+            return await self._works.find(operation_id=operation_id, request_id=request_id)
+
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says."""
+        self._check_open()
+        return self._works.all()
+
+    async def cancel(self, operation_id: str) -> contract.Operation:
+        """Not possible: half a change of a zone cannot be taken back."""
+        name = errors.cut(operation_id, contract.STRING_BYTES)
+        raise errors.Unimplemented(
+            f'operation "{name}" of the Redfish service cannot be cancelled; wait for its end'
+        )
+
+    @asynccontextmanager
+    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
+        """As the contract says."""
+        self._check_open()
+        async with aclosing(self._service.history.follow(from_version)) as events:
+            yield events
+
+    async def close(self) -> None:
+        """As the contract says; operations in flight go on in the service, and another adapter sees how they end."""
+        if self._closed:
+            return
+        self._closed = True
+        if hasattr(self, "_service"):
+            self._service.history.interrupt(
+                errors.Unavailable("the connection to the Redfish service is closed")
+            )
+        await self._lifetime.aclose()
+
+    async def _begin(self, request: judgement.Request) -> contract.Operation:
+        async with self._bounded(changes=True):
+            patience = min(PATIENCE_SECONDS, self._config.timeout_seconds / 4)
+            return await self._works.begin(request, patience_seconds=patience)
+
+    @asynccontextmanager
+    async def _bounded(self, *, changes: bool = False) -> AsyncIterator[None]:
+        """The contract's deadline around one call."""
+        self._check_open()
+        try:
+            async with asyncio.timeout(self._config.timeout_seconds):
+                yield
+        except TimeoutError as error:
+            text = (
+                f'the Redfish service of "{self._config.name}" has not answered in time; look at the service'
+            )
+            raise errors.DeadlineExceeded(text, side_effects_unknown=changes) from error
+
+    async def _keep(self) -> None:
+        """Read everything after each event, and every `pollSeconds` while there are watchers."""
+        while True:
+            try:
+                async with asyncio.timeout(self._parameters.poll_seconds):
+                    await self._poke.wait()
+            except TimeoutError:
+                if not self._service.history.watchers:
+                    continue
+            await asyncio.sleep(EVENTS_PACE_SECONDS)
+            self._poke.clear()
+            try:
+                async with self._bounded(), self._service.looking(whole=True):
+                    pass
+            except errors.FabricError as error:
+                # Also where the deadline came before an answer, which no look has seen as an error.
+                self._service.history.interrupt(error)
+                _logger.debug("the Redfish service cannot be read now", extra={"error": error.message})
+
+    async def _listen(self) -> None:
+        """Take every event of the service for a hint that something changed."""
+        pause = EVENTS_BACKOFF_SECONDS_MIN
+        while True:
+            try:
+                # The first comes with the stream: what happened before is not known.
+                async with aclosing(self._client.events()) as events:
+                    async for _ in events:
+                        pause = EVENTS_BACKOFF_SECONDS_MIN
+                        self._poke.set()
+            except errors.Unimplemented:
+                _logger.info("the Redfish service sends no events, so it is read every so often")
+                return
+            except errors.FabricError as error:
+                _logger.debug("no events of the Redfish service", extra={"error": error.message})
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, EVENTS_BACKOFF_SECONDS_MAX)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise errors.Unavailable("the connection to the Redfish service is closed")

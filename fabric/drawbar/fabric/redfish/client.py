@@ -1,0 +1,604 @@
+"""The client of a Redfish service (DSP0266): sessions, ETags, tasks, pages, and errors of the contract.
+
+Nothing that the service sends is trusted: an answer is bounded in bytes, values and depth, a listing in pages, a
+redirect leads to the same origin only, and so does every link. What could have had an effect is sent once; only a
+request that was refused for want of a session is sent again.
+"""
+
+import asyncio
+import base64
+import contextlib
+import logging
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import aiohttp
+import msgspec
+import yarl
+
+from drawbar.fabric import contract, errors, judgement, tls
+from drawbar.fabric.contract.credentials import FILLER
+from drawbar.fabric.redfish import documents, messages
+
+_logger = logging.getLogger(__name__)
+
+ROOT = "/redfish/v1"
+ANSWER_BYTES = 32 * 1024 * 1024
+# Of an answer: what it costs in memory is its values, not its bytes.
+ANSWER_VALUES = 500_000
+PAGES = 200
+MEMBERS = 4096
+REDIRECTS = 3
+PARALLEL = 8
+CLOSE_SECONDS = 2.0
+EVENT_BYTES = 64 * 1024
+TASK_PAUSE_SECONDS_MIN = 0.1
+TASK_PAUSE_SECONDS_MAX = 10.0
+# Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
+ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
+_MALFORMED = "MALFORMED_ANSWER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a task of the service is.
+
+    Attributes:
+        percent: 0 to 100; None when not known.
+        retry_after_seconds: when it is looked at again.
+    """
+
+    percent: int | None = None
+    retry_after_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: documents.Json
+
+
+class Client:
+    """One connection to one Redfish service; made by `connect`, ended by `close`.
+
+    Attributes:
+        root: the service root.
+    """
+
+    def __init__(self, config: contract.AdapterConfig, session: aiohttp.ClientSession) -> None:
+        self.root = documents.Document(uri=ROOT)
+        self._config = config
+        self._base = yarl.URL(config.endpoint)
+        self._session = session
+        self._token = ""
+        # Of this session and of the one before, which an answer on its way may still echo.
+        self._tokens: tuple[str, ...] = ()
+        self._session_uri: str | None = None
+        self._is_basic = False
+        self._server_name = config.tls.server_name or None
+        self._login = asyncio.Lock()
+        self._slots = asyncio.Semaphore(PARALLEL)
+        self._closed = False
+
+    @classmethod
+    async def connect(cls, config: contract.AdapterConfig) -> Self:
+        """Read the service root and begin a session, if there are credentials.
+
+        Raises:
+            InvalidConfiguration: a certificate of the configuration cannot be used.
+            FabricError: the service cannot be reached, or refuses the credentials.
+        """
+        context: ssl.SSLContext | bool = True
+        if yarl.URL(config.endpoint).scheme == "https":
+            context = tls.context(config.credentials, config.tls)
+        session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=context, limit=PARALLEL + 2),
+            timeout=aiohttp.ClientTimeout(total=config.timeout_seconds),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            middlewares=(_sent_once,),
+            headers={"Accept": "application/json", "Accept-Encoding": "identity", "OData-Version": "4.0"},
+        )
+        client = cls(config, session)
+        try:
+            client.root = await client.get(ROOT + "/", is_open=True)
+            await client._begin_session("")
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    # --- reading ---
+
+    async def get(self, uri: str, *, query: str = "", is_open: bool = False) -> documents.Document:
+        """Read a resource.
+
+        Args:
+            uri: its path.
+            query: such as `$expand=.($levels=1)`.
+            is_open: whether the resource needs no credentials.
+
+        Raises:
+            FabricError: it cannot be read; NotFound where there is none.
+        """
+        url = self._url(uri).with_query(query or None)
+        for _ in range(REDIRECTS + 1):
+            answer = await self._send("GET", url, what=f"to read {uri}", is_open=is_open)
+            location = answer.headers.get("Location", "")
+            if answer.status in {301, 302, 303, 307, 308} and location:
+                url = self._url(location)
+                continue
+            if answer.status != 200:
+                raise self._odd(f"to read {uri}", f"answered with the status {answer.status}", changes=False)
+            return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
+        raise self._odd(f"to read {uri}", f"redirected more than {REDIRECTS} times", changes=False)
+
+    async def members(self, uri: str, *, levels: int = 1) -> tuple[documents.Document, ...]:
+        """Read all members of a collection, expanded by the service where it offers that.
+
+        Args:
+            uri: of the collection.
+            levels: how many levels below the collection are wanted, where the service expands several.
+
+        Raises:
+            FabricError: the collection, or a member that still exists, cannot be read.
+        """
+        listed: list[documents.Document] = []
+        query = self._expand(levels)
+        following: str | None = uri
+        for _ in range(PAGES):
+            if following is None:
+                break
+            page = await self.get(following, query=query)
+            listed += [documents.Document.from_json(entry) for entry in page.objects("Members")]
+            if len(listed) > MEMBERS:
+                raise self._odd(f"to list {uri}", f"sent more than {MEMBERS} members", changes=False)
+            link = page.value("Members@odata.nextLink")
+            # The link carries the query of its own.
+            following, query = (link, "") if isinstance(link, str) and link else (None, "")
+        else:
+            raise self._odd(f"to list {uri}", f"sent more than {PAGES} pages", changes=False)
+        return await self.resolved(tuple(listed))
+
+    async def newest(self, uri: str, most: int) -> tuple[documents.Document, ...]:
+        """Read so many members at the end of the first page of a collection, which is where services add them.
+
+        Raises:
+            FabricError: the collection, or a member that still exists, cannot be read.
+        """
+        page = await self.get(uri, query=self._expand(1))
+        return await self.resolved(
+            tuple(documents.Document.from_json(entry) for entry in page.objects("Members")[-most:])
+        )
+
+    async def resolved(self, listed: tuple[documents.Document, ...]) -> tuple[documents.Document, ...]:
+        """Return the resources, those read that are links only; one that is gone meanwhile is left out."""
+
+        async def resource(document: documents.Document) -> documents.Document | None:
+            if not document.is_reference:
+                return document
+            try:
+                async with self._slots:
+                    return await self.get(document.uri)
+            except errors.NotFound:
+                return None
+
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(_caught(resource(document))) for document in listed if document.uri]
+        results = [task.result() for task in running]
+        for result in results:
+            if isinstance(result, errors.FabricError):
+                raise result
+        return tuple(result for result in results if isinstance(result, documents.Document))
+
+    @property
+    def expands(self) -> bool:
+        """Whether the service expands the members of a collection."""
+        return documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
+
+    def _expand(self, levels: int) -> str:
+        """Return the query that expands a collection (DSP0266, "$expand"), or an empty one."""
+        offered = documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery")
+        if not self.expands or not isinstance(offered, dict):
+            return ""
+        if offered.get("Levels") is not True:
+            return "$expand=."
+        most = offered.get("MaxLevels")
+        return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"
+
+    # --- changing ---
+
+    async def change(
+        self,
+        method: str,
+        uri: str,
+        body: documents.Json | None = None,
+        *,
+        etag: str | None = None,
+        on_progress: Callable[[Progress], None] = lambda _: None,
+    ) -> None:
+        """Send a request that changes something, and wait for the end of the task that it may become.
+
+        The caller sets the deadline. What has become of it is seen by reading the fabric again.
+
+        Args:
+            method: of HTTP.
+            uri: that of the resource, collection or action.
+            body: of the request.
+            etag: the resource must not have changed since it was read with this ETag.
+            on_progress: called with each state of the task.
+
+        Raises:
+            FabricError: it was refused, or failed.
+        """
+        headers = {"If-Match": etag} if etag else {}
+        what = f"{method} {uri}"
+        answer = await self._send(method, self._url(uri), body=body, headers=headers, what=what, changes=True)
+        if answer.status == 202:
+            await self._task_ended(answer, what, on_progress)
+        elif answer.status not in {200, 201, 204}:
+            raise self._odd(what, f"answered with the status {answer.status}", changes=True)
+
+    async def _task_ended(self, answer: _Answer, what: str, on_progress: Callable[[Progress], None]) -> None:
+        """Wait for the end of a task (DSP0266, "Asynchronous operations").
+
+        A monitor answers 202 while the task runs, then as the request itself would have. Some services send the task
+        in place of its monitor, and some forget the monitor at once.
+        """
+        monitor = answer.headers.get("Location") or _own_uri(answer.body)
+        if not monitor:
+            raise self._odd(what, "accepted it and names no task monitor", changes=True)
+        pauses = _Pauses()
+        while True:
+            state = documents.text(answer.body, "TaskState")
+            if state in ENDED_STATES:
+                if state == "Completed":
+                    return
+                entries = documents.objects(answer.body, "Messages")[: messages.MESSAGES]
+                raise messages.failure(entries, what=what, redacted=self._redacted)
+            pause = pauses.next(answer.headers.get("Retry-After"))
+            percent = documents.number(answer.body, "PercentComplete")
+            on_progress(Progress(percent=min(percent, 100) if percent else None, retry_after_seconds=pause))
+            await asyncio.sleep(pause)
+            try:
+                answer = await self._send(
+                    "GET", self._url(monitor), what=f"to follow the task of {what}", changes=True
+                )
+            except errors.NotFound:
+                # It ended, and its monitor is gone, or the service has forgotten it: the fabric shows which.
+                return
+            except errors.Misconfigured as error:
+                raise judgement.unknown(error) from error
+            except errors.Transient as error:
+                if error.reason in messages.FINAL_REASONS:
+                    raise
+                _logger.info(
+                    "a task of the Redfish service cannot be followed now", extra={"error": error.message}
+                )
+                answer = _Answer(status=202, headers={}, body={})
+                continue
+            if answer.status in {201, 204} or (
+                answer.status == 200 and not documents.text(answer.body, "TaskState")
+            ):
+                return
+
+    async def task_ended(self, uri: str) -> None:
+        """Wait until a task, begun by any client, has ended or is forgotten; the caller sets the deadline.
+
+        Raises:
+            FabricError: it cannot be read, for another reason than that the service is not reached now.
+        """
+        pauses = _Pauses()
+        while True:
+            try:
+                task = await self.get(uri)
+            except errors.NotFound:
+                return
+            except errors.Transient as error:
+                _logger.debug("a task of the Redfish service cannot be read", extra={"error": error.message})
+            else:
+                if task.text("TaskState") in ENDED_STATES:
+                    return
+            await asyncio.sleep(pauses.next(None))
+
+    # --- events ---
+
+    async def events(self) -> AsyncGenerator[None, None]:
+        """Yield once the service's stream of server-sent events is open, and then whenever something comes.
+
+        What comes is not looked at: an event is a hint only. Use it with `contextlib.aclosing`.
+
+        Raises:
+            Unimplemented: the service offers none.
+            FabricError: it cannot be opened, or broke off.
+        """
+        uri = self.root.link("EventService")
+        service = await self.get(uri) if uri is not None else None
+        stream = service.value("ServerSentEventUri") if service is not None else None
+        if not isinstance(stream, str) or not stream:
+            raise errors.Unimplemented("the Redfish service sends no events")
+        what = "to send its events"
+        # The service is silent between events: connecting is bounded, reading is not.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._config.timeout_seconds)
+        headers = {"Accept": "text/event-stream", **self._authorization()}
+        async with self._translated(what, changes=False):
+            async with asyncio.timeout(self._config.timeout_seconds):
+                response = await self._session.get(
+                    self._url(stream),
+                    headers=headers,
+                    timeout=timeout,
+                    allow_redirects=False,
+                    server_hostname=self._server_name,
+                )
+            try:
+                if response.status != 200 or response.content_type != "text/event-stream":
+                    raise self._odd(
+                        what, f"answered with {response.status} {response.content_type}", changes=False
+                    )
+                yield
+                async for _ in response.content.iter_chunked(EVENT_BYTES):
+                    yield
+            finally:
+                response.close()
+
+    # --- sessions ---
+
+    async def _begin_session(self, former: str) -> None:
+        """Begin a session in place of the one with the former token, unless another task has begun one."""
+        credentials = self._config.credentials
+        if not credentials.username or self._is_basic:
+            return
+        async with self._login:
+            if self._token != former:
+                return
+            uri = self.root.link("Links", "Sessions") or f"{ROOT}/SessionService/Sessions"
+            body = {"UserName": credentials.username, "Password": credentials.password}
+            try:
+                answer = await self._send_once(
+                    "POST",
+                    self._url(uri),
+                    body,
+                    {},
+                    f"to begin a session as {credentials.username}",
+                    changes=True,
+                )
+            except (errors.NotFound, errors.Unimplemented):
+                self._is_basic = True
+                _logger.info("the Redfish service has no sessions, each request carries the password")
+                return
+            self._token = answer.headers.get("X-Auth-Token", "")
+            self._tokens = (former, self._token)
+            if not self._token:
+                raise self._odd("to begin a session", "sent no X-Auth-Token", changes=False)
+            location = answer.headers.get("Location") or _own_uri(answer.body)
+            self._session_uri = location or None
+
+    def _authorization(self) -> dict[str, str]:
+        credentials = self._config.credentials
+        if self._token:
+            return {"X-Auth-Token": self._token}
+        if self._is_basic:
+            return {
+                "Authorization": aiohttp.encode_basic_auth(
+                    credentials.username, credentials.password, "utf-8"
+                )
+            }
+        return {"Authorization": f"Bearer {credentials.token}"} if credentials.token else {}
+
+    async def close(self) -> None:
+        """End the session on the service, within `CLOSE_SECONDS`, and close all connections; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._session_uri is not None:
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    url = self._url(self._session_uri)
+                    await self._send_once(
+                        "DELETE", url, None, self._authorization(), "to end the session", changes=True
+                    )
+        except (errors.FabricError, TimeoutError) as error:
+            _logger.debug("the session on the Redfish service was not ended", extra={"error": str(error)})
+        finally:
+            await self._session.close()
+
+    # --- one exchange ---
+
+    async def _send(
+        self,
+        method: str,
+        url: yarl.URL,
+        *,
+        what: str,
+        body: documents.Json | None = None,
+        headers: Mapping[str, str] | None = None,
+        changes: bool = False,
+        is_open: bool = False,
+    ) -> _Answer:
+        """Send a request; once more with a new session where it was refused for want of one, so without effect."""
+        if self._closed:
+            raise errors.Unavailable("the connection to the Redfish service is closed")
+        token = self._token
+        own = {} if is_open else self._authorization()
+        try:
+            return await self._send_once(method, url, body, {**(headers or {}), **own}, what, changes=changes)
+        except errors.Unauthenticated:
+            if is_open or not token:
+                raise
+        await self._begin_session(token)
+        own = self._authorization()
+        return await self._send_once(method, url, body, {**(headers or {}), **own}, what, changes=changes)
+
+    async def _send_once(
+        self,
+        method: str,
+        url: yarl.URL,
+        body: documents.Json | None,
+        headers: Mapping[str, str],
+        what: str,
+        *,
+        changes: bool,
+    ) -> _Answer:
+        async with self._translated(what, changes=changes):
+            content = None if body is None else msgspec.json.encode(body)
+            kind = {} if body is None else {"Content-Type": "application/json"}
+            async with self._session.request(
+                method,
+                url,
+                headers={**headers, **kind},
+                allow_redirects=False,
+                data=content,
+                server_hostname=self._server_name,
+            ) as response:
+                raw = await self._read(response, what, changes=changes)
+                status, received = response.status, response.headers
+                content_type = response.content_type
+        answered: documents.Json = {}
+        if raw.strip():
+            answered = self._decoded(raw, content_type, status, what, changes=changes)
+        if status >= 400:
+            raise messages.refusal(status, answered, what=what, changes=changes, redacted=self._redacted)
+        return _Answer(status=status, headers=received, body=answered)
+
+    async def _read(self, response: aiohttp.ClientResponse, what: str, *, changes: bool) -> bytes:
+        parts, size = [], 0
+        async for part in response.content.iter_any():
+            size += len(part)
+            if size > ANSWER_BYTES:
+                # Not to the pool: the rest is still to come.
+                response.close()
+                raise self._odd(what, f"sent more than {ANSWER_BYTES >> 20} MiB", changes=changes)
+            parts.append(part)
+        return b"".join(parts)
+
+    def _decoded(
+        self, raw: bytes, content_type: str, status: int, what: str, *, changes: bool
+    ) -> documents.Json:
+        try:
+            if raw.count(b",") + raw.count(b"{") + raw.count(b"[") > ANSWER_VALUES:
+                raise self._odd(what, f"sent more than {ANSWER_VALUES} values", changes=changes)
+            return msgspec.json.decode(raw, type=dict[str, Any])
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+            if status >= 400:
+                # The status says enough, whatever a proxy made of the page.
+                return {}
+            raise self._odd(
+                what, f"answered with {content_type or 'no type'} that is no JSON object", changes=changes
+            ) from error
+
+    @contextlib.asynccontextmanager
+    async def _translated(self, what: str, *, changes: bool) -> AsyncIterator[None]:
+        """Raise errors of the contract in place of the library's."""
+        host = self._base.host
+        try:
+            yield
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise errors.Unavailable(
+                f"the certificate of {host} is not trusted ({_cause(error.certificate_error)}); put the authority that "
+                f"signed it into the Fabric's Secret, or the name in it into `tls.serverName`",
+                reason="CERTIFICATE_REFUSED",
+            ) from error
+        except aiohttp.ClientSSLError as error:
+            raise errors.Unavailable(
+                f"no TLS with {host} ({_cause(error.os_error)}); look at the endpoint and at the client certificate",
+                reason="TLS_REFUSED",
+            ) from error
+        except aiohttp.ClientConnectorError as error:
+            raise errors.Unavailable(f"{host} cannot be reached ({_cause(error.os_error)})") from error
+        except TimeoutError as error:
+            raise errors.DeadlineExceeded(
+                f"the Redfish service has not answered {what} in time", side_effects_unknown=changes
+            ) from error
+        except (aiohttp.ClientError, ValueError) as error:
+            if self._base.scheme == "https" and not self.root.body:
+                # The library does not show the alert by which a server asks for a certificate (RFC 8446, section 6.2).
+                raise errors.Unavailable(
+                    f"{host} ended the first connection without an answer; where it asks for a client certificate, put "
+                    f"one that it accepts into the Fabric's Secret",
+                    reason="TLS_REFUSED",
+                ) from error
+            raise errors.Unavailable(
+                f"the Redfish service broke off {what} ({type(error).__name__})", side_effects_unknown=changes
+            ) from error
+
+    def _url(self, uri: str) -> yarl.URL:
+        """Return the address of a resource.
+
+        Raises:
+            Unavailable: it lies elsewhere.
+        """
+        try:
+            url = self._base.origin().join(yarl.URL(uri))
+        except ValueError as error:
+            raise self._odd("to follow a link", "sent one that is no URI", changes=False) from error
+        if url.origin() != self._base.origin() or url.user is not None:
+            raise self._odd("to follow a link", "sent one that leads to another host", changes=False)
+        return url
+
+    def _odd(self, what: str, did: str, *, changes: bool) -> errors.Unavailable:
+        return errors.Unavailable(
+            f"the Redfish service at {self._base.host} was asked {what} and {did}; look at the endpoint and the service",
+            reason=_MALFORMED,
+            side_effects_unknown=changes,
+        )
+
+    def _redacted(self, text: str) -> str:
+        """Return a text of the service without secrets, also those that a proxy echoes from the headers."""
+        credentials = self._config.credentials
+        basic = base64.b64encode(f"{credentials.username}:{credentials.password}".encode()).decode()
+        for secret in (*self._tokens, basic if credentials.password else ""):
+            if secret:
+                text = text.replace(secret, FILLER)
+        return credentials.redacted(text)
+
+
+class _Pauses:
+    """How long to wait until a task is looked at again: what the service says, else twice as long each time."""
+
+    def __init__(self) -> None:
+        self._next = TASK_PAUSE_SECONDS_MIN
+
+    def next(self, retry_after: str | None) -> float:
+        """Return the seconds until the next look, by the header of the last answer."""
+        own, self._next = self._next, min(2 * self._next, TASK_PAUSE_SECONDS_MAX)
+        if retry_after is None:
+            return own
+        return min(max(_seconds(retry_after), TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
+
+
+async def _sent_once(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """Send a request through the library, which would send a DELETE again when the connection ends before the answer."""
+    try:
+        return await handler(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET" or isinstance(error, aiohttp.ClientConnectorError):
+            raise
+        raise aiohttp.ClientConnectionError(str(error)) from error
+
+
+async def _caught(reading: Any) -> Any:
+    """Return the error in place of raising it: the group would wrap it."""
+    try:
+        return await reading
+    except errors.FabricError as error:
+        return error
+
+
+def _own_uri(body: documents.Json) -> str:
+    uri = body.get(documents.ID)
+    return uri if isinstance(uri, str) else ""
+
+
+def _seconds(header: str | None) -> float:
+    """Return the seconds of a Retry-After header; 0 where it is a date or missing."""
+    return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0
+
+
+def _cause(error: Exception | None) -> str:
+    reason = getattr(error, "verify_message", "") or getattr(error, "strerror", "") or type(error).__name__
+    return errors.cut(str(reason), documents.TEXT_BYTES)

@@ -1,0 +1,188 @@
+"""Connections by composition: resource blocks that computer systems are made of (DSP0266, "Specific composition").
+
+A block is added to a system that is there, and removed again. A service says by actions of the system that it does so
+(`AddResourceBlock`, ComputerSystem 1.13); for one that does not, the system's array of blocks is changed, always from
+the array and the ETag that were read together.
+"""
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
+from drawbar.fabric.redfish.client import Client
+from drawbar.fabric.redfish.documents import Document
+
+# A block of one of these is a machine, or a part of one that cannot be moved.
+_HOST_TYPES = {"Compute", "ComputerSystem"}
+# Arrays of links of a block, the most telling first.
+_PARTS = ("Processors", "Memory", "Drives", "NetworkInterfaces", "EthernetInterfaces")
+# Below a collection of blocks: the blocks, and what they consist of.
+LEVELS = 2
+_UNUSABLE = {"Failed", "Unavailable"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """Everything that was read.
+
+    Attributes:
+        blocks: by device id.
+        systems: by host id.
+        devices: not attached, by id.
+        oddities: see `methods.View`.
+    """
+
+    blocks: Mapping[str, Document] = field(default_factory=dict)
+    systems: Mapping[str, Document] = field(default_factory=dict)
+    devices: Mapping[str, contract.Device] = field(default_factory=dict)
+    oddities: tuple[str, ...] = ()
+
+
+class Composition:
+    """The method `composition`; see `methods.Method`."""
+
+    def __init__(self, profile: profiles.Profile) -> None:
+        self._profile = profile
+        self._read = _Read()
+
+    async def read(self, client: Client) -> None:
+        """See `methods.Method`."""
+        uri = client.root.link("CompositionService")
+        service = await client.get(uri) if uri is not None else None
+        blocks_uri = service.link("ResourceBlocks") if service is not None else None
+        if blocks_uri is None:
+            raise errors.Unimplemented(
+                "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
+            )
+        listed = await client.members(blocks_uri, levels=LEVELS)
+        blocks = [block for block in listed if not _HOST_TYPES & set(_types(block))]
+        read = _devices(blocks, await _parts(client, blocks))
+        self._read = replace(read, systems=await self._systems(client))
+
+    async def read_connections(self, client: Client) -> None:
+        """See `methods.Method`."""
+        if not self._read.systems:
+            await self.read(client)
+            return
+        self._read = replace(self._read, systems=await self._systems(client))
+
+    def view(self) -> methods.View:
+        """See `methods.Method`."""
+        read = self._read
+        devices = {}
+        used: dict[str, list[str]] = {host_id: [] for host_id in read.systems}
+        oddities = list(read.oddities)
+        for device_id, device in read.devices.items():
+            block = read.blocks[device_id]
+            host_id = self._host_id(block.uri)
+            if host_id is not None:
+                used[host_id].append(device_id)
+                connection = contract.Connection(host_id=host_id, port_id=methods.port_id(host_id, device_id))
+                devices[device_id] = replace(device, connection=connection)
+            elif block.value("CompositionStatus", "Reserved") is True:
+                oddities.append(f"the resource block {block.uri} is reserved by another client")
+            else:
+                devices[device_id] = device
+        hosts = {
+            host_id: replace(
+                entities.host(host_id, system, ()),
+                ports=methods.ports(host_id, used[host_id], most=self._profile.ports),
+            )
+            for host_id, system in read.systems.items()
+        }
+        return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities))
+
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """See `methods.Method`."""
+        blocks = set(uris)
+        for system in self._read.systems.values():
+            if system.uri in uris:
+                blocks |= set(system.links("Links", "ResourceBlocks"))
+        return frozenset(device_id for device_id, block in self._read.blocks.items() if block.uri in blocks)
+
+    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
+        """See `methods.Method`."""
+        del port_id
+        system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
+        if system is None:
+            raise methods.gone("host", request.host_id)
+        if block is None:
+            raise methods.gone("device", device_id)
+        blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
+        return _changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
+
+    def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
+        """See `methods.Method`."""
+        system, block = self._read.systems.get(request.host_id), self._read.blocks.get(device_id)
+        blocks = system.links("Links", "ResourceBlocks") if system is not None else ()
+        if system is None or block is None or block.uri not in blocks:
+            return None
+        rest = tuple(uri for uri in blocks if uri != block.uri)
+        return _changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
+
+    async def _systems(self, client: Client) -> dict[str, Document]:
+        uri = client.root.link("Systems")
+        listed = await client.members(uri) if uri is not None else ()
+        return {system.id: system for system in listed if len(system.id.encode()) <= contract.STRING_BYTES}
+
+    def _host_id(self, block_uri: str) -> str | None:
+        return next(
+            (
+                host_id
+                for host_id, system in self._read.systems.items()
+                if block_uri in system.links("Links", "ResourceBlocks")
+            ),
+            None,
+        )
+
+
+def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:
+    """Return the change of a system's blocks: by an action where it offers one, else of the whole array."""
+    offered = system.action(action)
+    if offered is None:
+        body = {"Links": {"ResourceBlocks": documents.references(blocks)}}
+        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag)
+    named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
+    if system.etag:
+        named["ComputerSystemETag"] = system.etag
+    return methods.Call(method="POST", uri=offered, body=named)
+
+
+async def _parts(client: Client, blocks: list[Document]) -> Mapping[str, Document]:
+    """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
+    listed = [
+        Document.from_json(entry) for block in blocks for name in _PARTS for entry in block.objects(name)
+    ]
+    inline = {part.uri: part for part in listed if not part.is_reference}
+    linked = await parts.read(client, {part.uri for part in listed if part.uri} - inline.keys())
+    consisting = {**inline, **linked}
+    devices = {uri for part in consisting.values() if (uri := _card(part))}
+    return {**await parts.read(client, devices), **consisting}
+
+
+def _card(part: Document) -> str:
+    """Return the URI of the PCIe device that the part is on, or an empty one."""
+    return part.link("Links", "PCIeDevice") or ""
+
+
+def _devices(blocks: list[Document], read: Mapping[str, Document]) -> _Read:
+    devices: dict[str, contract.Device] = {}
+    used: dict[str, Document] = {}
+    oddities = []
+    for block in sorted(blocks, key=lambda block: block.uri):
+        if len(block.id.encode()) > contract.STRING_BYTES or block.id in devices:
+            oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
+            continue
+        if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
+            continue
+        linked = [read[uri] for name in _PARTS for uri in block.links(name) if uri in read]
+        cards = [read[uri] for part in linked if (uri := _card(part)) in read]
+        devices[block.id] = entities.device(block.id, block, (*linked, *cards, *parts.functions(cards)))
+        used[block.id] = block
+    return _Read(blocks=used, devices=devices, oddities=tuple(oddities))
+
+
+def _types(block: Document) -> tuple[str, ...]:
+    listed = block.value("ResourceBlockType")
+    return tuple(kind for kind in listed if isinstance(kind, str)) if isinstance(listed, list) else ()

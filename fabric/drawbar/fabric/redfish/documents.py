@@ -1,0 +1,131 @@
+"""Resources as a Redfish service sends them, read without trust in their form.
+
+A service may leave any property out, or send one of another type than the schema says. Every reader here returns None
+or nothing then, so that one odd resource costs what it describes and no more.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from drawbar.fabric import errors
+
+# What JSON can hold; foreign, so it is looked at property by property.
+Json = Mapping[str, Any]
+
+ID = "@odata.id"
+ETAG = "@odata.etag"
+# No id, name or model that is longer fits on the wire of the contract.
+TEXT_BYTES = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One resource.
+
+    Attributes:
+        uri: its path on the service, without a trailing slash.
+        body: its properties.
+        etag: of the moment when it was read; None where the service sends none.
+    """
+
+    uri: str
+    body: Json = field(default_factory=dict)
+    etag: str | None = None
+
+    @classmethod
+    def from_json(cls, body: Json, *, uri: str = "", etag: str | None = None) -> "Document":
+        """Return the resource with its own URI and ETag, or else with those that the answer came with."""
+        own = body.get(ID)
+        own_etag = body.get(ETAG)
+        return cls(
+            uri=path(own) if isinstance(own, str) and own else path(uri),
+            body=body,
+            etag=etag or (own_etag if isinstance(own_etag, str) and own_etag else None),
+        )
+
+    @property
+    def id(self) -> str:
+        """The resource's `Id`, or the last part of its URI."""
+        return self.text("Id") or self.uri.rpartition("/")[2]
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether this is only the link to a resource, and not the resource."""
+        return not any(name for name in self.body if not name.startswith("@"))
+
+    def value(self, *names: str) -> Any:
+        """Return the value below these properties, or None."""
+        return value(self.body, *names)
+
+    def text(self, *names: str) -> str:
+        """Return the text below these properties, cut to `TEXT_BYTES`, or an empty one."""
+        return text(self.body, *names)
+
+    def number(self, *names: str) -> int:
+        """Return the number below these properties, or 0; never a negative one."""
+        return number(self.body, *names)
+
+    def objects(self, *names: str) -> tuple[Json, ...]:
+        """Return the objects in the array below these properties."""
+        return objects(self.body, *names)
+
+    def link(self, *names: str) -> str | None:
+        """Return the URI that these properties link to, or None."""
+        return link(self.value(*names))
+
+    def links(self, *names: str) -> tuple[str, ...]:
+        """Return the URIs in the array of links below these properties, each once."""
+        listed = self.value(*names)
+        uris = (link(entry) for entry in listed) if isinstance(listed, list) else ()
+        return tuple(dict.fromkeys(uri for uri in uris if uri))
+
+    def action(self, name: str) -> str | None:
+        """Return the target of the action, such as `#Zone.AddEndpoint`, where the resource offers it."""
+        target = self.value("Actions", name, "target")
+        return path(target) if isinstance(target, str) and target else None
+
+
+def value(body: Json, *names: str) -> Any:
+    """Return the value below these properties, or None."""
+    current: Any = body
+    for name in names:
+        if not isinstance(current, dict):
+            return None
+        current = current.get(name)
+    return current
+
+
+def text(body: Json, *names: str) -> str:
+    """Return the text below these properties, cut to `TEXT_BYTES`, or an empty one."""
+    content = value(body, *names)
+    return errors.cut(content, TEXT_BYTES) if isinstance(content, str) else ""
+
+
+def number(body: Json, *names: str) -> int:
+    """Return the number below these properties, or 0; never a negative one."""
+    content = value(body, *names)
+    is_number = isinstance(content, int | float) and not isinstance(content, bool)
+    return int(content) if is_number and 0 < content < 2**63 else 0
+
+
+def objects(body: Json, *names: str) -> tuple[Json, ...]:
+    """Return the objects in the array below these properties."""
+    listed = value(body, *names)
+    return tuple(entry for entry in listed if isinstance(entry, dict)) if isinstance(listed, list) else ()
+
+
+def link(reference: Any) -> str | None:
+    """Return the URI of a reference such as `{"@odata.id": "/redfish/v1/Systems/1"}`, or None."""
+    uri = reference.get(ID) if isinstance(reference, dict) else None
+    return path(uri) if isinstance(uri, str) and uri else None
+
+
+def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
+    """Return the links as the body of a request has them."""
+    return [{ID: uri} for uri in uris]
+
+
+def path(uri: str) -> str:
+    """Return the URI without a trailing slash, by which resources are compared."""
+    return uri.rstrip("/") if len(uri) > 1 else uri

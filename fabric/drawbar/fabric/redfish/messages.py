@@ -1,0 +1,164 @@
+"""What a Redfish service means by a refusal: its extended errors as errors of the contract; pure.
+
+The form is that of DSP0266, "Error responses": `error.@Message.ExtendedInfo[].MessageId` is
+`<registry>.<major>.<minor>.<key>`. Services speak different minor versions, so only registry and key count. The keys are
+those of the registries Base and Composition (DMTF/Redfish-Publications).
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.fabric import errors
+from drawbar.fabric.redfish import documents
+
+EXTENDED = "@Message.ExtendedInfo"
+# A refusal with more messages names its causes in the first ones.
+MESSAGES = 8
+SESSION_LIMIT = "SESSION_LIMIT"
+SESSION_ENDED = "SESSION_ENDED"
+# Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
+FINAL_REASONS = frozenset({"HTTP_500", "RESOURCE_IN_USE", str(errors.Reason.STALE_ETAG)})
+
+_Error = tuple[type[errors.FabricError], str]
+
+_BY_KEY: Mapping[str, _Error] = MappingProxyType(
+    {
+        "ResourceInUse": (errors.Unavailable, "RESOURCE_IN_USE"),
+        "ServiceTemporarilyUnavailable": (errors.Unavailable, "SERVICE_BUSY"),
+        "ServiceShuttingDown": (errors.Unavailable, "SERVICE_SHUTTING_DOWN"),
+        "ServiceInUnknownState": (errors.Unavailable, "SERVICE_BUSY"),
+        "SessionLimitExceeded": (errors.Unavailable, SESSION_LIMIT),
+        "ResourceAlreadyExists": (errors.FailedPrecondition, "RESOURCE_EXISTS"),
+        "ResourceNotFound": (errors.NotFound, ""),
+        "ResourceMissingAtURI": (errors.NotFound, ""),
+        "ResourceExhaustion": (errors.ResourceExhausted, ""),
+        "InsufficientStorage": (errors.ResourceExhausted, ""),
+        "CreateLimitReachedForResource": (errors.ResourceExhausted, ""),
+        "ResourceCreationConflict": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "PropertyValueConflict": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "PropertyValueResourceConflict": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "ActionParameterValueConflict": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "ResourceInStandby": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "ResourceCannotBeDeleted": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "PreconditionFailed": (errors.Aborted, errors.Reason.STALE_ETAG),
+        "PreconditionRequired": (errors.Unimplemented, "ETAG_REQUIRED"),
+        "InsufficientPrivilege": (errors.PermissionDenied, ""),
+        "InsufficientPrivilegeForResource": (errors.PermissionDenied, ""),
+        "AccessDenied": (errors.PermissionDenied, ""),
+        "NoValidSession": (errors.Unauthenticated, SESSION_ENDED),
+        "ResourceAtUriUnauthorized": (errors.Unauthenticated, ""),
+        "PasswordChangeRequired": (errors.Unauthenticated, "PASSWORD_CHANGE_REQUIRED"),
+        "OperationNotAllowed": (errors.Unimplemented, ""),
+        "ActionNotSupported": (errors.Unimplemented, ""),
+        "CreateFailedMissingReqProperties": (errors.Unimplemented, "OTHER_FORM"),
+        "PropertyNotWritable": (errors.Unimplemented, "OTHER_FORM"),
+        "ResourceBlockInUse": (errors.FailedPrecondition, "RESOURCE_BLOCK_IN_USE"),
+        "ResourceBlockAlreadyReserved": (errors.FailedPrecondition, "RESOURCE_BLOCK_RESERVED"),
+        "IncompatibleZone": (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        "NoResourceMatch": (errors.ResourceExhausted, errors.Reason.NO_DEVICE),
+    }
+)
+_BY_STATUS: Mapping[int, _Error] = MappingProxyType(
+    {
+        400: (errors.InvalidArgument, ""),
+        401: (errors.Unauthenticated, ""),
+        403: (errors.PermissionDenied, ""),
+        404: (errors.NotFound, ""),
+        405: (errors.Unimplemented, ""),
+        409: (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        410: (errors.NotFound, ""),
+        412: (errors.Aborted, errors.Reason.STALE_ETAG),
+        428: (errors.Unimplemented, "ETAG_REQUIRED"),
+        429: (errors.Unavailable, "SERVICE_BUSY"),
+        501: (errors.Unimplemented, ""),
+        503: (errors.Unavailable, "SERVICE_BUSY"),
+        507: (errors.ResourceExhausted, ""),
+    }
+)
+
+
+def extended(body: documents.Json) -> tuple[documents.Json, ...]:
+    """Return the messages of an error's body, the most specific ones that there are."""
+    inner = documents.objects(body, "error", EXTENDED) or documents.objects(body, EXTENDED)
+    return inner[:MESSAGES]
+
+
+def refusal(
+    status: int,
+    body: documents.Json,
+    *,
+    what: str,
+    changes: bool,
+    redacted: Callable[[str], str] = str,
+) -> errors.FabricError:
+    """Return the error of the contract that an answer of status 400 and above stands for.
+
+    Args:
+        status: of the answer.
+        body: of the answer; empty where it was no JSON.
+        what: the request, for people.
+        changes: whether the request was to change something: a failure of the service itself leaves open whether it did.
+        redacted: takes the secrets out of the service's own words.
+    """
+    entries = extended(body)
+    keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in entries]
+    kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), None) or _BY_STATUS.get(
+        status, (errors.Unavailable, f"HTTP_{status}")
+    )
+    return kind(
+        f"the Redfish service refused {what} with {status}: {_sentence(body, entries, redacted)}{_remedy(kind, reason)}",
+        reason=reason,
+        side_effects_unknown=changes and (status >= 500 and status not in {501, 503, 507}),
+        vendor=_vendor(entries, status, redacted),
+    )
+
+
+def failure(
+    messages: tuple[documents.Json, ...], *, what: str, redacted: Callable[[str], str]
+) -> errors.FabricError:
+    """Return the error that the messages of a task which failed stand for."""
+    body = {"error": {EXTENDED: list(messages)}}
+    keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in messages]
+    kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), (errors.Unavailable, "TASK_FAILED"))
+    return kind(
+        f"the task of the Redfish service for {what} failed: {_sentence(body, messages, redacted)}",
+        reason=reason,
+        side_effects_unknown=True,
+        vendor=_vendor(messages, 0, redacted),
+    )
+
+
+def _sentence(
+    body: documents.Json, messages: tuple[documents.Json, ...], redacted: Callable[[str], str]
+) -> str:
+    texts = [_redacted_text(entry.get("Message"), redacted) for entry in messages]
+    own = _redacted_text(documents.value(body, "error", "message"), redacted)
+    return " ".join(sentence for sentence in texts if sentence) or own or "it gives no reason"
+
+
+def _redacted_text(content: Any, redacted: Callable[[str], str]) -> str:
+    """Return a text of the service without secrets, cut after that: the half of a secret would not be recognised."""
+    return errors.cut(redacted(content), documents.TEXT_BYTES) if isinstance(content, str) else ""
+
+
+def _remedy(kind: type[errors.FabricError], reason: str) -> str:
+    if reason == SESSION_LIMIT:
+        return "; end sessions there, or raise their limit"
+    if reason == "PASSWORD_CHANGE_REQUIRED":
+        return "; give the account a new password, and put that into the Fabric's Secret"
+    if kind is errors.Unauthenticated:
+        return "; look at the user name and password in the Fabric's Secret"
+    if kind is errors.PermissionDenied:
+        return "; give the account the privilege ConfigureComponents"
+    return ""
+
+
+def _vendor(
+    messages: tuple[documents.Json, ...], status: int, redacted: Callable[[str], str]
+) -> dict[str, str]:
+    vendor = {"status": str(status)} if status else {}
+    for number, entry in enumerate(messages):
+        texts = (_redacted_text(entry.get(name), redacted) for name in ("MessageId", "Message"))
+        vendor[f"message{number}"] = ": ".join(texts)
+    return vendor

@@ -1,0 +1,111 @@
+"""What the methods of attaching have in common: what they read, and the one request that an attach or detach becomes."""
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish.client import Client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One request that changes the fabric.
+
+    Attributes:
+        method: of HTTP.
+        uri: of the resource, collection or action.
+        body: None without one.
+        etag: the resource must not have changed since it was read with this ETag.
+    """
+
+    method: str
+    uri: str
+    body: documents.Json | None = None
+    etag: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The fabric as a method reads it, in terms of the contract.
+
+    Attributes:
+        devices: with their connections, by id.
+        hosts: without the ports that are only reserved, by id.
+        oddities: one sentence for everything that is listed in a way that cannot be used.
+    """
+
+    devices: Mapping[str, contract.Device] = field(default_factory=dict)
+    hosts: Mapping[str, contract.Host] = field(default_factory=dict)
+    oddities: tuple[str, ...] = ()
+
+
+class Method(Protocol):
+    """How devices and hosts are connected by one kind of service. Its plans are of what was read last."""
+
+    async def read(self, client: Client) -> None:
+        """Read all that there is.
+
+        Raises:
+            FabricError: it cannot be read.
+        """
+        ...
+
+    async def read_connections(self, client: Client) -> None:
+        """Read anew only what an attach or detach changes.
+
+        Raises:
+            FabricError: it cannot be read.
+        """
+        ...
+
+    def view(self) -> View:
+        """Return what was read."""
+        ...
+
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """Return the devices that these URIs stand for: their own, or those of a connection of theirs."""
+        ...
+
+    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> Call:
+        """Return the request that connects a device.
+
+        Raises:
+            FabricError: it cannot be connected as things are.
+        """
+        ...
+
+    def detach(self, request: contract.DetachRequest, device_id: str) -> Call | None:
+        """Return the request that disconnects a device, or None where it is not connected.
+
+        Raises:
+            FabricError: it cannot be disconnected as things are.
+        """
+        ...
+
+
+def gone(kind: str, name: str) -> errors.Aborted:
+    """Return the error of a device or host that was removed while an operation for it began."""
+    return errors.Aborted(f"the {kind} {name} was removed from the fabric meanwhile; read the fabric again")
+
+
+def port_id(origin: str, device_id: str) -> str:
+    """Return the id of the port with a device, below a host or an endpoint of it.
+
+    The services know one port with many devices, the contract one device a port.
+    """
+    return f"{origin}/{device_id}"
+
+
+def ports(origin: str, device_ids: Sequence[str], *, most: int) -> tuple[contract.Port, ...]:
+    """Return the ports with devices, and as many free ones as there may be more."""
+    used = [
+        contract.Port(id=port_id(origin, device_id), state=contract.PortState.USED, device_id=device_id)
+        for device_id in device_ids
+    ]
+    free = [
+        contract.Port(id=port_id(origin, f"free-{number}"), state=contract.PortState.FREE)
+        for number in range(1, most - len(used) + 1)
+    ]
+    return (*used, *free)

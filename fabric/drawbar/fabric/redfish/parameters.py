@@ -1,0 +1,145 @@
+"""The `parameters` of a Fabric with the adapter `redfish`; pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import yarl
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import profiles
+
+POLL_SECONDS = 30.0
+TASK_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """What was given.
+
+    Attributes:
+        profile: a name of `profiles.PROFILES`; empty: as the service root shows.
+        fabrics: ids of the service's fabrics that are used; empty: all.
+        ports: how many devices one host port carries; 0: as the profile says.
+        poll_seconds: how often the service is read while it sends no events.
+        task_seconds: the longest that an attach or detach may take.
+    """
+
+    profile: str = ""
+    fabrics: frozenset[str] = frozenset()
+    ports: int = 0
+    poll_seconds: float = POLL_SECONDS
+    task_seconds: float = TASK_SECONDS
+
+
+# What each parameter is, for people and for programs (JSON Schema).
+SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
+    {
+        "profile": {
+            "description": "Kind of service; without, as the service root shows",
+            "type": "string",
+            "enum": sorted(profiles.PROFILES),
+        },
+        "fabrics": {
+            "description": "Ids of the fabrics of the service that are used, with commas between them; without, all",
+            "type": "string",
+            "pattern": r"^[^,\s]+(,[^,\s]+)*$",
+        },
+        "ports": {
+            "description": "How many devices one host port carries",
+            "type": "string",
+            "pattern": "^[1-9][0-9]{0,2}$",
+        },
+        "pollSeconds": {
+            "description": f"How often the service is read while it sends no events; {POLL_SECONDS:.0f} without",
+            "type": "string",
+            "pattern": "^[1-9][0-9]{0,3}$",
+        },
+        "taskSeconds": {
+            "description": f"The longest that an attach or detach may take; {TASK_SECONDS:.0f} without",
+            "type": "string",
+            "pattern": "^[1-9][0-9]{0,3}$",
+        },
+    }
+)
+
+
+def parse(config: contract.AdapterConfig) -> Parameters:
+    """Return what was given.
+
+    Raises:
+        InvalidConfiguration: with all problems.
+    """
+    problems = _endpoint_problems(config)
+    if not config.timeout_seconds > 0:
+        problems.append(f"the timeout of {config.timeout_seconds} s is not positive")
+    given = dict(config.parameters)
+    profile = given.pop("profile", "")
+    if profile and profile not in profiles.PROFILES:
+        problems.append(
+            f'the profile "{profile}" is unknown; there are {", ".join(sorted(profiles.PROFILES))}'
+        )
+    listed = given.pop("fabrics", "")
+    fabrics = frozenset(name.strip() for name in listed.split(",") if name.strip())
+    if listed and not fabrics:
+        problems.append(
+            'the parameter "fabrics" names none; give ids with commas between them, or leave it out'
+        )
+
+    def number(name: str, without: float, most: int) -> float:
+        content = given.pop(name, "")
+        if not content:
+            return without
+        if content.isascii() and content.isdigit() and 1 <= int(content[:9]) <= most:
+            return float(content)
+        problems.append(f'the parameter "{name}" is "{content}"; give a whole number from 1 to {most}')
+        return without
+
+    parameters = Parameters(
+        profile=profile,
+        fabrics=fabrics,
+        ports=int(number("ports", 0, 999)),
+        poll_seconds=number("pollSeconds", POLL_SECONDS, 9999),
+        task_seconds=number("taskSeconds", TASK_SECONDS, 9999),
+    )
+    problems += [
+        f'the parameter "{name}" is unknown; the redfish adapter has {", ".join(sorted(SCHEMA))}'
+        for name in sorted(given)
+    ]
+    if problems:
+        raise errors.InvalidConfiguration(problems)
+    return parameters
+
+
+def _endpoint_problems(config: contract.AdapterConfig) -> list[str]:
+    shape = "give https://host[:port]"
+    credentials = config.credentials
+    try:
+        url = yarl.URL(config.endpoint)
+        port = url.port
+    except ValueError:
+        return [f'the endpoint "{config.endpoint}" is no URL; {shape}']
+    problems = []
+    if url.scheme not in {"https", "http"} or not url.host or port is None:
+        problems.append(f'the endpoint "{config.endpoint}" is no address of a Redfish service; {shape}')
+    if url.user is not None or url.password is not None:
+        problems.append("the endpoint carries a user name or password; put these into the Fabric's Secret")
+    if url.path.rstrip("/") not in {"", "/redfish", "/redfish/v1"} or url.query_string or url.fragment:
+        problems.append(f'the endpoint "{config.endpoint}" has a path; {shape}')
+    is_secret = bool(credentials.username or credentials.token)
+    if url.scheme == "http" and is_secret and url.host not in {"127.0.0.1", "::1", "localhost"}:
+        problems.append("the password would be sent in the clear; give an endpoint with https")
+    if credentials.username and credentials.token:
+        problems.append("there is a user name and a token; give one of the two")
+    return problems
+
+
+def schema() -> Mapping[str, object]:
+    """Return the parameters as a JSON Schema."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Parameters of a Fabric with the adapter redfish",
+        "type": "object",
+        "properties": {name: dict(described) for name, described in SCHEMA.items()},
+        "additionalProperties": False,
+    }

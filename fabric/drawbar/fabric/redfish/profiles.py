@@ -1,0 +1,72 @@
+"""What is special to the services that exist: one table. A new service is a row, chosen by its root or by a parameter."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+
+from drawbar.fabric.redfish.documents import Document
+
+
+class MethodName(StrEnum):
+    """By which resources devices and hosts are connected."""
+
+    ZONES = "zones"
+    COMPOSITION = "composition"
+
+
+class ZoneStyle(StrEnum):
+    """What one zone stands for."""
+
+    PAIR = "pair"
+    """One connection: the endpoints of a host and of a device; made and deleted."""
+    PORT = "port"
+    """One host port with all its devices; a zone that is there is changed."""
+
+
+class NotePlace(StrEnum):
+    """Which property of a connection keeps a client's text."""
+
+    DESCRIPTION = "Description"
+    NAME = "Name"
+    NONE = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """How one kind of service is spoken to.
+
+    Attributes:
+        method: see `MethodName`.
+        zone_style: see `ZoneStyle`; of `zones` alone.
+        note_place: see `NotePlace`.
+        products: what the service root's `Product` or `Vendor` begins with, in lower case.
+        ports: how many devices one host port carries.
+    """
+
+    method: MethodName = MethodName.ZONES
+    zone_style: ZoneStyle = ZoneStyle.PAIR
+    note_place: NotePlace = NotePlace.DESCRIPTION
+    products: tuple[str, ...] = ()
+    ports: int = 16
+
+
+GENERIC = "generic"
+PROFILES: Mapping[str, Profile] = MappingProxyType(
+    {
+        GENERIC: Profile(),
+        "sunfish": Profile(products=("sunfish", "openfabrics")),
+        "h3": Profile(zone_style=ZoneStyle.PORT, note_place=NotePlace.NONE, products=("h3", "falcon")),
+        "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
+    }
+)
+
+
+def by_root(root: Document) -> str:
+    """Return the name of the profile that a service root shows, or that of the generic one."""
+    shown = (root.text("Product").lower(), root.text("Vendor").lower())
+    for name, profile in PROFILES.items():
+        if any(content.startswith(product) for product in profile.products for content in shown):
+            return name
+    has_fabrics = root.link("Fabrics") is not None
+    return GENERIC if has_fabrics or root.link("CompositionService") is None else "composition"

@@ -1,0 +1,76 @@
+"""Changes that run in the service, begun by any client: its tasks, each with the request that began it.
+
+A task names its request in `Payload` (Task 1.7). A service that hides it, or has no tasks to read, shows nothing here;
+then such a change is seen only when it has ended.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.fabric import errors
+from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish.client import ENDED_STATES, Client
+from drawbar.fabric.redfish.documents import Document
+
+_logger = logging.getLogger(__name__)
+
+# The newest ones, at the end of the collection; what runs is among them.
+TASKS = 64
+# Of links in a request: it is an array of endpoints or blocks.
+_LEVELS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A request that the service carries out.
+
+    Attributes:
+        task_uri: of the task.
+        uris: what the request is sent to, and all that it names.
+    """
+
+    task_uri: str
+    uris: frozenset[str]
+
+
+async def changes(client: Client) -> tuple[Change, ...]:
+    """Return the changes that run now; none where the tasks cannot be read."""
+    try:
+        service_uri = client.root.link("Tasks")
+        service = await client.get(service_uri) if service_uri is not None else None
+        uri = service.link("Tasks") if service is not None else None
+        listed = await client.newest(uri, TASKS) if uri is not None else ()
+    except errors.FabricError as error:
+        _logger.info("the tasks of the Redfish service cannot be read", extra={"error": error.message})
+        return ()
+    return tuple(change for task in listed if (change := from_task(task)) is not None)
+
+
+def from_task(task: Document) -> Change | None:
+    """Return the change that a task carries out; None where it has ended, or does not show its request."""
+    target = task.value("Payload", "TargetUri")
+    if task.text("TaskState") in ENDED_STATES or not isinstance(target, str) or not target:
+        return None
+    content = task.value("Payload", "JsonBody")
+    try:
+        body = msgspec.json.decode(content) if isinstance(content, str) and content else {}
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        body = {}
+    return Change(task_uri=task.uri, uris=frozenset({documents.path(target), *_links(body, _LEVELS)}))
+
+
+def _links(body: Any, levels: int) -> Iterator[str]:
+    if levels == 0:
+        return
+    if isinstance(body, dict):
+        uri = documents.link(body)
+        if uri is not None:
+            yield uri
+        body = list(body.values())
+    if isinstance(body, list):
+        for entry in body:
+            yield from _links(entry, levels - 1)

@@ -1,0 +1,304 @@
+"""Connections by zones of endpoints: devices and hosts of one zone see each other (Zone 1.6, Endpoint 1.8).
+
+A device belongs to the host of which an initiator is in a zone with it. In the style `pair` a zone is one connection,
+made by POST and ended by DELETE. In the style `port` a zone is a host port with all its devices: its array of endpoints
+is changed, always from the array and the ETag that were read together, so that a change of another client is not lost.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import documents, entities, methods, notes, parts, profiles
+from drawbar.fabric.redfish.client import Client
+from drawbar.fabric.redfish.documents import Document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """One fabric of the service.
+
+    Attributes:
+        id: of the fabric.
+        zones_uri: of its collection of zones.
+        endpoints: of the fabric, by URI.
+    """
+
+    id: str
+    zones_uri: str
+    endpoints: Mapping[str, Document]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Zone:
+    fabric: str
+    document: Document
+    endpoints: tuple[str, ...]
+    note: notes.Note
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    zone: _Zone
+    initiator: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """Everything that was read, and what follows from it.
+
+    Attributes:
+        fabrics: by id.
+        zones: of endpoints, of all fabrics.
+        devices: not attached, by id.
+        targets: by device id the URI of its endpoint.
+        hosts: without ports, by id.
+        initiators: by host id the URIs of its endpoints.
+        host_ids: by the URI of an initiator.
+        endpoint_ids: by the URI of an endpoint its id among those of all fabrics.
+        oddities: see `methods.View`.
+    """
+
+    fabrics: Mapping[str, Fabric] = field(default_factory=dict)
+    zones: tuple[_Zone, ...] = ()
+    devices: Mapping[str, contract.Device] = field(default_factory=dict)
+    targets: Mapping[str, str] = field(default_factory=dict)
+    hosts: Mapping[str, contract.Host] = field(default_factory=dict)
+    initiators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    host_ids: Mapping[str, str] = field(default_factory=dict)
+    endpoint_ids: Mapping[str, str] = field(default_factory=dict)
+    oddities: tuple[str, ...] = ()
+
+
+class Zones:
+    """The method `zones`; see `methods.Method`."""
+
+    def __init__(self, profile: profiles.Profile, *, fabrics: frozenset[str] = frozenset()) -> None:
+        # Only the fabrics of these ids are used; all where none is named.
+        self._profile = profile
+        self._wanted = fabrics
+        self._read = _Read()
+
+    async def read(self, client: Client) -> None:
+        """See `methods.Method`."""
+        uri = client.root.link("Fabrics")
+        if uri is None:
+            raise errors.Unimplemented(
+                "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
+            )
+        fabrics = {}
+        for document in await client.members(uri):
+            if self._wanted and document.id not in self._wanted:
+                continue
+            endpoints_uri, zones_uri = document.link("Endpoints"), document.link("Zones")
+            if endpoints_uri is None or zones_uri is None:
+                continue
+            listed = {endpoint.uri: endpoint for endpoint in await client.members(endpoints_uri)}
+            fabrics[document.id] = Fabric(id=document.id, zones_uri=zones_uri, endpoints=listed)
+        if missing := self._wanted - fabrics.keys():
+            raise errors.NotFound(
+                f'the Redfish service has no fabric "{min(missing)}" with endpoints and zones'
+            )
+        behind = await _parts(
+            client, [endpoint for fabric in fabrics.values() for endpoint in fabric.endpoints.values()]
+        )
+        self._read = replace(_read(fabrics, behind), zones=await self._zones(client, fabrics))
+
+    async def read_connections(self, client: Client) -> None:
+        """See `methods.Method`."""
+        if not self._read.fabrics:
+            await self.read(client)
+            return
+        self._read = replace(self._read, zones=await self._zones(client, self._read.fabrics))
+
+    def view(self) -> methods.View:
+        """See `methods.Method`."""
+        read = self._read
+        places = self._places()
+        devices = {}
+        used: dict[str, list[str]] = {}
+        for device_id, device in read.devices.items():
+            place = places.get(read.targets[device_id])
+            if place is None:
+                devices[device_id] = device
+                continue
+            host_id = read.host_ids[place.initiator]
+            used.setdefault(place.initiator, []).append(device_id)
+            connection = contract.Connection(
+                host_id=host_id,
+                port_id=methods.port_id(read.endpoint_ids[place.initiator], device_id),
+                request_id=place.zone.note.request_id,
+                mark=place.zone.note.mark,
+            )
+            devices[device_id] = replace(device, connection=connection)
+        hosts = {
+            host_id: replace(
+                host,
+                ports=tuple(
+                    port
+                    for uri in read.initiators[host_id]
+                    for port in methods.ports(
+                        read.endpoint_ids[uri],
+                        used.get(uri, ()),
+                        most=self._profile.ports,
+                    )
+                ),
+            )
+            for host_id, host in read.hosts.items()
+        }
+        return methods.View(devices=devices, hosts=hosts, oddities=read.oddities)
+
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """See `methods.Method`."""
+        ends = set(uris)
+        for zone in self._read.zones:
+            if zone.document.uri in uris:
+                ends |= set(zone.endpoints)
+        return frozenset(device_id for device_id, uri in self._read.targets.items() if uri in ends)
+
+    def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
+        """See `methods.Method`."""
+        target = self._read.targets.get(device_id)
+        if target is None:
+            raise methods.gone("device", device_id)
+        initiator = self._initiator(request.host_id, port_id.partition("/")[0], fabric_of=target)
+        note = notes.Note.from_request(request)
+        if self._profile.zone_style is profiles.ZoneStyle.PORT:
+            zone = next((zone for zone in self._read.zones if initiator in zone.endpoints), None)
+            if zone is not None:
+                return self._changed(zone, target, (*zone.endpoints, target), "#Zone.AddEndpoint")
+        fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
+        body = {
+            "Name": f"{device_id} at {request.host_id}",
+            "ZoneType": "ZoneOfEndpoints",
+            "Links": {"Endpoints": documents.references((initiator, target))},
+        }
+        if self._profile.note_place:
+            body[self._profile.note_place] = note.text()
+        return methods.Call(method="POST", uri=fabric.zones_uri, body=body)
+
+    def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
+        """See `methods.Method`."""
+        target = self._read.targets.get(device_id)
+        place = self._places().get(target) if target is not None else None
+        if target is None or place is None or self._read.host_ids[place.initiator] != request.host_id:
+            return None
+        zone = place.zone
+        rest = tuple(uri for uri in zone.endpoints if uri != target)
+        is_pair = all(uri in self._read.host_ids for uri in rest)
+        if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
+            return methods.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
+        return self._changed(zone, target, rest, "#Zone.RemoveEndpoint")
+
+    def _changed(self, zone: _Zone, target: str, endpoints: tuple[str, ...], action: str) -> methods.Call:
+        """Return the change of a zone's endpoints: by an action where it offers one, else of the whole array."""
+        document = zone.document
+        offered = document.action(action)
+        if offered is not None:
+            body: dict[str, object] = {"Endpoint": {documents.ID: target}}
+            if document.etag:
+                body["ZoneETag"] = document.etag
+            return methods.Call(method="POST", uri=offered, body=body)
+        body = {"Links": {"Endpoints": documents.references(endpoints)}}
+        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag)
+
+    async def _zones(self, client: Client, fabrics: Mapping[str, Fabric]) -> tuple[_Zone, ...]:
+        listed = []
+        for fabric in fabrics.values():
+            for document in await client.members(fabric.zones_uri):
+                if document.text("ZoneType") in {"", "ZoneOfEndpoints"}:
+                    place = self._profile.note_place
+                    note = notes.Note.from_text(document.value(place)) if place else notes.Note()
+                    endpoints = document.links("Links", "Endpoints")
+                    listed.append(_Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note))
+        return tuple(sorted(listed, key=lambda zone: zone.document.uri))
+
+    def _places(self) -> dict[str, _Place]:
+        """Return where each target is connected: in a zone with a note before one without."""
+        places: dict[str, _Place] = {}
+        for zone in sorted(self._read.zones, key=lambda zone: zone.note.request_id is None):
+            initiator = next((uri for uri in zone.endpoints if uri in self._read.host_ids), None)
+            if initiator is None:
+                continue
+            for uri in zone.endpoints:
+                if uri not in self._read.host_ids:
+                    places.setdefault(uri, _Place(zone=zone, initiator=initiator))
+        return places
+
+    def _initiator(self, host_id: str, initiator_id: str, *, fabric_of: str) -> str:
+        """Return the initiator of the host by that id, or the first one in the fabric of the target."""
+        if host_id not in self._read.initiators:
+            raise methods.gone("host", host_id)
+        for uri in self._read.initiators[host_id]:
+            is_same_fabric = any(
+                uri in fabric.endpoints and fabric_of in fabric.endpoints
+                for fabric in self._read.fabrics.values()
+            )
+            if is_same_fabric and initiator_id in {"", self._read.endpoint_ids[uri]}:
+                return uri
+        raise errors.FailedPrecondition(
+            f"host {host_id} is not in the fabric of the device", reason=errors.Reason.INCOMPATIBLE
+        )
+
+
+async def _parts(client: Client, endpoints: Iterable[Document]) -> Mapping[str, Document]:
+    """Return what is behind endpoints by URI."""
+    uris: set[str] = set()
+    for endpoint in endpoints:
+        links = entities.links(endpoint)
+        if entities.is_initiator(endpoint):
+            links = tuple(uri for link in links if (uri := entities.system(link)))
+        uris.update(links)
+    return await parts.read(client, uris)
+
+
+def _read(fabrics: Mapping[str, Fabric], behind: Mapping[str, Document]) -> _Read:
+    """Return devices and hosts of what was read, without zones."""
+    devices: dict[str, contract.Device] = {}
+    targets: dict[str, str] = {}
+    initiators: dict[str, list[Document]] = {}
+    oddities = []
+    for fabric in fabrics.values():
+        for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri):
+            if entities.is_initiator(endpoint):
+                initiators.setdefault(_system_uri(endpoint), []).append(endpoint)
+            elif entities.is_target(endpoint):
+                device_id = f"{fabric.id}.{endpoint.id}"
+                linked = [behind[uri] for uri in entities.links(endpoint) if uri in behind]
+                if any(entities.is_gone(document) for document in (endpoint, *linked)):
+                    continue
+                if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
+                    oddities.append(f"the endpoint {endpoint.uri} has an Id that is too long or not unique")
+                    continue
+                functions = parts.functions(linked)
+                devices[device_id] = entities.device(device_id, endpoint, (*linked, *functions))
+                targets[device_id] = endpoint.uri
+    hosts: dict[str, contract.Host] = {}
+    uris: dict[str, tuple[str, ...]] = {}
+    for system_uri, listed in sorted(initiators.items()):
+        system = behind.get(system_uri, listed[0])
+        host_id = system.id
+        if host_id in hosts or len(host_id.encode()) > contract.STRING_BYTES:
+            oddities.append(f"the host {system_uri} has an Id that is too long or not unique")
+            continue
+        hosts[host_id] = entities.host(host_id, system, listed)
+        uris[host_id] = tuple(endpoint.uri for endpoint in listed)
+    return _Read(
+        fabrics=fabrics,
+        devices=devices,
+        targets=targets,
+        hosts=hosts,
+        initiators=uris,
+        host_ids={uri: host_id for host_id, listed in uris.items() for uri in listed},
+        endpoint_ids={
+            uri: f"{fabric.id}.{endpoint.id}"
+            for fabric in fabrics.values()
+            for uri, endpoint in fabric.endpoints.items()
+        },
+        oddities=tuple(oddities),
+    )
+
+
+def _system_uri(initiator: Document) -> str:
+    """Return the URI of the initiator's computer system, or its own where it names none."""
+    return next((uri for link in entities.links(initiator) if (uri := entities.system(link))), initiator.uri)

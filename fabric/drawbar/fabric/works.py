@@ -1,0 +1,267 @@
+"""Carries attaches and detaches out, and remembers what became of them; for adapters that read back what they changed.
+
+An answer of the fabric manager is not the end of an operation: it has succeeded when the fabric, read again, shows it.
+What is remembered is lost with the adapter. The next one finds the attach of a connection that stands by the request id
+in it, where the fabric keeps that.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric.history import History
+
+_logger = logging.getLogger(__name__)
+
+REMEMBERED_OPERATIONS = 1024
+ASK_AGAIN_SECONDS = 0.5
+
+# Called with the percent that is done and the seconds until more is known; None where that is not known.
+Report = Callable[[int | None, float | None], None]
+
+
+class Backend(Protocol):
+    """The fabric behind an adapter.
+
+    Attributes:
+        history: what was read last, and what changed.
+        pending: by device id, the host and port of every attach in flight, or None for a detach. An operation leaves it
+            only under `looking`, after a look that began after its last change: so no request is judged by a look that
+            is older than the end of an operation.
+    """
+
+    history: History
+    pending: dict[str, tuple[str, str] | None]
+
+    def looking(self) -> AbstractAsyncContextManager[Any]:
+        """Read the fabric and publish it; no other task reads or judges until the block is left."""
+        ...
+
+    def publish(self) -> None:
+        """Publish what was read last, with what is pending."""
+        ...
+
+    def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
+        """Return what a request comes to, by the look of the caller."""
+        ...
+
+    async def attach(
+        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
+    ) -> None:
+        """Connect the device, or raise an error of the contract; what is true is read afterwards."""
+        ...
+
+    async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
+        """Disconnect the device, or raise an error of the contract; what is true is read afterwards."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Record:
+    request: judgement.Request
+    operation: contract.Operation
+
+
+class Works:
+    """The operations in flight, and those of the recent past."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        tasks: asyncio.TaskGroup,
+        *,
+        prefix: str,
+        on_finished: Callable[[], None] = lambda: None,
+    ) -> None:
+        # Ids of operations begin with the prefix, the adapter's name.
+        self._backend = backend
+        self._tasks = tasks
+        self._prefix = prefix
+        self._on_finished = on_finished
+        self._records: dict[str, _Record] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    async def begin(self, request: judgement.Request, *, patience_seconds: float) -> contract.Operation:
+        """Begin what is asked for, and wait a little for its end.
+
+        Raises:
+            FabricError: it is refused; nothing has changed then.
+        """
+        if problems := request.problems():
+            raise errors.InvalidArgument("; ".join(problems))
+        if (record := self._remembered(request)) is None:
+            async with self._backend.looking():
+                record = self._remembered(request) or self._adopted(request)
+                if record is None:
+                    record = self._judged(request)
+        operation = record.operation
+        if (task := self._running.get(operation.id)) is not None:
+            # Not awaited itself: the caller's cancellation must not undo half an attach.
+            await asyncio.wait({task}, timeout=patience_seconds)
+        return self._records.get(operation.id, record).operation
+
+    async def find(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """Return an operation, also one of an earlier life of the adapter whose device is still attached.
+
+        Raises:
+            NotFound: it is neither remembered nor to be seen.
+            InvalidArgument: none or both ids are given.
+            FabricError: the fabric cannot be read.
+        """
+        if (operation_id is None) == (request_id is None):
+            raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
+        wanted = operation_id or self._id(request_id or "")
+        if (record := self._records.get(wanted)) is not None:
+            return record.operation
+        async with self._backend.looking():
+            for device in self._backend.history.devices.values():
+                connection = device.connection
+                if (
+                    connection is not None
+                    and connection.request_id
+                    and self._id(connection.request_id) == wanted
+                ):
+                    made = self._finished(connection.request_id, contract.OperationKind.ATTACH, device)
+                    return replace(made, mark=connection.mark)
+        raise errors.NotFound("no such operation is remembered; read the devices to see how it ended")
+
+    def all(self) -> tuple[contract.Operation, ...]:
+        """Return all operations in flight and remembered, oldest first."""
+        return tuple(record.operation for record in self._records.values())
+
+    def stop(self) -> None:
+        """End all tasks; what the manager was asked for goes on there."""
+        for task in self._running.values():
+            task.cancel()
+
+    # --- beginning ---
+
+    def _remembered(self, request: judgement.Request) -> _Record | None:
+        record = self._records.get(self._id(request.request_id))
+        if record is not None and record.request != request:
+            raise judgement.used(request)
+        return record
+
+    def _adopted(self, request: judgement.Request) -> _Record | None:
+        """Return the operation of an earlier life that made a connection which still stands."""
+        for device in self._backend.history.devices.values():
+            connection = device.connection
+            if connection is None or connection.request_id != request.request_id:
+                continue
+            is_same_host = connection.host_id == request.host_id
+            if not (
+                isinstance(request, contract.AttachRequest)
+                and is_same_host
+                and judgement.is_for(request, device)
+            ):
+                raise judgement.used(request)
+            return self._remember(
+                request, self._finished(request.request_id, contract.OperationKind.ATTACH, device)
+            )
+        return None
+
+    def _judged(self, request: judgement.Request) -> _Record:
+        backend = self._backend
+        is_attach = isinstance(request, contract.AttachRequest)
+        kind = contract.OperationKind.ATTACH if is_attach else contract.OperationKind.DETACH
+        match backend.judge(request):
+            case judgement.Stay(device_id=device_id):
+                finished = self._finished(request.request_id, kind, backend.history.devices[device_id])
+                return self._remember(request, finished)
+            case judgement.Begin(device_id=device_id, port_id=port_id):
+                backend.pending[device_id] = (request.host_id, port_id) if is_attach else None
+                backend.publish()
+                operation = replace(
+                    self._finished(request.request_id, kind, backend.history.devices[device_id]),
+                    done=False,
+                    percent=None,
+                    retry_after_seconds=ASK_AGAIN_SECONDS,
+                )
+                record = self._remember(request, operation)
+                self._running[operation.id] = self._tasks.create_task(
+                    self._carry_out(record, device_id, port_id), name=f"{kind} {device_id}"
+                )
+                return record
+
+    # --- carrying out ---
+
+    async def _carry_out(self, record: _Record, device_id: str, port_id: str) -> None:
+        def report(percent: int | None, retry_after_seconds: float | None) -> None:
+            operation = replace(
+                record.operation,
+                percent=percent,
+                retry_after_seconds=retry_after_seconds or ASK_AGAIN_SECONDS,
+            )
+            if operation != self._records[operation.id].operation:
+                self._remember(record.request, operation)
+
+        error: errors.FabricError | None = None
+        try:
+            match record.request:
+                case contract.AttachRequest() as request:
+                    await self._backend.attach(request, device_id, port_id, report)
+                case contract.DetachRequest() as request:
+                    await self._backend.detach(request, device_id, report)
+        except errors.FabricError as failure:
+            error = failure
+        await self._finish(record, device_id, error)
+
+    async def _finish(self, record: _Record, device_id: str, error: errors.FabricError | None) -> None:
+        """Read what has really become of it, and remember that."""
+        operation, request, backend = record.operation, record.request, self._backend
+        device: contract.Device | None = None
+        try:
+            async with backend.looking():
+                backend.pending.pop(device_id, None)
+                backend.publish()
+                device = backend.history.devices.get(device_id)
+                if device is not None:
+                    error = judgement.verified(request, device, error)
+        except errors.FabricError as blind:
+            backend.pending.pop(device_id, None)
+            error = judgement.unknown(error or blind)
+        self._running.pop(operation.id, None)
+        finished = replace(
+            operation,
+            done=True,
+            percent=None if error else 100,
+            retry_after_seconds=None,
+            device=device or operation.device,
+            error=None if error is None else contract.OperationError.from_error(error),
+            side_effects_unknown=error is not None and error.side_effects_unknown,
+        )
+        self._remember(request, finished)
+        _logger.info(
+            "an operation of the fabric is finished",
+            extra={"operation": operation.kind, "device": device_id, "host": request.host_id}
+            | ({} if error is None else {"error": error.message}),
+        )
+        self._on_finished()
+
+    def _finished(
+        self, request_id: str, kind: contract.OperationKind, device: contract.Device
+    ) -> contract.Operation:
+        return contract.Operation(
+            id=self._id(request_id), request_id=request_id, kind=kind, done=True, percent=100, device=device
+        )
+
+    def _id(self, request_id: str) -> str:
+        return judgement.operation_id(request_id, prefix=self._prefix)
+
+    def _remember(self, request: judgement.Request, operation: contract.Operation) -> _Record:
+        if isinstance(request, contract.AttachRequest):
+            operation = replace(operation, mark=request.mark)
+        record = _Record(request=request, operation=operation)
+        self._records[operation.id] = record
+        self._backend.history.operation_changed(operation)
+        # Everything but what is in flight is finished, so that this looks at few and ends.
+        while len(self._records) - len(self._running) > REMEMBERED_OPERATIONS:
+            oldest = next(key for key, kept in self._records.items() if kept.operation.done)
+            del self._records[oldest]
+        return record

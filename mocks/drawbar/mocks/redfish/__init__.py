@@ -1,0 +1,10 @@
+"""A Redfish service that keeps state: PCIe fabrics by zones of endpoints, and composition by resource blocks.
+
+What it does not emulate: accounts and roles, `$filter` and `$select`, push subscriptions, memory chunks and connections.
+"""
+
+from drawbar.mocks.redfish.configuration import Configuration, parse
+from drawbar.mocks.redfish.faults import Fault, FaultKind
+from drawbar.mocks.redfish.service import Service, serving
+
+__all__ = ["Configuration", "parse", "Fault", "FaultKind", "Service", "serving"]

@@ -1,0 +1,128 @@
+"""`drawbar mock redfish`: the Redfish service as a process of its own, on loopback."""
+
+import argparse
+import asyncio
+import json
+import ssl
+import sys
+from pathlib import Path
+
+import msgspec
+
+from drawbar.driver import errors
+from drawbar.mocks.redfish import configuration, faults, service
+
+_METHODS = frozenset({"GET", "POST", "PATCH", "DELETE"})
+_DEFAULT = faults.Fault(kind=faults.FaultKind.LOST_REPLY)
+_SHAPE = "KIND[:METHODS[:PATH[:TIMES[:AFTER]]]]"
+_EPILOG = f"""\
+an example configuration (all of it may be left out but ids):
+  {{"hosts": [{{"id": "host-1"}}, {{"id": "host-2"}}],
+   "enclosures": [{{"id": "chassis-1", "devices": [
+     {{"id": "gpu-1", "kind": "gpu", "model": "A100", "vendor": "NVIDIA", "serial": "S1"}},
+     {{"id": "memory-1", "kind": "cxl-memory", "memoryMib": 65536}}]}}],
+   "method": "zones", "zones": "port", "username": "drawbar", "password": "secret",
+   "actions": false, "expand": true, "events": true, "sessions": true, "taskSeconds": 0.5}}
+  method: zones or composition; zones: a zone for each connection (pair) or for each host port (port)
+
+faults are {_SHAPE}, such as lost-reply, busy:GET:/Systems:all, html:POST+PATCH:/Zones:2:1:
+  KIND is one of {", ".join(faults.FaultKind)}; METHODS of HTTP with + between
+  them ({"+".join(_DEFAULT.methods)}); PATH a part of the path ({_DEFAULT.path}); TIMES how many such requests, or all (1);
+  AFTER how many pass before (0)
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = _EPILOG
+    parser.add_argument(
+        "--config", type=Path, required=True, metavar="FILE", help="hosts, enclosures and behaviour, as JSON"
+    )
+    parser.add_argument("--port", type=int, default=0, help="of 127.0.0.1; without, one that is free")
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve HTTPS with it, as PEM")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="of --certificate, as PEM")
+    parser.add_argument(
+        "--fault", action="append", default=[], metavar="FAULT", help="what goes wrong, see below; repeatable"
+    )
+
+
+async def serve(args: argparse.Namespace) -> int:
+    """Serve until cancelled.
+
+    Raises:
+        errors.UsageError: an option or a file cannot be used.
+    """
+    described = await asyncio.to_thread(_load, args.config)
+    accidents = [parse_fault(text) for text in args.fault]
+    tls = await asyncio.to_thread(_tls, args.certificate, args.key)
+    if not 0 <= args.port <= 65535:
+        raise errors.UsageError(f"--port {args.port}: give 0 to 65535")
+    try:
+        async with service.serving(described, port=args.port, tls=tls) as serving:
+            for accident in accidents:
+                serving.faults.add(accident)
+            sys.stdout.write(json.dumps({"ready": True, "endpoint": serving.url}) + "\n")
+            sys.stdout.flush()
+            await asyncio.Event().wait()
+    except OSError as error:
+        raise errors.UsageError(
+            f"--port {args.port} of 127.0.0.1 cannot be used ({error.strerror}); give another, or none"
+        ) from error
+    return 0
+
+
+def parse_fault(text: str) -> faults.Fault:
+    """Return the fault that the option describes.
+
+    Raises:
+        errors.UsageError: it describes none.
+    """
+    parts = text.split(":")
+    kind, *rest = parts
+    if kind not in set(faults.FaultKind) or len(rest) > 4:
+        raise errors.UsageError(f'--fault "{text}": give {_SHAPE}, KIND one of {", ".join(faults.FaultKind)}')
+    methods, path, times, after = (*rest, *[""] * (4 - len(rest)))
+    listed = tuple(methods.upper().split("+")) if methods else _DEFAULT.methods
+    if unknown := set(listed) - _METHODS:
+        raise errors.UsageError(
+            f'--fault "{text}": {min(unknown) or "an empty text"} is no method; '
+            f"there are {', '.join(sorted(_METHODS))}"
+        )
+    for content in (times, after):
+        if content and content != "all" and not (content.isascii() and content.isdigit()):
+            raise errors.UsageError(f'--fault "{text}": "{content}" is no whole number')
+    if after == "all":
+        raise errors.UsageError(f'--fault "{text}": after all requests nothing is left; give a number')
+    return faults.Fault(
+        kind=faults.FaultKind(kind),
+        methods=listed,
+        path=path or _DEFAULT.path,
+        times=None if times == "all" else int(times or 1),
+        after=int(after or 0),
+    )
+
+
+def _load(path: Path) -> configuration.Configuration:
+    try:
+        return configuration.parse(path.read_bytes())
+    except OSError as error:
+        raise errors.UsageError(f"--config {path} cannot be read ({error.strerror})") from error
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise errors.UsageError(f"--config {path} describes no Redfish service: {error}") from error
+
+
+def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise errors.UsageError("--certificate and --key go together; give both, or none")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        reason = getattr(error, "reason", None) or error.strerror or "no PEM"
+        raise errors.UsageError(
+            f"--certificate {certificate} and --key {key} cannot be used ({reason}); give a certificate and its key as PEM"
+        ) from error
+    return context

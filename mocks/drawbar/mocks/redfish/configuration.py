@@ -1,0 +1,109 @@
+"""What a Redfish service is made of at its start: hosts, enclosures with devices, and how it behaves."""
+
+import re
+from typing import Annotated, Literal
+
+import msgspec
+
+Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+
+
+class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A device in an enclosure.
+
+    Attributes:
+        id: of its endpoint, PCIe device and resource block.
+        kind: what it is; a nic in zones alone.
+        model: of the device.
+        vendor: who made it.
+        serial: its serial number; without one, its id in upper case.
+        memory_mib: of a CXL memory device or GPU.
+    """
+
+    id: Id
+    kind: Literal["gpu", "fpga", "nvme", "cxl-memory", "nic"] = "nvme"
+    model: str = "Model"
+    vendor: str = "Vendor"
+    serial: str = ""
+    memory_mib: int = 0
+
+
+class Enclosure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A chassis with devices."""
+
+    id: Id
+    devices: tuple[Device, ...] = ()
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A computer system that the fabric reaches.
+
+    Attributes:
+        id: of the system and of its endpoint.
+        uuid: of the system; made from the id without one.
+        serial: of the system.
+    """
+
+    id: Id
+    uuid: str = ""
+    serial: str = ""
+
+
+class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """The service.
+
+    Attributes:
+        hosts: see `Host`.
+        enclosures: see `Enclosure`.
+        method: by which resources devices and hosts are connected.
+        zones: whether there is a zone for each host already, to which endpoints are added.
+        actions: whether a change of a connection is offered as an action as well.
+        expand: whether collections are expanded.
+        task_seconds: how long a change takes; 0: it is made before the answer.
+        events: whether there is a stream of events.
+        sessions: whether there are sessions; else each request carries the password.
+        username: whom it lets in; empty: anybody.
+        password: of the user.
+        product: as the service root shows it.
+        max_sessions: at one time.
+    """
+
+    hosts: tuple[Host, ...] = ()
+    enclosures: tuple[Enclosure, ...] = ()
+    method: Literal["zones", "composition"] = "zones"
+    zones: Literal["pair", "port"] = "pair"
+    actions: bool = False
+    expand: bool = True
+    task_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
+    events: bool = True
+    sessions: bool = True
+    username: str = ""
+    password: str = ""
+    product: str = "Drawbar Redfish Emulator"
+    max_sessions: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 16
+
+
+def parse(raw: bytes) -> Configuration:
+    """Return the configuration in JSON.
+
+    Raises:
+        ValueError: it is none, with the place in it that is wrong.
+    """
+    configuration = msgspec.json.decode(raw, type=Configuration)
+    ids = [host.id for host in configuration.hosts]
+    ids += [device.id for enclosure in configuration.enclosures for device in enclosure.devices]
+    repeated = {name for name in ids if ids.count(name) > 1}
+    if repeated:
+        raise ValueError(f'the id "{min(repeated)}" is there twice; hosts and devices have ids of their own')
+    cards = [
+        device.id
+        for enclosure in configuration.enclosures
+        for device in enclosure.devices
+        if device.kind == "nic"
+    ]
+    if cards and configuration.method == "composition":
+        raise ValueError(f'the device "{cards[0]}" is a nic, and these have no resource blocks here')
+    for host in configuration.hosts:
+        if host.uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", host.uuid):
+            raise ValueError(f'the uuid "{host.uuid}" of the host {host.id} is none')
+    return configuration

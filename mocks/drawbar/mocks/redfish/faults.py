@@ -1,0 +1,101 @@
+"""Accidents of a Redfish service, each for so many requests."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FaultKind(StrEnum):
+    """What goes wrong."""
+
+    LOST_REPLY = "lost-reply"
+    """The request is carried out, and the connection ends before the answer."""
+    STALE_ETAG = "stale-etag"
+    """Another client has changed the resource: 412."""
+    BUSY = "busy"
+    """503, with Retry-After."""
+    SLOW_TASK = "slow-task"
+    """The change becomes a task that runs until `Service.end_slow_tasks`."""
+    FAILED_TASK = "failed-task"
+    """The change becomes a task that fails, without effect."""
+    HALF_BODY = "half-body"
+    """Half of the answer, and the end of the connection."""
+    HTML = "html"
+    """A page of a proxy in place of the answer."""
+    HUGE = "huge"
+    """An answer of 100 MB."""
+    DEEP = "deep"
+    """An answer of arrays in arrays."""
+    EXPIRED_SESSION = "expired-session"
+    """All sessions have ended."""
+    REDIRECT = "redirect"
+    """The resource is said to be at another host."""
+    STALL = "stall"
+    """No answer."""
+    FORBIDDEN = "forbidden"
+    """The account lacks the privilege: 403, with the client's token in the text."""
+    PASSWORD_CHANGE = "password-change"  # noqa: S105 - the name of an accident
+    """The account's password has expired: 403."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An accident.
+
+    Attributes:
+        kind: what goes wrong.
+        methods: of the requests that meet it.
+        path: the part of the path that they have.
+        times: of how many requests; None: of all.
+        after: so many requests pass before.
+    """
+
+    kind: FaultKind
+    methods: tuple[str, ...] = ("POST", "PATCH", "DELETE")
+    path: str = "/Zones"
+    times: int | None = 1
+    after: int = 0
+
+
+@dataclass(slots=True, kw_only=True)
+class _Coming:
+    fault: Fault
+    times: int | None
+    after: int
+
+
+class Faults:
+    """The accidents that are still to come.
+
+    Attributes:
+        met: how often each kind was met.
+    """
+
+    def __init__(self, faults: Iterable[Fault] = ()) -> None:
+        self.met: Counter[FaultKind] = Counter()
+        self._coming: list[_Coming] = []
+        for fault in faults:
+            self.add(fault)
+
+    def add(self, fault: Fault) -> None:
+        """Let it happen from now on."""
+        self._coming.append(_Coming(fault=fault, times=fault.times, after=fault.after))
+
+    def clear(self) -> None:
+        """Let nothing happen any more."""
+        self._coming.clear()
+
+    def next(self, method: str, path: str) -> FaultKind | None:
+        """Return what happens to this request."""
+        for coming in self._coming:
+            if method not in coming.fault.methods or coming.fault.path not in path or coming.times == 0:
+                continue
+            if coming.after > 0:
+                coming.after -= 1
+                continue
+            if coming.times is not None:
+                coming.times -= 1
+            self.met[coming.fault.kind] += 1
+            return coming.fault.kind
+        return None

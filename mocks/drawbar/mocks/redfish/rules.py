@@ -1,0 +1,204 @@
+"""What a change of zones or compositions comes to: refused with a message of the registries, or made."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish.configuration import Configuration
+from drawbar.mocks.redfish.tree import Tree, reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused(Exception):
+    """The change is refused.
+
+    Attributes:
+        status: of HTTP.
+        key: of a message, with its registry, such as `Base.1.18.ResourceInUse`.
+        text: of the message.
+    """
+
+    status: int
+    key: str
+    text: str
+
+
+class Rules:
+    """The changes that a client may make."""
+
+    def __init__(self, tree: Tree, configuration: Configuration) -> None:
+        self._tree = tree
+        self._configuration = configuration
+        self._hosts = {world.endpoint(host.id) for host in configuration.hosts}
+        self._number = 0
+
+    def change(self, method: str, path: str, body: Mapping[str, Any]) -> str | None:
+        """Make the change, and return the URI of the resource that it created, if any.
+
+        Raises:
+            Refused: it cannot be made.
+        """
+        collection, _, name = path.rpartition("/")
+        allowed = self.allowed(path)
+        if not allowed:
+            raise missing(path)
+        if method not in allowed:
+            raise not_allowed(method, path)
+        if path == world.ZONES:
+            return self._create_zone(body)
+        if collection == world.ZONES:
+            self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
+        elif collection == world.SYSTEMS:
+            self._compose(path, _links(body, "ResourceBlocks"))
+        else:
+            self._act(collection.removesuffix("/Actions"), name, body)
+        return None
+
+    def allowed(self, path: str) -> tuple[str, ...]:
+        """Return the methods of HTTP that the resource has; none where there is no resource."""
+        collection = path.rpartition("/")[0]
+        if path not in self._tree:
+            return ("POST",) if self._offers(path) else ()
+        if path == world.ZONES:
+            return ("GET", "HEAD", "POST")
+        if collection == world.ZONES:
+            return ("GET", "HEAD", "PATCH", "DELETE")
+        if collection == world.SYSTEMS and self._configuration.method == "composition":
+            return ("GET", "HEAD", "PATCH")
+        return ("GET", "HEAD")
+
+    def _offers(self, path: str) -> bool:
+        uri = path.partition("/Actions/")[0]
+        actions = self._tree[uri].get("Actions", {}) if uri in self._tree else {}
+        return any(action["target"] == path for action in actions.values())
+
+    def _act(self, uri: str, name: str, body: Mapping[str, Any]) -> None:
+        given = body.get("ZoneETag") or body.get("ComputerSystemETag")
+        if given not in {None, self._tree.etag(uri)}:
+            raise stale(uri)
+        kind = "Endpoint" if name.startswith("Zone.") else "ResourceBlock"
+        links = "Endpoints" if kind == "Endpoint" else "ResourceBlocks"
+        named = body.get(kind)
+        target = named.get("@odata.id") if isinstance(named, dict) else None
+        if not isinstance(target, str):
+            raise Refused(
+                status=400, key="Base.1.18.ActionParameterMissing", text=f"The action needs {kind}."
+            )
+        current = [entry["@odata.id"] for entry in self._tree[uri]["Links"][links]]
+        wanted = [*current, target] if ".Add" in name else [entry for entry in current if entry != target]
+        if kind == "Endpoint":
+            self._change_zone(uri, wanted)
+        else:
+            self._compose(uri, wanted)
+
+    # --- zones ---
+
+    def _wanted(self, body: Mapping[str, Any]) -> list[str]:
+        return _links(body, "Endpoints")
+
+    def _create_zone(self, body: Mapping[str, Any]) -> str:
+        endpoints = _links(body, "Endpoints")
+        self._check(endpoints, zone="")
+        while True:
+            self._number += 1
+            uri = f"{world.ZONES}/{self._number}"
+            if uri not in self._tree:
+                break
+        given = {name: body[name] for name in ("Name", "Description") if isinstance(body.get(name), str)}
+        self._tree.put(uri, world.zone(str(self._number), endpoints, self._configuration, given))
+        return uri
+
+    def _change_zone(self, uri: str, endpoints: list[str] | None) -> None:
+        if endpoints is None:
+            self._tree.remove(uri)
+            return
+        self._check(endpoints, zone=uri)
+        links = {
+            "Endpoints": [reference(endpoint) for endpoint in endpoints],
+            "Endpoints@odata.count": len(endpoints),
+        }
+        self._tree.update(uri, Links=links)
+
+    def _check(self, endpoints: list[str], *, zone: str) -> None:
+        for endpoint in endpoints:
+            if endpoint not in self._tree:
+                raise Refused(
+                    status=400, key="Base.1.18.ResourceNotFound", text=f"There is no endpoint {endpoint}."
+                )
+        if len(set(endpoints) & self._hosts) > 1:
+            raise Refused(
+                status=409,
+                key="Base.1.18.PropertyValueResourceConflict",
+                text="A zone has one initiator.",
+            )
+        for other in self._tree.below(world.ZONES):
+            taken = {entry["@odata.id"] for entry in self._tree[other]["Links"]["Endpoints"]} - self._hosts
+            if other != zone and (conflicts := taken & set(endpoints)):
+                raise Refused(
+                    status=409,
+                    key="Base.1.18.PropertyValueResourceConflict",
+                    text=f"The endpoint {min(conflicts)} is in the zone {other}.",
+                )
+
+    # --- composition ---
+
+    def _compose(self, uri: str, blocks: list[str]) -> None:
+        current = [entry["@odata.id"] for entry in self._tree[uri]["Links"]["ResourceBlocks"]]
+        for block in blocks:
+            if block not in self._tree or not block.startswith(world.BLOCKS):
+                raise Refused(
+                    status=400, key="Base.1.18.ResourceNotFound", text=f"There is no block {block}."
+                )
+            users = [entry["@odata.id"] for entry in self._tree[block]["Links"]["ComputerSystems"]]
+            if users and users != [uri]:
+                raise Refused(
+                    status=409,
+                    key="Composition.1.1.ResourceBlockInUse",
+                    text=f"The resource block {block} is in use by {users[0]}.",
+                )
+        self._tree.update(
+            uri, Links={"ResourceBlocks": [reference(block) for block in dict.fromkeys(blocks)]}
+        )
+        for block in {*current, *blocks}:
+            is_used = block in blocks
+            status = self._tree[block]["CompositionStatus"] | {
+                "CompositionState": "Composed" if is_used else "Unused",
+                "NumberOfCompositions": int(is_used),
+            }
+            links = {"ComputerSystems": [reference(uri)] if is_used else []}
+            self._tree.update(block, CompositionStatus=status, Links=links)
+
+
+def missing(uri: str) -> Refused:
+    """Return the refusal of a request for nothing that is there."""
+    return Refused(status=404, key="Base.1.18.ResourceMissingAtURI", text=f"There is no resource at {uri}.")
+
+
+def not_allowed(method: str, uri: str) -> Refused:
+    """Return the refusal of a method that the resource does not have."""
+    return Refused(status=405, key="Base.1.18.OperationNotAllowed", text=f"{method} of {uri} is not allowed.")
+
+
+def stale(uri: str) -> Refused:
+    """Return the refusal of a change of a resource that is not as the client has read it."""
+    return Refused(
+        status=412, key="Base.1.18.PreconditionFailed", text=f"The ETag is not that of {uri} any more."
+    )
+
+
+def _links(body: Mapping[str, Any], name: str) -> list[str]:
+    links = body.get("Links")
+    listed = links.get(name) if isinstance(links, dict) else None
+    uris = (
+        [entry.get("@odata.id") for entry in listed if isinstance(entry, dict)]
+        if isinstance(listed, list)
+        else []
+    )
+    if not isinstance(listed, list) or not all(isinstance(uri, str) for uri in uris):
+        raise Refused(
+            status=400,
+            key="Base.1.18.PropertyMissing",
+            text=f"The request needs Links.{name}, an array of links.",
+        )
+    return [str(uri) for uri in uris]

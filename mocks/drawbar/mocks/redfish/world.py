@@ -1,0 +1,419 @@
+"""The resources that a Redfish service begins with."""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
+from drawbar.mocks.redfish.tree import ROOT, Body, Tree, reference
+
+FABRIC = f"{ROOT}/Fabrics/PCIe"
+ENDPOINTS = f"{FABRIC}/Endpoints"
+ZONES = f"{FABRIC}/Zones"
+SYSTEMS = f"{ROOT}/Systems"
+BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
+SESSIONS = f"{ROOT}/SessionService/Sessions"
+TASKS = f"{ROOT}/TaskService/Tasks"
+EVENTS = f"{ROOT}/EventService/SSE"
+OK: Mapping[str, str] = MappingProxyType({"State": "Enabled", "Health": "OK"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Kind:
+    """What resources say of a kind of device.
+
+    Attributes:
+        class_code: of PCI.
+        vendor_id: of PCI.
+        device_id: of PCI.
+        device_class: of its PCIe function.
+        entity_type: of its endpoint.
+        part: the schema of what its resource block consists of; empty: it has no block.
+        processor_type: of a part that is a processor.
+    """
+
+    class_code: str
+    vendor_id: str
+    device_id: str
+    device_class: str
+    entity_type: str
+    part: str = ""
+    processor_type: str = ""
+
+
+_KINDS: Mapping[str, _Kind] = MappingProxyType(
+    {
+        "gpu": _Kind(
+            class_code="0x030200",
+            vendor_id="0x10de",
+            device_id="0x2330",
+            device_class="DisplayController",
+            entity_type="AccelerationFunction",
+            part="Processor",
+            processor_type="GPU",
+        ),
+        "fpga": _Kind(
+            class_code="0x120000",
+            vendor_id="0x10ee",
+            device_id="0x5005",
+            device_class="ProcessingAccelerators",
+            entity_type="AccelerationFunction",
+            part="Processor",
+            processor_type="FPGA",
+        ),
+        "nvme": _Kind(
+            class_code="0x010802",
+            vendor_id="0x1b36",
+            device_id="0x0010",
+            device_class="MassStorageController",
+            entity_type="Drive",
+            part="Drive",
+        ),
+        "cxl-memory": _Kind(
+            class_code="0x050210",
+            vendor_id="0x8086",
+            device_id="0x0d93",
+            device_class="MemoryController",
+            entity_type="CXLDevice",
+            part="Memory",
+        ),
+        "nic": _Kind(
+            class_code="0x020000",
+            vendor_id="0x15b3",
+            device_id="0x1021",
+            device_class="NetworkController",
+            entity_type="NetworkController",
+        ),
+    }
+)
+# By the schema of a part: the property of chassis and resource blocks, its version, and the type of such a block.
+_PARTS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
+    {
+        "Processor": ("Processors", "v1_21_0", "Processor"),
+        "Memory": ("Memory", "v1_22_0", "Memory"),
+        "Drive": ("Drives", "v1_21_0", "Storage"),
+    }
+)
+
+
+def create(configuration: Configuration) -> Tree:
+    """Return the tree of a service that was just installed."""
+    tree = Tree()
+    _services(tree, configuration)
+    tree.collection(SYSTEMS, "ComputerSystem", "Systems")
+    tree.collection(f"{ROOT}/Chassis", "Chassis", "Chassis")
+    if configuration.method == "zones":
+        _fabric(tree)
+    else:
+        tree.put(
+            f"{ROOT}/CompositionService",
+            {
+                "@odata.type": "#CompositionService.v1_2_3.CompositionService",
+                "Id": "CompositionService",
+                "Name": "Composition Service",
+                "Status": dict(OK),
+                "ServiceEnabled": True,
+                "ResourceBlocks": reference(BLOCKS),
+            },
+        )
+        tree.collection(BLOCKS, "ResourceBlock", "Resource Blocks")
+    for host in configuration.hosts:
+        _host(tree, host, configuration)
+    for enclosure in configuration.enclosures:
+        _enclosure(tree, enclosure, configuration)
+    return tree
+
+
+def block(device_id: str) -> str:
+    """Return the URI of a device's resource block."""
+    return f"{BLOCKS}/{device_id}"
+
+
+def endpoint(name: str) -> str:
+    """Return the URI of the endpoint of a host or device."""
+    return f"{ENDPOINTS}/{name}"
+
+
+def _services(tree: Tree, configuration: Configuration) -> None:
+    connects: Body = (
+        {"Fabrics": reference(f"{ROOT}/Fabrics")}
+        if configuration.method == "zones"
+        else {"CompositionService": reference(f"{ROOT}/CompositionService")}
+    )
+    has_sessions = bool(configuration.sessions and configuration.username)
+    if has_sessions:
+        connects["SessionService"] = reference(f"{ROOT}/SessionService")
+    if configuration.events:
+        connects["EventService"] = reference(f"{ROOT}/EventService")
+    tree.put(
+        ROOT,
+        {
+            "@odata.type": "#ServiceRoot.v1_18_0.ServiceRoot",
+            "Id": "RootService",
+            "Name": "Root Service",
+            "RedfishVersion": "1.20.0",
+            "UUID": str(uuid.uuid5(uuid.NAMESPACE_URL, configuration.product)),
+            "Product": configuration.product,
+            "ProtocolFeaturesSupported": {
+                "ExpandQuery": {
+                    "ExpandAll": False,
+                    "Levels": configuration.expand,
+                    "Links": False,
+                    "NoLinks": configuration.expand,
+                }
+                | ({"MaxLevels": 4} if configuration.expand else {}),
+                "SelectQuery": False,
+                "FilterQuery": False,
+                "OnlyMemberQuery": False,
+            },
+            "Systems": reference(SYSTEMS),
+            "Chassis": reference(f"{ROOT}/Chassis"),
+            "Tasks": reference(f"{ROOT}/TaskService"),
+            **connects,
+            "Links": {"Sessions": reference(SESSIONS)} if has_sessions else {},
+        },
+    )
+    tree.put(
+        f"{ROOT}/TaskService",
+        {
+            "@odata.type": "#TaskService.v1_2_1.TaskService",
+            "Id": "TaskService",
+            "Name": "Task Service",
+            "ServiceEnabled": True,
+            "Status": dict(OK),
+            "Tasks": reference(TASKS),
+        },
+    )
+    tree.collection(TASKS, "Task", "Tasks")
+    if has_sessions:
+        tree.put(
+            f"{ROOT}/SessionService",
+            {
+                "@odata.type": "#SessionService.v1_1_9.SessionService",
+                "Id": "SessionService",
+                "Name": "Session Service",
+                "ServiceEnabled": True,
+                "SessionTimeout": 1800,
+                "Status": dict(OK),
+                "Sessions": reference(SESSIONS),
+            },
+        )
+        tree.collection(SESSIONS, "Session", "Sessions")
+    if configuration.events:
+        tree.put(
+            f"{ROOT}/EventService",
+            {
+                "@odata.type": "#EventService.v1_10_3.EventService",
+                "Id": "EventService",
+                "Name": "Event Service",
+                "ServiceEnabled": True,
+                "Status": dict(OK),
+                "ServerSentEventUri": EVENTS,
+            },
+        )
+
+
+def _fabric(tree: Tree) -> None:
+    tree.collection(f"{ROOT}/Fabrics", "Fabric", "Fabrics")
+    tree.put(
+        FABRIC,
+        {
+            "@odata.type": "#Fabric.v1_3_2.Fabric",
+            "Id": "PCIe",
+            "Name": "PCIe fabric",
+            "FabricType": "PCIe",
+            "Status": dict(OK),
+            "Endpoints": reference(ENDPOINTS),
+            "Zones": reference(ZONES),
+        },
+    )
+    tree.collection(ENDPOINTS, "Endpoint", "Endpoints")
+    tree.collection(ZONES, "Zone", "Zones")
+
+
+def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
+    uri = f"{SYSTEMS}/{host.id}"
+    body: Body = {
+        "@odata.type": "#ComputerSystem.v1_24_0.ComputerSystem",
+        "Id": host.id,
+        "Name": f"Host {host.id}",
+        "SystemType": "Physical",
+        "HostName": host.id,
+        "SerialNumber": host.serial or host.id.upper(),
+        "UUID": host.uuid or str(uuid.uuid5(uuid.NAMESPACE_URL, f"host:{host.id}")),
+        "PowerState": "On",
+        "Status": dict(OK),
+        "Links": {},
+    }
+    if configuration.method == "composition":
+        body["SystemType"] = "Composed"
+        body["Links"] = {"ResourceBlocks": []}
+        if configuration.actions:
+            body["Actions"] = {
+                f"#ComputerSystem.{name}": {"target": f"{uri}/Actions/ComputerSystem.{name}"}
+                for name in ("AddResourceBlock", "RemoveResourceBlock")
+            }
+    tree.put(uri, body)
+    if configuration.method == "zones":
+        entity = {
+            "EntityType": "RootComplex",
+            "EntityRole": "Initiator",
+            "EntityLink": reference(uri),
+            "Identifiers": [{"DurableName": body["UUID"], "DurableNameFormat": "UUID"}],
+        }
+        _endpoint(tree, host.id, f"Port of {host.id}", entity)
+        if configuration.zones == "port":
+            tree.put(f"{ZONES}/{host.id}", zone(host.id, [endpoint(host.id)], configuration))
+
+
+def zone(
+    name: str, endpoints: list[str], configuration: Configuration, given: Mapping[str, Any] | None = None
+) -> Body:
+    """Return a zone of endpoints, with what a client has given besides."""
+    uri = f"{ZONES}/{name}"
+    body: Body = {
+        "@odata.type": "#Zone.v1_6_3.Zone",
+        "Id": name,
+        "Name": f"Zone {name}",
+        "ZoneType": "ZoneOfEndpoints",
+        "Status": dict(OK),
+        "Links": {
+            "Endpoints": [reference(endpoint_uri) for endpoint_uri in endpoints],
+            "Endpoints@odata.count": len(endpoints),
+        },
+    }
+    if configuration.actions:
+        body["Actions"] = {
+            f"#Zone.{action}": {"target": f"{uri}/Actions/Zone.{action}"}
+            for action in ("AddEndpoint", "RemoveEndpoint")
+        }
+    return body | dict(given or {})
+
+
+def _endpoint(tree: Tree, name: str, text: str, entity: Body) -> None:
+    tree.put(
+        endpoint(name),
+        {
+            "@odata.type": "#Endpoint.v1_8_2.Endpoint",
+            "Id": name,
+            "Name": text,
+            "EndpointProtocol": "PCIe",
+            "ConnectedEntities": [entity],
+            "Status": dict(OK),
+            "Links": {},
+        },
+    )
+
+
+def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -> None:
+    uri = f"{ROOT}/Chassis/{enclosure.id}"
+    tree.put(
+        uri,
+        {
+            "@odata.type": "#Chassis.v1_27_0.Chassis",
+            "Id": enclosure.id,
+            "Name": f"Enclosure {enclosure.id}",
+            "ChassisType": "Expansion",
+            "Status": dict(OK),
+            "PCIeDevices": reference(f"{uri}/PCIeDevices"),
+        },
+    )
+    tree.collection(f"{uri}/PCIeDevices", "PCIeDevice", "PCIe Devices")
+    if configuration.method == "composition":
+        tree.update(uri, **{name: reference(f"{uri}/{name}") for name, _, _ in _PARTS.values()})
+        for kind, (name, _, _) in _PARTS.items():
+            tree.collection(f"{uri}/{name}", kind, name)
+    for device in enclosure.devices:
+        _device(tree, f"{uri}/PCIeDevices/{device.id}", device, configuration)
+
+
+def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) -> None:
+    kind = _KINDS[device.kind]
+    common: Body = {
+        "Id": device.id,
+        "Name": f"{device.vendor} {device.model}",
+        "Model": device.model,
+        "Manufacturer": device.vendor,
+        "SerialNumber": device.serial or device.id.upper(),
+        "Status": dict(OK),
+    }
+    body: Body = {
+        "@odata.type": "#PCIeDevice.v1_21_0.PCIeDevice",
+        **common,
+        "DeviceType": "SingleFunction",
+        "PCIeInterface": {"MaxPCIeType": "Gen4", "PCIeType": "Gen4", "MaxLanes": 16, "LanesInUse": 16},
+        "PCIeFunctions": reference(f"{uri}/PCIeFunctions"),
+    }
+    if device.kind == "cxl-memory":
+        body["CXLDevice"] = {"DeviceType": "Type3"}
+    tree.put(uri, body)
+    tree.collection(f"{uri}/PCIeFunctions", "PCIeFunction", "PCIe Functions")
+    tree.put(
+        f"{uri}/PCIeFunctions/0",
+        {
+            "@odata.type": "#PCIeFunction.v1_6_0.PCIeFunction",
+            "Id": "0",
+            "Name": "Function 0",
+            "FunctionId": 0,
+            "FunctionType": "Physical",
+            "DeviceClass": kind.device_class,
+            "ClassCode": kind.class_code,
+            "VendorId": kind.vendor_id,
+            "DeviceId": kind.device_id,
+            "Status": dict(OK),
+        },
+    )
+    if configuration.method == "zones":
+        pci_id = {
+            "VendorId": kind.vendor_id,
+            "DeviceId": kind.device_id,
+            "ClassCode": kind.class_code,
+            "FunctionNumber": 0,
+        }
+        entity = {
+            "EntityType": kind.entity_type,
+            "EntityRole": "Target",
+            "EntityLink": reference(uri),
+            "EntityPciId": pci_id,
+        }
+        _endpoint(tree, device.id, f"{device.vendor} {device.model}", entity)
+        return
+    name, version, block_type = _PARTS[kind.part]
+    part = f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/{name}/{device.id}"
+    body = {"@odata.type": f"#{kind.part}.{version}.{kind.part}", **common}
+    match kind.part:
+        case "Processor":
+            body |= {
+                "ProcessorType": kind.processor_type,
+                "Links": {"PCIeDevice": reference(uri)},
+                "MemorySummary": {"TotalMemorySizeMiB": device.memory_mib},
+            }
+        case "Drive":
+            body |= {
+                "Protocol": "NVMe",
+                "MediaType": "SSD",
+            }
+        case _:
+            body["CapacityMiB"] = device.memory_mib
+    tree.put(part, body)
+    tree.put(
+        block(device.id),
+        {
+            "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
+            "Id": device.id,
+            "Name": f"{device.vendor} {device.model}",
+            "ResourceBlockType": [block_type],
+            "Status": dict(OK),
+            "CompositionStatus": {
+                "CompositionState": "Unused",
+                "Reserved": False,
+                "MaxCompositions": 1,
+                "NumberOfCompositions": 0,
+                "SharingCapable": False,
+            },
+            name: [reference(part)],
+            "Links": {"ComputerSystems": []},
+        },
+    )

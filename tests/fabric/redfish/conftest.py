@@ -1,0 +1,69 @@
+import itertools
+from contextlib import AsyncExitStack
+
+import msgspec
+import pytest
+
+from drawbar.fabric import contract
+from drawbar.fabric.redfish.adapter import RedfishAdapter
+from drawbar.mocks import redfish
+from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
+
+CONFIGURATION = redfish.Configuration(
+    hosts=(Host(id="h1"), Host(id="h2")),
+    enclosures=(
+        Enclosure(
+            id="e1",
+            devices=(
+                Device(id="gpu-1", kind="gpu", model="A100", vendor="N", serial="S1"),
+                Device(id="gpu-2", kind="gpu", model="A100", vendor="N", serial="S2"),
+                Device(id="disk-1", kind="nvme", model="P5", vendor="I"),
+            ),
+        ),
+    ),
+)
+USER, PASSWORD = "drawbar", "correct horse"
+
+
+class RedfishLab:
+    """Services and adapters to them, all closed at the end."""
+
+    def __init__(self, stack):
+        self._stack = stack
+        self._numbers = itertools.count(1)
+
+    async def serve(self, *, tls=None, **changes):
+        configuration = msgspec.structs.replace(CONFIGURATION, **changes)
+        return await self._stack.enter_async_context(redfish.serving(configuration, tls=tls))
+
+    async def close(self):
+        await self._stack.aclose()
+
+    def config(self, service, **changes):
+        changes.setdefault("timeout_seconds", 10)
+        if service.configuration.username:
+            changes.setdefault(
+                "credentials",
+                contract.Credentials(
+                    username=service.configuration.username, password=service.configuration.password
+                ),
+            )
+        return contract.AdapterConfig(name="fab", endpoint=service.url, **changes)
+
+    async def connect(self, service, **changes):
+        adapter = await RedfishAdapter.connect(self.config(service, **changes))
+        return await self._stack.enter_async_context(adapter)
+
+    def attach(self, device_id, host_id="h1", **changes):
+        changes.setdefault("request_id", f"r{next(self._numbers)}")
+        return contract.AttachRequest(device_id=device_id, host_id=host_id, **changes)
+
+    def detach(self, device_id, host_id="h1", **changes):
+        changes.setdefault("request_id", f"r{next(self._numbers)}")
+        return contract.DetachRequest(device_id=device_id, host_id=host_id, host_prepared=True, **changes)
+
+
+@pytest.fixture
+async def redfish_lab():
+    async with AsyncExitStack() as stack:
+        yield RedfishLab(stack)

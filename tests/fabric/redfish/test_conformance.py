@@ -1,0 +1,31 @@
+"""The suite judges the redfish adapter over each method, in each form that services have it."""
+
+import pytest
+
+from drawbar.fabric import conformance
+
+FORMS = {
+    "a zone for each pair": {},
+    "a zone for each pair, by tasks": {"task_seconds": 0.02},
+    "a zone for each pair, without $expand and events": {"expand": False, "events": False},
+    "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
+    "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
+    "composition by changed arrays": {"method": "composition"},
+    "composition by actions": {"method": "composition", "actions": True},
+    "composition by actions and tasks": {"method": "composition", "actions": True, "task_seconds": 0.02},
+    "with sessions": {"username": "drawbar", "password": "secret"},
+    "with a password in each request": {"username": "drawbar", "password": "secret", "sessions": False},
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+async def test_the_adapter_keeps_the_contract(redfish_lab, form):
+    service = await redfish_lab.serve(**form)
+    adapter = await redfish_lab.connect(service)
+    report = await conformance.check(adapter, check_seconds=30)
+    assert [(outcome.name, outcome.detail) for outcome in report.failed] == []
+    skipped = {"cancelling a finished operation changes nothing"}
+    if not (await adapter.capabilities()).marks:
+        skipped |= {outcome.name for outcome in report.skipped if "mark" in outcome.name}
+    assert {outcome.name for outcome in report.skipped} <= skipped
+    assert all(len(hosts) == 0 for hosts in service.connections().values())
