@@ -197,7 +197,7 @@ class Unavailable(Transient):
 
 
 class DeadlineExceeded(Transient):
-    """No answer in time; for an attach or detach nobody knows whether it happened."""
+    """No answer in time; whether an attach or detach happened is unknown."""
 
     code = Code.DEADLINE_EXCEEDED
     effects_unknown_by_default = True

@@ -2,7 +2,7 @@
 
 Events are numbered without gaps; the version of an event names the life of the adapter and the number, so that a
 version of an earlier life is recognised and answered with a resync. A watcher is only a position: one that is too slow
-falls out of what is remembered and is told to list again, so nothing grows.
+falls out of what is remembered and gets a resync, so nothing grows.
 """
 
 import asyncio

@@ -24,8 +24,10 @@ def adapter_class(name: str) -> type[contract.FabricAdapter]:
     """
     points = sorted(metadata.entry_points(group=GROUP, name=name), key=lambda point: point.value)
     if not points:
-        known = ", ".join(adapter_names()) or "none"
-        raise errors.InvalidConfiguration([f'unknown fabric adapter "{name}"; installed adapters: {known}'])
+        installed = ", ".join(adapter_names()) or "none"
+        raise errors.InvalidConfiguration(
+            [f'unknown fabric adapter "{name}"; installed adapters: {installed}']
+        )
     point = points[0]
     try:
         loaded = point.load()

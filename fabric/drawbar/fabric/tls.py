@@ -16,44 +16,44 @@ def context(credentials: contract.Credentials, tls: contract.Tls) -> ssl.SSLCont
     Raises:
         InvalidConfiguration: a certificate or key cannot be used; all problems are listed, none quotes them.
     """
-    found: list[str] = []
-    made = _trusting(credentials.authority, found)
+    wrong: list[str] = []
+    made = _trusting(credentials.authority, wrong)
     if not tls.verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
     if credentials.certificate or credentials.key:
-        found += _present(made, credentials)
-    if found:
-        raise errors.InvalidConfiguration(found)
+        wrong += _present(made, credentials)
+    if wrong:
+        raise errors.InvalidConfiguration(wrong)
     return made
 
 
 def problems(credentials: contract.Credentials) -> tuple[str, ...]:
     """What is wrong with the credentials, whatever the adapter: half of a pair, no PEM, a key of another certificate."""
-    found = _pairs(credentials)
-    if not (found or credentials.authority or credentials.certificate):
+    wrong = _pairs(credentials)
+    if not (wrong or credentials.authority or credentials.certificate):
         return ()
     try:
-        context(credentials if not found else contract.Credentials(authority=credentials.authority), _ANY)
+        context(credentials if not wrong else contract.Credentials(authority=credentials.authority), _ANY)
     except errors.InvalidConfiguration as error:
-        found += error.problems
-    return tuple(found)
+        wrong += error.problems
+    return tuple(wrong)
 
 
 _ANY = contract.Tls()
 
 
 def _pairs(credentials: contract.Credentials) -> list[str]:
-    found = []
-    for one, other in (("username", "password"), ("certificate", "key")):
-        given = {name: bool(getattr(credentials, name)) for name in (one, other)}
+    wrong = []
+    for first, other in (("username", "password"), ("certificate", "key")):
+        given = {name: bool(getattr(credentials, name)) for name in (first, other)}
         if len(set(given.values())) > 1:
             there, missing = sorted(given, key=lambda name: not given[name])
-            found.append(f"there is a {there} and no {missing}; give both or none")
-    return found
+            wrong.append(f"there is a {there} and no {missing}; give both or none")
+    return wrong
 
 
-def _trusting(authority: str, found: list[str]) -> ssl.SSLContext:
+def _trusting(authority: str, wrong: list[str]) -> ssl.SSLContext:
     """Trusts the authority alone, or the system's where there is none."""
     try:
         made = ssl.create_default_context(cadata=authority or None)
@@ -61,7 +61,7 @@ def _trusting(authority: str, found: list[str]) -> ssl.SSLContext:
         made = None
     if made is not None and not (authority and not made.cert_store_stats()["x509"]):
         return made
-    found.append("the authority is no PEM certificate; give it as -----BEGIN CERTIFICATE-----")
+    wrong.append("the authority is no PEM certificate; give it as -----BEGIN CERTIFICATE-----")
     return ssl.create_default_context()
 
 

@@ -79,7 +79,7 @@ class Bench:
         return self._other_host_id
 
     def request_id(self) -> str:
-        """One that nobody has used."""
+        """Return an id that was never used."""
         return f"conformance-{self._run}-{next(self._numbers)}"
 
     def attach_request(

@@ -81,9 +81,9 @@ async def check(
     """
     bench = await _bench(adapter, device_id, host_ids)
     outcomes = []
-    for one in checks:
-        outcomes.append(await _outcome(one, bench, check_seconds))
-        freeing = Check(name=f"the device can be freed after: {one.name}", body=Bench.free_device)
+    for next_check in checks:
+        outcomes.append(await _outcome(next_check, bench, check_seconds))
+        freeing = Check(name=f"the device can be freed after: {next_check.name}", body=Bench.free_device)
         freed = await _outcome(freeing, bench, check_seconds)
         if freed.verdict is not Verdict.PASSED:
             # Every further check would only say the same again.
@@ -116,13 +116,13 @@ def _has_free_port(host: contract.Host) -> bool:
     return any(port.state is contract.PortState.FREE for port in host.ports)
 
 
-async def _outcome(one: Check, bench: Bench, check_seconds: float) -> Outcome:
+async def _outcome(single: Check, bench: Bench, check_seconds: float) -> Outcome:
     def ended(verdict: Verdict, detail: str = "") -> Outcome:
-        return Outcome(name=one.name, verdict=verdict, detail=detail)
+        return Outcome(name=single.name, verdict=verdict, detail=detail)
 
     try:
         async with asyncio.timeout(check_seconds):
-            await one.body(bench)
+            await single.body(bench)
     except CheckSkipped as reason:
         return ended(Verdict.SKIPPED, str(reason))
     except CheckFailed as reason:

@@ -96,7 +96,7 @@ class FabricAdapter(abc.ABC):
             FailedPrecondition: IN_USE (another host has it; `host_id` names it), PORT_IN_USE, INCOMPATIBLE.
             ResourceExhausted: NO_FREE_PORT (`host_id`), NO_DEVICE.
             Aborted: OPERATION_PENDING (another request for this device is in flight), STALE_ETAG.
-            Unavailable: not reached; `side_effects_unknown` tells whether that is certain.
+            Unavailable: not reached; `side_effects_unknown` is set where that is not certain.
             DeadlineExceeded: effects unknown; ask `operation` by request id, or `devices`, before any retry.
             Unimplemented: this selector is not in the capabilities.
         """

@@ -30,7 +30,7 @@ class DeviceGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostChanged:
-    """A host is new, or different (a host that disappears is told by `Resync`)."""
+    """A host is new, or different (after a host disappears comes a `Resync`)."""
 
     version: str
     host: inventory.Host

@@ -1,4 +1,4 @@
-"""As whom an adapter speaks to its fabric manager, and how it knows that manager.
+"""As which user an adapter logs in to its fabric manager, and how it verifies that manager.
 
 Whoever gets a `Credentials` must not put it, or a part of it, into a log, a message or an error; `repr` shows only
 which parts are there, and `redacted` takes the secret parts out of foreign text.
@@ -40,7 +40,7 @@ class Credentials:
         return tuple(part.name for part in fields(self) if getattr(self, part.name))
 
     def redacted(self, text: str) -> str:
-        """A text of somebody else, without the secret parts that may stand in it."""
+        """Return foreign text without the secret parts that may stand in it."""
         lines = [line for line in self.key.splitlines() if len(line) >= KEY_LINE_CHARS]
         for secret in (self.key, self.password, self.token, *lines):
             if secret:

@@ -30,7 +30,9 @@ class DeviceClass(StrEnum):
     STORAGE = "storage"
 
 
-OFFERED_CLASSES = tuple(one for one in DeviceClass if one not in (DeviceClass.BRIDGE, DeviceClass.STORAGE))
+OFFERED_CLASSES = tuple(
+    listed for listed in DeviceClass if listed not in (DeviceClass.BRIDGE, DeviceClass.STORAGE)
+)
 """What a fabric can list, in the order in which documents name them."""
 
 
@@ -60,7 +62,7 @@ class Port:
         id: unique within the host.
         state: see `PortState`.
         device_id: the device on it, or the one for which it is reserved.
-        slot_hint: the host's name for the slot behind it, if the fabric knows; the node believes its kernel.
+        slot_hint: the host's name for the slot behind it, if the fabric has it; the node goes by its kernel.
     """
 
     id: str

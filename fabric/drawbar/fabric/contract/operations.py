@@ -85,8 +85,8 @@ class AttachRequest:
 
     def problems(self) -> tuple[str, ...]:
         """One sentence for everything that makes the request impossible, whatever the fabric."""
-        found = _string_problems(request_id=self.request_id, host_id=self.host_id)
-        found += _string_problems(
+        problems = _string_problems(request_id=self.request_id, host_id=self.host_id)
+        problems += _string_problems(
             **{
                 name: value
                 for name, value in (
@@ -100,8 +100,8 @@ class AttachRequest:
             }
         )
         if (self.device_id is None) == (self.model is None):
-            found += ("an attach names either a device id or a model",)
-        return found
+            problems += ("an attach names either a device id or a model",)
+        return problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,17 +16,17 @@ def problems(endpoint: str) -> tuple[str, ...]:
     if not endpoint.startswith(PREFIX):
         return (f'the endpoint "{endpoint}" is not a UNIX socket; write unix:/absolute/path',)
     path = endpoint.removeprefix(PREFIX)
-    found = []
+    wrong = []
     if path.startswith("//"):
-        found.append(f'the endpoint "{endpoint}" has two slashes too many; write unix:/absolute/path')
+        wrong.append(f'the endpoint "{endpoint}" has two slashes too many; write unix:/absolute/path')
     elif not path.startswith("/"):
-        found.append(f'the path of the endpoint "{endpoint}" is not absolute; write unix:/absolute/path')
+        wrong.append(f'the path of the endpoint "{endpoint}" is not absolute; write unix:/absolute/path')
     if (size := len(path.encode())) > PATH_BYTES:
-        found.append(
+        wrong.append(
             f'the path of the endpoint "{endpoint}" has {size} bytes, the kernel allows {PATH_BYTES}; '
             "use a shorter directory"
         )
-    return tuple(found)
+    return tuple(wrong)
 
 
 def socket_path(endpoint: str) -> Path:

@@ -31,7 +31,7 @@ async def serving(
 ) -> AsyncIterator[None]:
     """Serves the adapter at `unix:/absolute/path`; connections are accepted once entered.
 
-    The adapter stays the caller's to close. The socket file is replaced when nobody serves it, and removed at
+    The adapter stays the caller's to close. The socket file is replaced when no process serves it, and removed at
     the end; its mode follows the umask. `configure` is given the credentials that a caller sends; without it none
     are taken.
 
@@ -59,9 +59,9 @@ async def serving(
 
 async def _obstacles(path: Path) -> tuple[str, ...]:
     """What is in the way of listening at a path; gRPC itself would replace a socket that is in use."""
-    found = await asyncio.to_thread(_foreign_file, path)
-    if found:
-        return found
+    obstacle = await asyncio.to_thread(_foreign_file, path)
+    if obstacle:
+        return obstacle
     try:
         async with asyncio.timeout(PROBE_SECONDS):
             _, writer = await asyncio.open_unix_connection(path)

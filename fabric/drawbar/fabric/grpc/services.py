@@ -31,7 +31,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page(Generic[Item]):
-    """A part of a listing; an empty token says that it is the last."""
+    """A part of a listing; an empty token marks the last."""
 
     items: Sequence[Item]
     token: str
@@ -160,8 +160,10 @@ class FabricManager(pb_grpc.FabricManagerServicer):
             if request.page_token:
                 page = self._devices.further(request.page_token, size=request.page_size)
             else:
-                found = await self._adapter.devices()
-                page = self._devices.first(found.devices, version=found.version, size=request.page_size)
+                inventory = await self._adapter.devices()
+                page = self._devices.first(
+                    inventory.devices, version=inventory.version, size=request.page_size
+                )
             return pb.ListDevicesResponse(
                 devices=[conversion.device_message(device) for device in page.items],
                 next_page_token=page.token,

@@ -53,8 +53,8 @@ def from_message(message: pb.FabricError, *, code: errors.Code | None = None) ->
 def error_code(value: pb.ErrorCode.ValueType) -> errors.Code:
     """The meaning of a wire value, Unavailable for one that this version does not know."""
     name = pb.ErrorCode.Name(value) if value in pb.ErrorCode.values() else ""
-    known = errors.Code.__members__.get(name.removeprefix("ERROR_CODE_"))
-    return known or errors.Code.UNAVAILABLE
+    code = errors.Code.__members__.get(name.removeprefix("ERROR_CODE_"))
+    return code or errors.Code.UNAVAILABLE
 
 
 async def refuse(context: "grpc.aio.ServicerContext[object, object]", error: errors.FabricError) -> NoReturn:

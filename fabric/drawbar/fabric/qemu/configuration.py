@@ -1,6 +1,6 @@
 """The file that describes a QEMU fabric: virtual machines by their QMP sockets, and the pool of devices.
 
-JSON in camelCase, strict: an unknown field is an error. All problems are told at once, one sentence each.
+JSON in camelCase, strict: an unknown field is an error. All problems are reported at once, one sentence each.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ class HostSpec(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         id: unique.
-        qmp: absolute path of a QMP socket that nobody else uses.
+        qmp: absolute path of a QMP socket that no other program uses.
         name: the node's name; the id when absent.
         ports: QEMU's ids of the ports that may be used; all hot-plug ports that it has when absent.
         identifiers: beside "hostname", which is always the name, and "system-uuid", which QEMU tells.
@@ -115,13 +115,13 @@ def _read_all(
     where: str,
     problems: list[str],
 ) -> list[Value]:
-    found: list[Value] = []
+    values: list[Value] = []
     for index, text in enumerate(texts):
         try:
-            found.append(msgspec.json.Decoder(kind).decode(text))
+            values.append(msgspec.json.Decoder(kind).decode(text))
         except msgspec.DecodeError as error:
             problems.append(f"{where}[{index}]: {error}")
-    return found
+    return values
 
 
 def _host_problems(hosts: Sequence[HostSpec]) -> list[str]:

@@ -79,7 +79,7 @@ async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:
     try:
         return await client.execute("qom-get", {"path": path, "property": name})
     except qmp.Rejected as error:
-        # A property that is missing is told in the same words as one that a model does not have.
+        # A property that is missing is reported in the same words as one that a model does not have.
         if qmp.meaning(error) in {qmp.Meaning.GONE, qmp.Meaning.UNSUPPORTED}:
             return None
         raise
@@ -148,7 +148,7 @@ class Machine:
         """Everything that there is to see; the caller holds the lock.
 
         Raises:
-            Unavailable: it cannot be looked at, so nobody knows.
+            Unavailable: it cannot be looked at, so that is unknown.
             PermissionDenied: we may not use the socket.
         """
         try:
@@ -160,7 +160,7 @@ class Machine:
                     return await self._look()
         except qmp.Rejected as error:
             raise errors.Unavailable(
-                f"QEMU of host {self.spec.id} does not tell what it has: {error.description}; update QEMU",
+                f"QEMU of host {self.spec.id} does not list its devices: {error.description}; update QEMU",
                 vendor=_vendor(error),
             ) from error
 

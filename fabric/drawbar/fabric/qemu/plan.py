@@ -39,11 +39,11 @@ class AddNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddDevice:
-    """Plugs a device in; the guest is told by itself.
+    """Plugs a device in; QEMU notifies the guest.
 
     Attributes:
         port_id: where; it must be empty, since QEMU accepts a second device and loses both.
-        arguments: everything that QEMU is told, the port included.
+        arguments: all that QEMU gets, the port included.
     """
 
     port_id: str
@@ -103,7 +103,7 @@ def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: sights
 
 
 def left_of(device_id: str, host: sights.Host) -> tuple[Action, ...]:
-    """Removes what is left of a device that is not there; the note last, since it says that there is something left."""
+    """Removes what is left of a device that is not there; the note last, since it marks that something is left."""
     own = f"{sights.PREFIX}{device_id}."
     note = sights.note_id(device_id)
     objects = sorted(name for name in host.objects if name.startswith(own) and name != note)
@@ -191,7 +191,7 @@ def detach(device_id: str, progress: Progress, now: float, *, there: bool) -> As
 def _backends(
     model: pool.Model, host: sights.Host
 ) -> tuple[tuple[Action, ...], Mapping[str, str | int | bool]]:
-    """What a device needs beside itself, and what it must be told for that."""
+    """What a device needs beside itself, and the properties for that."""
     match model:
         case pool.Nvme(serial=serial):
             name = _unused(sights.node_prefix(model.id), host.nodes)

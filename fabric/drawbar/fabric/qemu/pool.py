@@ -125,30 +125,30 @@ def serial_number(model: Model) -> str | None:
 
 def problems(model: Model) -> tuple[str, ...]:
     """What is wrong with a device although every part of it reads well."""
-    found = []
+    wrong = []
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", model.id):
-        found.append("its id must be 1 to 64 letters, digits, - and _, and begin with a letter or digit")
+        wrong.append("its id must be 1 to 64 letters, digits, - and _, and begin with a letter or digit")
     for name, text in (("model", model.model), ("enclosure", model.enclosure)):
         if len(text.encode()) > contract.STRING_BYTES:
-            found.append(f"{name} has more than {contract.STRING_BYTES} bytes")
+            wrong.append(f"{name} has more than {contract.STRING_BYTES} bytes")
     if reserved := sorted(_RESERVED & model.properties.keys()):
-        found.append(f"properties sets {', '.join(reserved)}, which Drawbar itself sets")
-    found += [
+        wrong.append(f"properties sets {', '.join(reserved)}, which Drawbar itself sets")
+    wrong += [
         f'{name} "{path}" is not an absolute path' for name, path in _files(model) if not path.startswith("/")
     ]
     match model:
         case Nvme(serial=text) if not (text.strip() and text.isascii() and len(text) <= NVME_SERIAL_CHARS):
-            found.append(f"its serial must be 1 to {NVME_SERIAL_CHARS} ASCII characters")
+            wrong.append(f"its serial must be 1 to {NVME_SERIAL_CHARS} ASCII characters")
         case CxlMemory() if not 0 < model.serial < (1 << 64) - 1:
-            found.append("its serial must be a number of 64 bits, neither 0 nor the greatest")
+            wrong.append("its serial must be a number of 64 bits, neither 0 nor the greatest")
         case E1000e(mac=mac) | Igb(mac=mac) if not _MAC.fullmatch(mac.lower()):
-            found.append(f'its mac "{mac}" is not of the form 52:54:00:12:34:56')
+            wrong.append(f'its mac "{mac}" is not of the form 52:54:00:12:34:56')
         case _:
             pass
     for name in ("size_mib", "labels_mib"):
         if getattr(model, name, 1) < 1:
-            found.append(f"{name.replace('_mib', 'MiB')} is less than 1")
-    return tuple(f"device {model.id}: {problem}" for problem in found)
+            wrong.append(f"{name.replace('_mib', 'MiB')} is less than 1")
+    return tuple(f"device {model.id}: {problem}" for problem in wrong)
 
 
 def files(model: Model) -> tuple[str, ...]:

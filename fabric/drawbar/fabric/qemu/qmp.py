@@ -63,7 +63,7 @@ class Client(asyncio.Protocol):
         """Connects and negotiates; the caller bounds the time.
 
         Raises:
-            OSError: nobody listens there, or the socket may not be used.
+            OSError: no process listens there, or the socket may not be used.
             Lost: the peer hung up, or does not speak QMP.
             Rejected: QEMU refuses the negotiation.
         """
@@ -88,7 +88,7 @@ class Client(asyncio.Protocol):
 
         Raises:
             Rejected: QEMU says no.
-            Lost: the connection ended before the answer; nobody knows what the command did.
+            Lost: the connection ended before the answer; the command's effect is unknown.
         """
         if self._closed or self._transport is None:
             raise Lost("the connection is closed")
@@ -156,10 +156,10 @@ class Client(asyncio.Protocol):
         self._transport.abort()
 
     def _lose(self, why: str) -> None:
-        """Ends, and tells so once; whoever is still connecting is told by an exception instead."""
-        told = self._closed or not self._ready
+        """End, and report that once; a connection attempt under way gets an exception instead."""
+        is_expected = self._closed or not self._ready
         self._end(why)
-        if not told:
+        if not is_expected:
             self._on_lost()
 
     def _end(self, why: str) -> None:
@@ -169,7 +169,7 @@ class Client(asyncio.Protocol):
         for waiting in (self._greeting, *self._waiting.values()):
             if not waiting.done():
                 waiting.set_exception(Lost(why))
-        # Nobody may be waiting for the greeting any more; an exception that nobody fetches would be logged.
+        # There may be no task left that waits for the greeting; an exception that is not fetched would be logged.
         if not self._greeting.cancelled():
             self._greeting.exception()
 
@@ -231,5 +231,5 @@ def meaning(error: Rejected) -> Meaning:
     """The meaning of an error."""
     if error.kind == "DeviceNotFound":
         return Meaning.GONE
-    found = (meaning for pattern, meaning in _SENTENCES if pattern.search(error.description))
-    return next(found, Meaning.REFUSED)
+    meanings = (meaning for pattern, meaning in _SENTENCES if pattern.search(error.description))
+    return next(meanings, Meaning.REFUSED)

@@ -602,7 +602,7 @@ class Port(_message.Message):
     """The device on the port; empty when there is none."""
     slot_hint: _builtins.str
     """The host's name for the slot behind the port, if the fabric knows it. A
-    hint: the node believes its own kernel.
+    hint: the node goes by its own kernel.
     """
     def __init__(
         self,
@@ -902,7 +902,7 @@ class AttachDeviceRequest(_message.Message):
     expected_etag: _builtins.str
     """When given, and no longer the device's etag: ABORTED, reason STALE_ETAG."""
     mark: _builtins.str
-    """Whose connection it will be, opaque; empty: nobody's. Needs
+    """Whose connection it will be, opaque; empty: no owner. Needs
     CAPABILITY_MARKS, else not looked at. A connection keeps its mark: an
     attach of the same pair under another mark is FAILED_PRECONDITION, reason
     IN_USE.
@@ -1276,7 +1276,7 @@ Global___Bookmark: _TypeAlias = Bookmark  # noqa: Y015
 @_typing.final
 class Resync(_message.Message):
     """What happened since from_version is no longer known, or too much to tell (a
-    host that disappears is told so, too): list again. The stream ends after it.
+    host that disappears, too): list again. The stream ends after it.
     """
 
     DESCRIPTOR: _descriptor.Descriptor

@@ -51,7 +51,7 @@ class NodeServicer:
 
     def NodePrepareResource(self, request, context):
         """Prepares one claim. Idempotent; what is wrong is the status of the call,
-        NOT_FOUND for a claim that nobody knows.
+        NOT_FOUND for an unknown claim.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -40,7 +40,7 @@ class NodeStub:
     def __new__(cls, channel: _aio.Channel) -> NodeAsyncStub: ...
     NodePrepareResource: _grpc.UnaryUnaryMultiCallable[_api_pb2.NodePrepareResourceRequest, _api_pb2.NodePrepareResourceResponse]
     """Prepares one claim. Idempotent; what is wrong is the status of the call,
-    NOT_FOUND for a claim that nobody knows.
+    NOT_FOUND for an unknown claim.
     """
     NodeUnprepareResource: _grpc.UnaryUnaryMultiCallable[_api_pb2.NodeUnprepareResourceRequest, _api_pb2.NodeUnprepareResourceResponse]
     """Undoes it. Idempotent; a claim that is not known is a success."""
@@ -50,7 +50,7 @@ class NodeAsyncStub(NodeStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     NodePrepareResource: _aio.UnaryUnaryMultiCallable[_api_pb2.NodePrepareResourceRequest, _api_pb2.NodePrepareResourceResponse]  # type: ignore[assignment]
     """Prepares one claim. Idempotent; what is wrong is the status of the call,
-    NOT_FOUND for a claim that nobody knows.
+    NOT_FOUND for an unknown claim.
     """
     NodeUnprepareResource: _aio.UnaryUnaryMultiCallable[_api_pb2.NodeUnprepareResourceRequest, _api_pb2.NodeUnprepareResourceResponse]  # type: ignore[assignment]
     """Undoes it. Idempotent; a claim that is not known is a success."""
@@ -63,7 +63,7 @@ class NodeServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_api_pb2.NodePrepareResourceResponse, _abc.Awaitable[_api_pb2.NodePrepareResourceResponse]]:
         """Prepares one claim. Idempotent; what is wrong is the status of the call,
-        NOT_FOUND for a claim that nobody knows.
+        NOT_FOUND for an unknown claim.
         """
 
     @_abc_1.abstractmethod
