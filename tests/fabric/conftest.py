@@ -59,7 +59,7 @@ class QemuLab:
         described = {"hosts": hosts, "devices": self.pool, "detachSeconds": self.detach_seconds}
         path = self.folder / "fabric.json"
         path.write_text(json.dumps(described | changes))
-        return contract.AdapterConfig(name="lab", endpoint=f"file:{path}", timeout_seconds=5)
+        return contract.AdapterConfig(name="lab", endpoint=f"file:{path}", timeout_seconds=20)
 
     async def connect(self, **changes):
         return await self._stack.enter_async_context(await QemuAdapter.connect(self.config(**changes)))
