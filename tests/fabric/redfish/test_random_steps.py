@@ -31,11 +31,11 @@ DEVICES, HOSTS = ("gpu-1", "gpu-2", "disk-1"), ("h1", "h2")
 WEIGHTS = {
     "attach": 8,
     "detach": 8,
-    "meet": 8,
-    "end_tasks": 4,
+    "meet": 7,
+    "end_tasks": 3,
     "interfere": 3,
     "restart_service": 1,
-    "restart_adapter": 1,
+    "restart_adapter": 3,
 }
 ACCIDENTS = {
     FaultKind.LOST_REPLY: 4,
@@ -43,6 +43,7 @@ ACCIDENTS = {
     FaultKind.STALE_ETAG: 3,
     FaultKind.BUSY: 1,
     FaultKind.SLOW_TASK: 4,
+    FaultKind.LOST_TASK: 3,
     FaultKind.FAILED_TASK: 2,
     FaultKind.HTML: 1,
     FaultKind.EXPIRED_SESSION: 1,
