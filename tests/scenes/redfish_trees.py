@@ -129,7 +129,12 @@ def composition(*resources):
     """Return a service with these resource blocks and systems, and these other resources."""
     service = f"{ROOT}/CompositionService"
     names = {
-        uri: [resource["Id"] for resource in resources if resource["@odata.id"].rpartition("/")[0] == uri]
+        uri: [
+            name
+            for resource in resources
+            for parent, _, name in [resource["@odata.id"].rpartition("/")]
+            if parent == uri
+        ]
         for uri in (f"{service}/ResourceBlocks", f"{ROOT}/Systems")
     }
     return Tree(
