@@ -17,8 +17,8 @@ from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks.redfish import Fault, FaultKind, world
 
-STEPS = int(os.environ.get("DRAWBAR_REDFISH_STEPS", "60"))
-SEED = int(os.environ.get("DRAWBAR_REDFISH_SEED", "1"))
+STEPS = int(os.environ.get("DRAWBAR_REDFISH_STEPS", "120"))
+SEED = int(os.environ.get("DRAWBAR_REDFISH_SEED", "4"))
 FORMS = {
     "a zone for each pair": {},
     "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
@@ -43,7 +43,7 @@ ACCIDENTS = {
     FaultKind.STALE_ETAG: 3,
     FaultKind.BUSY: 1,
     FaultKind.SLOW_TASK: 4,
-    FaultKind.LOST_TASK: 3,
+    FaultKind.LOST_TASK: 5,
     FaultKind.FAILED_TASK: 2,
     FaultKind.HTML: 1,
     FaultKind.EXPIRED_SESSION: 1,
