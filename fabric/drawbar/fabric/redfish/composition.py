@@ -29,12 +29,14 @@ class _Read:
     Attributes:
         blocks: by device id.
         systems: by host id.
+        unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
         oddities: see `methods.View`.
     """
 
     blocks: Mapping[str, Document] = field(default_factory=dict)
     systems: Mapping[str, Document] = field(default_factory=dict)
+    unnamed: tuple[Document, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
 
@@ -57,15 +59,14 @@ class Composition:
             )
         listed = await client.members(blocks_uri, levels=LEVELS)
         blocks = [block for block in listed if not _HOST_TYPES & set(_types(block))]
-        read = _devices(blocks, await _parts(client, blocks))
-        self._read = replace(read, systems=await self._systems(client))
+        self._read = await self._with_systems(client, _devices(blocks, await _parts(client, blocks)))
 
     async def read_connections(self, client: Client) -> None:
         """See `methods.Method`."""
         if not self._read.systems:
             await self.read(client)
             return
-        self._read = replace(self._read, systems=await self._systems(client))
+        self._read = await self._with_systems(client, self._read)
 
     def view(self) -> methods.View:
         """See `methods.Method`."""
@@ -73,6 +74,10 @@ class Composition:
         devices = {}
         used: dict[str, list[str]] = {host_id: [] for host_id in read.systems}
         oddities = list(read.oddities)
+        oddities += [
+            f"the host {system.uri} has an Id that is too long or not unique" for system in read.unnamed
+        ]
+        unreachable = {uri for system in read.unnamed for uri in system.links("Links", "ResourceBlocks")}
         for device_id, device in read.devices.items():
             block = read.blocks[device_id]
             host_id = self._host_id(block.uri)
@@ -80,6 +85,8 @@ class Composition:
                 used[host_id].append(device_id)
                 connection = contract.Connection(host_id=host_id, port_id=methods.port_id(host_id, device_id))
                 devices[device_id] = replace(device, connection=connection)
+            elif block.uri in unreachable:
+                continue
             elif block.value("CompositionStatus", "Reserved") is True:
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
             else:
@@ -121,10 +128,18 @@ class Composition:
         rest = tuple(uri for uri in blocks if uri != block.uri)
         return _changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
 
-    async def _systems(self, client: Client) -> dict[str, Document]:
+    async def _with_systems(self, client: Client, read: _Read) -> _Read:
+        """Return what was read with the systems as they are now."""
         uri = client.root.link("Systems")
         listed = await client.members(uri) if uri is not None else ()
-        return {system.id: system for system in listed if len(system.id.encode()) <= contract.STRING_BYTES}
+        systems: dict[str, Document] = {}
+        unnamed = []
+        for system in listed:
+            if system.id in systems or len(system.id.encode()) > contract.STRING_BYTES:
+                unnamed.append(system)
+            else:
+                systems[system.id] = system
+        return replace(read, systems=systems, unnamed=tuple(unnamed))
 
     def _host_id(self, block_uri: str) -> str | None:
         return next(

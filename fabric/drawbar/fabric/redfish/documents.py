@@ -46,8 +46,9 @@ class Document:
 
     @property
     def id(self) -> str:
-        """The resource's `Id`, or the last part of its URI."""
-        return self.text("Id") or self.uri.rpartition("/")[2]
+        """The resource's `Id`, or the last part of its URI; not cut, since two could be the same then."""
+        own = self.value("Id")
+        return own if isinstance(own, str) and own else self.uri.rpartition("/")[2]
 
     @property
     def is_reference(self) -> bool:

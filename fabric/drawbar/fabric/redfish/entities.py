@@ -43,6 +43,8 @@ _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
         "NetworkController": contract.DeviceClass.NIC,
     }
 )
+# Of `EntityType` (Endpoint): what a fabric is made of.
+_FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
 _SPEEDS_MTS: Mapping[str, int] = MappingProxyType(
     {"Gen1": 2500, "Gen2": 5000, "Gen3": 8000, "Gen4": 16000, "Gen5": 32000, "Gen6": 64000}
@@ -61,8 +63,8 @@ def is_initiator(endpoint: Document) -> bool:
 
 
 def is_target(endpoint: Document) -> bool:
-    """Return whether a device is behind the endpoint, and no host."""
-    return not is_initiator(endpoint) and bool(endpoint.objects("ConnectedEntities"))
+    """Return whether a device is behind the endpoint, and neither a host nor a part of the fabric itself."""
+    return not is_initiator(endpoint) and bool(set(_types(endpoint)) - _FABRIC_TYPES)
 
 
 def links(endpoint: Document) -> tuple[str, ...]:

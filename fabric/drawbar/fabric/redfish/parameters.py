@@ -114,6 +114,9 @@ def parse(config: contract.AdapterConfig) -> Parameters:
 def _endpoint_problems(config: contract.AdapterConfig) -> list[str]:
     shape = "give https://host[:port]"
     credentials = config.credentials
+    if "@" in config.endpoint:
+        # Not quoted: what stands before the @ may be a password.
+        return ["the endpoint carries a user name or password; put these into the Fabric's Secret"]
     try:
         url = yarl.URL(config.endpoint)
         port = url.port
@@ -122,8 +125,6 @@ def _endpoint_problems(config: contract.AdapterConfig) -> list[str]:
     problems = []
     if url.scheme not in {"https", "http"} or not url.host or port is None:
         problems.append(f'the endpoint "{config.endpoint}" is no address of a Redfish service; {shape}')
-    if url.user is not None or url.password is not None:
-        problems.append("the endpoint carries a user name or password; put these into the Fabric's Secret")
     if url.path.rstrip("/") not in {"", "/redfish", "/redfish/v1"} or url.query_string or url.fragment:
         problems.append(f'the endpoint "{config.endpoint}" has a path; {shape}')
     is_secret = bool(credentials.username or credentials.token)

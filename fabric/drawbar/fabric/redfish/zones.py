@@ -56,6 +56,7 @@ class _Read:
         initiators: by host id the URIs of its endpoints.
         host_ids: by the URI of an initiator.
         endpoint_ids: by the URI of an endpoint its id among those of all fabrics.
+        unnamed: the URIs of initiators of which the host has an Id that is too long or not unique.
         oddities: see `methods.View`.
     """
 
@@ -67,6 +68,7 @@ class _Read:
     initiators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     host_ids: Mapping[str, str] = field(default_factory=dict)
     endpoint_ids: Mapping[str, str] = field(default_factory=dict)
+    unnamed: frozenset[str] = frozenset()
     oddities: tuple[str, ...] = ()
 
 
@@ -117,10 +119,18 @@ class Zones:
         places = self._places()
         devices = {}
         used: dict[str, list[str]] = {}
+        # Connected to a host that cannot be named: neither free nor to be shown.
+        unreachable = {
+            uri
+            for zone in read.zones
+            if not read.unnamed.isdisjoint(zone.endpoints)
+            for uri in zone.endpoints
+        }
         for device_id, device in read.devices.items():
             place = places.get(read.targets[device_id])
             if place is None:
-                devices[device_id] = device
+                if read.targets[device_id] not in unreachable:
+                    devices[device_id] = device
                 continue
             host_id = read.host_ids[place.initiator]
             used.setdefault(place.initiator, []).append(device_id)
@@ -275,11 +285,13 @@ def _read(fabrics: Mapping[str, Fabric], behind: Mapping[str, Document]) -> _Rea
                 targets[device_id] = endpoint.uri
     hosts: dict[str, contract.Host] = {}
     uris: dict[str, tuple[str, ...]] = {}
+    unnamed: set[str] = set()
     for system_uri, listed in sorted(initiators.items()):
         system = behind.get(system_uri, listed[0])
         host_id = system.id
         if host_id in hosts or len(host_id.encode()) > contract.STRING_BYTES:
             oddities.append(f"the host {system_uri} has an Id that is too long or not unique")
+            unnamed |= {endpoint.uri for endpoint in listed}
             continue
         hosts[host_id] = entities.host(host_id, system, listed)
         uris[host_id] = tuple(endpoint.uri for endpoint in listed)
@@ -295,6 +307,7 @@ def _read(fabrics: Mapping[str, Fabric], behind: Mapping[str, Document]) -> _Rea
             for fabric in fabrics.values()
             for uri, endpoint in fabric.endpoints.items()
         },
+        unnamed=frozenset(unnamed),
         oddities=tuple(oddities),
     )
 

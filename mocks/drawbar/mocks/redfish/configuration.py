@@ -66,6 +66,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         password: of the user.
         product: as the service root shows it.
         max_sessions: at one time.
+        exclusive: whether it refuses to connect a device that is connected already; without, that is left to clients.
     """
 
     hosts: tuple[Host, ...] = ()
@@ -81,6 +82,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     password: str = ""
     product: str = "Drawbar Redfish Emulator"
     max_sessions: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 16
+    exclusive: bool = True
 
 
 def parse(raw: bytes) -> Configuration:

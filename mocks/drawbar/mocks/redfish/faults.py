@@ -17,6 +17,8 @@ class FaultKind(StrEnum):
     """503, with Retry-After."""
     SLOW_TASK = "slow-task"
     """The change becomes a task that runs until `Service.end_slow_tasks`."""
+    LOST_TASK = "lost-task"
+    """A slow task, and the connection ends before the answer that names it."""
     FAILED_TASK = "failed-task"
     """The change becomes a task that fails, without effect."""
     HALF_BODY = "half-body"

@@ -132,6 +132,8 @@ class Rules:
                 key="Base.1.18.PropertyValueResourceConflict",
                 text="A zone has one initiator.",
             )
+        if not self._configuration.exclusive:
+            return
         for other in self._tree.below(world.ZONES):
             taken = {entry["@odata.id"] for entry in self._tree[other]["Links"]["Endpoints"]} - self._hosts
             if other != zone and (conflicts := taken & set(endpoints)):
@@ -151,7 +153,7 @@ class Rules:
                     status=400, key="Base.1.18.ResourceNotFound", text=f"There is no block {block}."
                 )
             users = [entry["@odata.id"] for entry in self._tree[block]["Links"]["ComputerSystems"]]
-            if users and users != [uri]:
+            if users and users != [uri] and self._configuration.exclusive:
                 raise Refused(
                     status=409,
                     key="Composition.1.1.ResourceBlockInUse",

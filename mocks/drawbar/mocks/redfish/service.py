@@ -25,6 +25,7 @@ DEEP_LEVELS = 100_000
 EVENTS_QUEUED = 1000
 SHUTDOWN_SECONDS = 1.0
 _EXPAND = re.compile(r"^[.*](?:\(\$levels=(?P<levels>[0-9]{1,2})\))?$")
+_SLOW = {FaultKind.SLOW_TASK, FaultKind.LOST_TASK}
 _OPEN = ("/redfish", ROOT, odata.SERVICE, odata.METADATA)
 
 
@@ -132,7 +133,7 @@ class Service:
         raw = await request.read()
         response = self._with_headers(request, path, await self._answer(request, path, raw, fault))
         self.requests.append((request.method, path))
-        if fault is FaultKind.LOST_REPLY:
+        if fault in {FaultKind.LOST_REPLY, FaultKind.LOST_TASK}:
             return await _broken(request)
         if fault is FaultKind.HALF_BODY and isinstance(response, web.Response):
             return await _broken(request, response)
@@ -208,7 +209,7 @@ class Service:
             given is not None and path in self.tree and given not in {"*", self.tree.etag(path)}
         ):
             return _refused(rules.stale(path))
-        if fault in {FaultKind.SLOW_TASK, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
+        if fault in {*_SLOW, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
             return self._begin_task(request.method, path, body, fault)
         return self._made(request.method, path, body)
 
@@ -253,7 +254,7 @@ class Service:
     async def _run_task(
         self, task: _Task, method: str, path: str, body: Body, fault: FaultKind | None
     ) -> None:
-        if fault is FaultKind.SLOW_TASK:
+        if fault in _SLOW:
             slow = asyncio.Event()
             self._slow.append(slow)
             await slow.wait()

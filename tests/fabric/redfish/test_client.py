@@ -1,0 +1,291 @@
+"""The client against answers that the emulator never gives."""
+
+import asyncio
+from contextlib import AsyncExitStack, aclosing
+
+import pytest
+from aiohttp import web
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import client
+
+ROOT = {"@odata.id": "/redfish/v1"}
+TASK = "/redfish/v1/TaskService/Tasks/1"
+
+
+class Script:
+    """A service that answers each method and path with what is next in a list, the last one for ever."""
+
+    def __init__(self):
+        self.answers = {("GET", "/redfish/v1/"): [(200, ROOT, {})]}
+        self.requests = []
+
+    def on(self, method, path, *answers):
+        self.answers[method, path] = [
+            (answer if isinstance(answer, tuple) else (200, answer, {})) for answer in answers
+        ]
+
+    async def handle(self, request):
+        self.requests.append((request.method, request.path, request.headers))
+        listed = self.answers.get((request.method, request.path)) or [(404, {}, {})]
+        status, body, headers = listed.pop(0) if len(listed) > 1 else listed[0]
+        if isinstance(body, str):
+            return web.Response(status=status, text=body, headers=headers)
+        return web.json_response(body, status=status, headers=headers)
+
+
+@pytest.fixture
+async def script(monkeypatch):
+    monkeypatch.setattr(client, "TASK_PAUSE_SECONDS_MIN", 0.0)
+    script = Script()
+    async with AsyncExitStack() as stack:
+        runner = web.ServerRunner(web.Server(script.handle), shutdown_timeout=0.1)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+
+        async def connect(**changes):
+            config = contract.AdapterConfig(
+                name="f", endpoint=f"http://127.0.0.1:{runner.addresses[0][1]}", timeout_seconds=5, **changes
+            )
+            connection = await client.Client.connect(config)
+            stack.push_async_callback(connection.close)
+            return connection
+
+        script.connect = connect
+        yield script
+
+
+def _members(*names, following=None):
+    page = {"Members": [{"@odata.id": f"/c/{name}", "Id": name} for name in names]}
+    return page | ({"Members@odata.nextLink": following} if following else {})
+
+
+# --- reading ---
+
+
+async def test_pages_are_followed_to_the_last_one(script):
+    script.on("GET", "/c", _members("1", "2", following="/c2?$skip=2"))
+    script.on("GET", "/c2", _members("3"))
+    connection = await script.connect()
+    assert [member.id for member in await connection.members("/c")] == ["1", "2", "3"]
+
+
+async def test_a_listing_without_end_is_refused(script):
+    script.on("GET", "/c", _members("1", following="/c"))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="pages"):
+        await connection.members("/c")
+
+
+async def test_a_listing_that_is_too_long_is_refused(script):
+    script.on("GET", "/c", _members(*map(str, range(client.MEMBERS + 1))))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="members"):
+        await connection.members("/c")
+
+
+async def test_an_answer_of_too_many_values_is_refused(script):
+    script.on("GET", "/c", "[" + "1," * (client.ANSWER_VALUES + 1) + "1]")
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="values"):
+        await connection.get("/c")
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_on_the_same_host_is_followed(script, status):
+    script.on("GET", "/a", (status, {}, {"Location": "/b"}))
+    script.on("GET", "/b", {"@odata.id": "/b", "Id": "b"})
+    connection = await script.connect()
+    assert (await connection.get("/a")).id == "b"
+
+
+async def test_a_redirect_without_end_is_refused(script):
+    script.on("GET", "/a", (307, {}, {"Location": "/a"}))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="redirected"):
+        await connection.get("/a")
+
+
+@pytest.mark.parametrize("link", ["//elsewhere.invalid/a", "http://u:p@127.0.0.1/a", "http://[", "ftp://x/"])
+async def test_a_link_that_leads_elsewhere_is_refused(script, link):
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="sent one"):
+        await connection.get(link)
+
+
+async def test_an_answer_that_is_none_of_a_reading_is_refused(script):
+    script.on("GET", "/a", (202, {}, {}))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="status 202"):
+        await connection.get("/a")
+
+
+async def test_a_member_that_cannot_be_read_fails_the_listing_and_one_that_is_gone_does_not(script):
+    script.on("GET", "/c", {"Members": [{"@odata.id": "/c/1"}, {"@odata.id": "/c/gone"}]})
+    script.on("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
+    connection = await script.connect()
+    assert [member.id for member in await connection.members("/c")] == ["1"]
+    script.on("GET", "/c/1", (403, {}, {}))
+    with pytest.raises(errors.PermissionDenied):
+        await connection.members("/c")
+
+
+@pytest.mark.parametrize(
+    ("offered", "query"),
+    [
+        ({"NoLinks": True, "Levels": True, "MaxLevels": 2}, "$expand=.($levels=2)"),
+        ({"NoLinks": True, "Levels": True}, "$expand=.($levels=1)"),
+        ({"NoLinks": True}, "$expand=."),
+        ({"NoLinks": False}, ""),
+    ],
+)
+async def test_a_listing_is_expanded_as_the_service_offers_it(script, offered, query):
+    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    connection = await script.connect()
+    assert connection._expand(3) == query
+
+
+async def test_a_closed_client_reads_nothing(script):
+    connection = await script.connect()
+    await connection.close()
+    with pytest.raises(errors.Unavailable, match="closed"):
+        await connection.get("/a")
+
+
+# --- changing ---
+
+
+async def _changed(script, *states, monitor=TASK):
+    script.on(
+        "POST", "/z", (202, {"@odata.id": TASK, "TaskState": "New"}, {"Location": monitor} if monitor else {})
+    )
+    script.on("GET", TASK, *states)
+    connection = await script.connect()
+    progress = []
+    await connection.change("POST", "/z", {}, on_progress=progress.append)
+    return progress
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        (204, {}, {}),
+        (201, {"Id": "z"}, {}),
+        (200, {"Id": "z"}, {}),
+        (200, {"TaskState": "Completed"}, {}),
+        (404, {}, {}),
+        (410, {}, {}),
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("monitor", [TASK, None], ids=["a monitor", "the task alone"])
+async def test_a_task_is_followed_to_its_end_in_any_form(script, end, monitor):
+    running = (202, {"TaskState": "Running", "PercentComplete": 40}, {"Retry-After": "0"})
+    partial = (202, {}, {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"})
+    whole = (200, {"TaskState": "Running", "PercentComplete": 400}, {})
+    progress = await _changed(
+        script, running, partial, whole, (502, {}, {}), (503, {}, {}), end, monitor=monitor
+    )
+    assert [step.percent for step in progress] == [None, 40, None, 100, None, None]
+
+
+@pytest.mark.parametrize(
+    ("end", "error", "is_unknown"),
+    [
+        ((200, {"TaskState": "Exception", "Messages": [{"Message": "No."}]}, {}), errors.Unavailable, True),
+        ((200, {"TaskState": "Cancelled"}, {}), errors.Unavailable, True),
+        ((500, {}, {}), errors.Unavailable, True),
+        ((409, {}, {}), errors.FailedPrecondition, False),
+        ((412, {}, {}), errors.Aborted, False),
+        ((401, {}, {}), errors.Unauthenticated, True),
+        ((403, {}, {}), errors.PermissionDenied, True),
+    ],
+    ids=repr,
+)
+async def test_a_task_that_fails_is_an_error(script, end, error, is_unknown):
+    with pytest.raises(error) as caught:
+        await _changed(script, end)
+    assert caught.value.side_effects_unknown is is_unknown
+
+
+async def test_an_accepted_change_without_a_monitor_leaves_open_what_becomes_of_it(script):
+    script.on("POST", "/z", (202, {}, {}))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="monitor") as caught:
+        await connection.change("POST", "/z")
+    assert caught.value.side_effects_unknown
+
+
+async def test_the_end_of_another_clients_task_is_waited_for(script):
+    script.on("GET", TASK, {"TaskState": "Running"}, (503, {}, {}), {"TaskState": "Completed"})
+    connection = await script.connect()
+    await connection.task_ended(TASK)
+    assert [path for _, path, _ in script.requests].count(TASK) == 3
+    await connection.task_ended("/gone")
+
+
+# --- credentials and events ---
+
+
+async def test_a_token_of_the_administrator_is_sent_as_it_is(script):
+    connection = await script.connect(credentials=contract.Credentials(token="t-1"))
+    script.on("GET", "/a", (401, {}, {}))
+    with pytest.raises(errors.Unauthenticated):
+        await connection.get("/a")
+    assert [headers["Authorization"] for _, path, headers in script.requests if path == "/a"] == [
+        "Bearer t-1"
+    ]
+
+
+async def test_a_session_without_a_token_is_refused(script):
+    script.on("POST", "/redfish/v1/SessionService/Sessions", (201, {}, {}))
+    with pytest.raises(errors.Unavailable, match="X-Auth-Token"):
+        await script.connect(credentials=contract.Credentials(username="u", password="p"))
+
+
+async def test_many_requests_begin_one_session_together(script):
+    script.on(
+        "POST", "/redfish/v1/SessionService/Sessions", *((201, {}, {"X-Auth-Token": name}) for name in "ab")
+    )
+    connection = await script.connect(credentials=contract.Credentials(username="u", password="p"))
+    script.on("GET", "/a", *[(401, {}, {})] * 4, {"Id": "a"})
+    await asyncio.gather(*(connection.get("/a") for _ in range(4)))
+    assert sum(method == "POST" for method, _, _ in script.requests) == 2
+
+
+async def test_an_end_of_the_session_that_fails_does_not_prevent_closing(script):
+    script.on(
+        "POST", "/redfish/v1/SessionService/Sessions", (201, {}, {"X-Auth-Token": "t", "Location": "/s/1"})
+    )
+    connection = await script.connect(credentials=contract.Credentials(username="u", password="p"))
+    await connection.close()
+    await connection.close()
+    assert [path for method, path, _ in script.requests if method == "DELETE"] == ["/s/1"]
+
+
+@pytest.mark.parametrize(
+    ("service", "stream", "error"),
+    [
+        (None, None, errors.Unimplemented),
+        ({"ServerSentEventUri": 7}, None, errors.Unimplemented),
+        ({"ServerSentEventUri": "/sse"}, (200, {}, {}), errors.Unavailable),
+        ({"ServerSentEventUri": "/sse"}, (503, {}, {}), errors.Unavailable),
+    ],
+)
+async def test_a_service_that_sends_no_events_is_an_error(script, service, stream, error):
+    if service is not None:
+        script.on("GET", "/redfish/v1/", ROOT | {"EventService": {"@odata.id": "/events"}})
+        script.on("GET", "/events", service)
+        script.on("GET", "/sse", stream)
+    connection = await script.connect()
+    with pytest.raises(error):
+        async with aclosing(connection.events()) as events:
+            await anext(events)
+
+
+async def test_an_unreachable_service_is_unavailable(own_address):
+    host, port = own_address
+    config = contract.AdapterConfig(name="f", endpoint=f"http://{host}:{port}", timeout_seconds=2)
+    with pytest.raises(errors.Unavailable, match="cannot be reached"):
+        await client.Client.connect(config)

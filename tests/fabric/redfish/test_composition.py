@@ -1,0 +1,174 @@
+"""The blocks are those of the mockup public-composability (DMTF/Redfish-Publications), and odd ones."""
+
+import pytest
+from tests.scenes import redfish_trees
+from tests.scenes.redfish_trees import ROOT, block, composition, link, links, system
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import profiles
+from drawbar.fabric.redfish.composition import Composition
+
+PROFILE = profiles.PROFILES["composition"]
+BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
+GPU_URI = f"{BLOCKS}/OffloadBlock9/Processors/Block9GPU"
+GPU = {
+    "@odata.id": GPU_URI,
+    "@odata.type": "#Processor.v1_22_0.Processor",
+    "ProcessorType": "GPU",
+    "Manufacturer": "Contoso Graphics",
+    "Model": "Contoso Workstation VID2000",
+}
+OFFLOAD = block("OffloadBlock9", "Processor", Processors=links(GPU_URI))
+DRIVE = block("DriveBlock3", "Storage", CompositionStatus={"Reserved": False, "CompositionState": "Unused"})
+
+
+async def _read(*resources):
+    method = Composition(PROFILE)
+    await method.read(composition(*resources))
+    return method
+
+
+def _attach(host_id="s1"):
+    return contract.AttachRequest(request_id="r", device_id="DriveBlock3", host_id=host_id)
+
+
+def _detach(host_id="s1"):
+    return contract.DetachRequest(request_id="r", device_id="DriveBlock3", host_id=host_id)
+
+
+async def test_a_block_is_a_device_described_by_its_parts():
+    view = (await _read(OFFLOAD, GPU, DRIVE, system("s1", "DriveBlock3"))).view()
+    device = view.devices["OffloadBlock9"]
+    assert (device.device_class, device.vendor, device.model) == (
+        contract.DeviceClass.GPU,
+        "Contoso Graphics",
+        "Contoso Workstation VID2000",
+    )
+    assert device.connection is None
+    connection = view.devices["DriveBlock3"].connection
+    assert (connection.host_id, connection.port_id) == ("s1", "s1/DriveBlock3")
+    ports = view.hosts["s1"].ports
+    assert [port.device_id for port in ports if port.state is contract.PortState.USED] == ["DriveBlock3"]
+    assert len(ports) == PROFILE.ports
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        block("b", "Compute", "Network"),
+        block("b", "ComputerSystem"),
+        block("b", "Storage", CompositionStatus={"CompositionState": "Failed"}),
+        block("b", "Storage", CompositionStatus={"CompositionState": "Unavailable"}),
+        block("b", "Storage", Status={"State": "Absent"}),
+    ],
+    ids=["a machine", "a system", "failed", "unavailable", "absent"],
+)
+async def test_a_block_that_cannot_be_moved_is_no_device(resource):
+    view = (await _read(resource, system("s1"))).view()
+    assert (view.devices, view.oddities) == ({}, ())
+
+
+async def test_a_block_that_another_client_has_reserved_is_left_out_and_named():
+    reserved = block("b", "Storage", CompositionStatus={"Reserved": True})
+    view = (await _read(reserved, system("s1"))).view()
+    assert view.devices == {}
+    assert "reserved" in view.oddities[0]
+    assert (await _read(reserved, system("s1", "b"))).view().devices["b"].connection.host_id == "s1"
+
+
+async def test_what_cannot_be_named_is_an_oddity_and_no_more():
+    method = await _read(
+        *(block("a", "Storage"), block("b", "Storage") | {"Id": "a"}, block("c", "Storage")),
+        *(system("s1"), system("x" * 129), system("s2", "c") | {"Id": "s1"}),
+    )
+    assert list(method.view().devices) == ["a"]
+    assert len(method.view().oddities) == 3
+    assert list(method.view().hosts) == ["s1"]
+
+
+async def test_a_block_of_an_odd_type_is_a_device_of_some_class():
+    view = (await _read(block("b") | {"ResourceBlockType": "Storage"}, system("s1"))).view()
+    assert view.devices["b"].device_class is contract.DeviceClass.OTHER
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [{"@odata.id": ROOT}],
+        [{"@odata.id": ROOT, "CompositionService": link("/c")}, {"@odata.id": "/c"}],
+    ],
+    ids=["no service", "no blocks"],
+)
+async def test_a_service_without_blocks_is_refused(resources):
+    with pytest.raises(errors.Unimplemented, match="no resource blocks"):
+        await Composition(PROFILE).read(redfish_trees.Tree(*resources))
+
+
+async def test_reading_the_connections_reads_no_blocks():
+    tree = composition(OFFLOAD, GPU, system("s1"))
+    method = Composition(PROFILE)
+    await method.read_connections(tree)
+    tree.reads.clear()
+    await method.read_connections(tree)
+    assert set(tree.reads) == {f"{ROOT}/Systems", f"{ROOT}/Systems/s1"}
+
+
+async def test_a_service_without_systems_has_no_hosts():
+    tree = composition(DRIVE)
+    del tree.resources[ROOT]["Systems"]
+    method = Composition(PROFILE)
+    await method.read(tree)
+    assert method.view().hosts == {}
+
+
+async def test_uris_stand_for_blocks_and_for_those_of_a_system():
+    method = await _read(OFFLOAD, GPU, DRIVE, system("s1", "DriveBlock3"))
+    assert method.device_ids({f"{BLOCKS}/OffloadBlock9", "/else"}) == {"OffloadBlock9"}
+    assert method.device_ids({f"{ROOT}/Systems/s1"}) == {"DriveBlock3"}
+
+
+async def test_the_array_of_a_system_is_changed_as_it_was_read():
+    method = await _read(OFFLOAD, DRIVE, system("s1", "OffloadBlock9"))
+    call = method.attach(_attach(), "DriveBlock3", "s1/free-1")
+    assert (call.method, call.uri, call.etag) == ("PATCH", f"{ROOT}/Systems/s1", '"s1"')
+    assert call.body == {
+        "Links": {"ResourceBlocks": links(f"{BLOCKS}/OffloadBlock9", f"{BLOCKS}/DriveBlock3")}
+    }
+
+
+async def test_a_block_is_taken_out_of_the_array():
+    call = (await _read(OFFLOAD, DRIVE, system("s1", "DriveBlock3", "OffloadBlock9"))).detach(
+        _detach(), "DriveBlock3"
+    )
+    assert call.body == {"Links": {"ResourceBlocks": links(f"{BLOCKS}/OffloadBlock9")}}
+    assert call.etag == '"s1"'
+
+
+@pytest.mark.parametrize("etag", ['"s1"', None])
+async def test_an_action_is_used_where_it_is_offered(etag):
+    names = ("AddResourceBlock", "RemoveResourceBlock")
+    actions = {f"#ComputerSystem.{name}": {"target": f"/oem/{name}"} for name in names}
+    expected = {"ResourceBlock": link(f"{BLOCKS}/DriveBlock3")} | (
+        {"ComputerSystemETag": etag} if etag else {}
+    )
+    free = await _read(DRIVE, system("s1", Actions=actions) | {"@odata.etag": etag})
+    call = free.attach(_attach(), "DriveBlock3", "")
+    assert (call.method, call.uri, call.body) == ("POST", "/oem/AddResourceBlock", expected)
+    used = await _read(DRIVE, system("s1", "DriveBlock3", Actions=actions) | {"@odata.etag": etag})
+    call = used.detach(_detach(), "DriveBlock3")
+    assert (call.method, call.uri, call.body) == ("POST", "/oem/RemoveResourceBlock", expected)
+
+
+@pytest.mark.parametrize(
+    ("device_id", "host_id"), [("DriveBlock3", "s2"), ("gone", "s1"), ("DriveBlock3", "gone")]
+)
+async def test_a_device_that_the_host_does_not_have_needs_no_detach(device_id, host_id):
+    method = await _read(DRIVE, system("s1", "DriveBlock3"), system("s2"))
+    assert method.detach(_detach(host_id), device_id) is None
+
+
+@pytest.mark.parametrize(("device_id", "host_id"), [("gone", "s1"), ("DriveBlock3", "gone")])
+async def test_what_was_removed_meanwhile_is_not_attached(device_id, host_id):
+    method = await _read(DRIVE, system("s1"))
+    with pytest.raises(errors.Aborted, match="gone was removed"):
+        method.attach(_attach(host_id), device_id, "")

@@ -1,0 +1,109 @@
+"""The adapter reads services that other people described: the mock-ups of the DMTF, with their mistakes."""
+
+import json
+import os
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from drawbar.fabric import contract
+from drawbar.fabric.redfish.adapter import RedfishAdapter
+
+MOCKUPS = os.environ.get("MOCKUPS", "")
+pytestmark = pytest.mark.skipif(
+    not MOCKUPS, reason="MOCKUPS is not set: name the directory of the DMTF's mock-ups (CONTRIBUTING.md)"
+)
+
+
+@asynccontextmanager
+async def served(folder):
+    """Serve the `index.json` of each folder, and nothing else."""
+    root = folder / "redfish" / "v1" if (folder / "redfish").is_dir() else folder
+
+    async def answer(request):
+        path = request.path.strip("/").removeprefix("redfish/v1").strip("/")
+        file = root / path / "index.json"
+        if request.method != "GET" or not file.is_file():
+            return web.json_response(
+                {"error": {"code": "Base.1.0.GeneralError", "message": "none"}}, status=404
+            )
+        return web.json_response(json.loads(file.read_text()))
+
+    runner = web.ServerRunner(web.Server(answer, access_log=None))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def adapting(name, **parameters):
+    async with served(Path(MOCKUPS) / name) as url:
+        config = contract.AdapterConfig(
+            name="mockup", endpoint=url, timeout_seconds=30, parameters=parameters
+        )
+        async with await RedfishAdapter.connect(config) as adapter:
+            yield adapter
+
+
+async def test_devices_of_a_cxl_fabric_are_read_and_its_switch_is_none():
+    async with adapting("public-cxl") as adapter:
+        devices = {device.id: device for device in (await adapter.devices()).devices}
+        (host,) = await adapter.hosts()
+    classes = {device_id: device.device_class for device_id, device in devices.items()}
+    assert classes == {
+        "CXL.T1": contract.DeviceClass.FPGA,
+        "CXL.T2": contract.DeviceClass.GPU,
+        "CXL.T3": contract.DeviceClass.CXL_MEMORY,
+        "CXL.T4": contract.DeviceClass.CXL_MEMORY,
+        "CXL.T5": contract.DeviceClass.CXL_MEMORY,
+    }
+    assert devices["CXL.T5"].identifiers == {"gcxlid": "4C-1D-96-FF-FE-DD-D8-35:0007"}
+    assert devices["CXL.T5"].memory_bytes == 16 << 30
+    assert devices["CXL.T5"].enclosure == "CXLType3"
+    assert {device.connection.host_id for device in devices.values()} == {"CXL-System"}
+    assert host.identifiers["system-uuid"] == "68d5e212-165b-4ca0-909b-c86b9cee0112"
+
+
+@pytest.mark.parametrize(
+    ("name", "attached"),
+    [
+        (
+            "public-composability",
+            {
+                "DriveBlock10": "SystemAfterAddResourceAction",
+                "DriveBlock3": "ComposedSystem",
+                "DriveBlock4": "ComposedSystem",
+                "NetworkBlock8": "ComposedSystem2",
+            },
+        ),
+        (
+            "public-constrained-composition",
+            {
+                "DriveBlock3": "ComposedSystem",
+                "DriveBlock4": "ComposedSystem",
+                "NetworkBlock8": "ComposedSystem2",
+            },
+        ),
+        ("public-compose-action", {"NVMe-TargetsAppliance-1": "BladeServer-1", "26021": "BladeServer-1"}),
+    ],
+)
+async def test_resource_blocks_and_the_systems_that_have_them_are_read(name, attached):
+    async with adapting(name) as adapter:
+        devices = (await adapter.devices()).devices
+        hosts = {host.id for host in await adapter.hosts()}
+    connections = {device.id: device.connection.host_id for device in devices if device.connection}
+    assert connections == attached
+    assert len(devices) > len(attached)
+    assert set(attached.values()) <= hosts
+
+
+async def test_two_blocks_of_one_id_cost_one_of_them_and_nothing_else():
+    async with adapting("public-compose-action") as adapter:
+        listed = [device.id for device in (await adapter.devices()).devices]
+    assert listed.count("SASSled-3") == 1
+    assert len(listed) == len(set(listed))

@@ -1,0 +1,31 @@
+import pytest
+
+from drawbar.fabric.redfish import profiles
+from drawbar.fabric.redfish.documents import Document
+
+LINK = {"@odata.id": "/redfish/v1/X"}
+
+
+@pytest.mark.parametrize(
+    ("root", "name"),
+    [
+        ({}, "generic"),
+        ({"Fabrics": LINK}, "generic"),
+        ({"Fabrics": LINK, "CompositionService": LINK}, "generic"),
+        ({"CompositionService": LINK}, "composition"),
+        ({"Product": "H3 Falcon 4016", "Fabrics": LINK}, "h3"),
+        ({"Product": "Falcon 5012", "Fabrics": LINK}, "h3"),
+        ({"Vendor": "H3 Platform"}, "h3"),
+        ({"Product": "Sunfish 0.1", "CompositionService": LINK}, "sunfish"),
+        ({"Vendor": "OpenFabrics Alliance"}, "sunfish"),
+        ({"Product": 7, "Vendor": None, "Fabrics": LINK}, "generic"),
+    ],
+)
+def test_the_service_root_shows_the_profile(root, name):
+    assert profiles.by_root(Document(uri="/redfish/v1", body=root)) == name
+
+
+def test_no_product_belongs_to_two_profiles():
+    products = [product for profile in profiles.PROFILES.values() for product in profile.products]
+    assert len(products) == len(set(products))
+    assert all(product == product.lower() for product in products)
