@@ -1,0 +1,87 @@
+"""A Fabric with the adapter redfish, through the whole controller, beside another Fabric that nothing happens to."""
+
+import base64
+
+import pytest
+
+from drawbar.driver.controller import names
+from drawbar.driver.kube import kinds
+from drawbar.mocks import redfish
+from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
+
+USER, PASSWORD = "drawbar", "correct horse"
+SECRET = {"credentialsSecretRef": {"name": "fabric-credentials"}}
+
+
+def configuration(**changes):
+    device = Device(id="gpu-1", kind="gpu", model="A100", vendor="N", serial="S1")
+    given = {
+        "hosts": (Host(id="node-1"), Host(id="node-2")),
+        "enclosures": (Enclosure(id="e1", devices=(device,)),),
+        "username": USER,
+        "password": PASSWORD,
+    }
+    return Configuration(**(given | changes))
+
+
+async def make_secret(cluster, **values):
+    data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fabric-credentials"}, "data": data}
+    await cluster.api.create(kinds.SECRET, body, namespace="drawbar", into=dict)
+
+
+@pytest.mark.parametrize(
+    ("form", "device_id"),
+    [
+        ({}, "PCIe.gpu-1"),
+        ({"zones": "port", "product": "H3 Falcon"}, "PCIe.gpu-1"),
+        ({"method": "composition", "actions": True, "task_seconds": 0.1}, "gpu-1"),
+    ],
+    ids=["zones of pairs", "zones of ports", "composition by tasks"],
+)
+async def test_a_claim_gets_a_device_and_gives_it_back(controller_world, until, form, device_id):
+    device = names.label(device_id)
+    async with controller_world() as cluster, redfish.serving(configuration(**form)) as service:
+        await make_secret(cluster, username=USER, password=PASSWORD)
+        cluster.start(leader_election=False)
+        await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, **SECRET)
+        await cluster.condition("Connected", "rack", status="True")
+        await until(lambda: cluster.taints(device), lambda taints: taints == [])
+        await cluster.allocate(device, pool="rack/e1")
+        await cluster.attached(device)
+        assert service.connections() == {"gpu-1": ["node-1"]}
+        await cluster.deallocate()
+        (name,) = await cluster.attachments()
+        await cluster.deleting(name)
+        await cluster.released(name)
+        assert not any(service.connections().values())
+
+
+@pytest.mark.parametrize(
+    ("given", "fault", "reason", "words"),
+    [
+        ({"password": "wrong"}, None, "Unauthenticated", "user name and password in the Fabric's Secret"),
+        ({}, redfish.FaultKind.HTML, "Unavailable", "look at the endpoint"),
+        ({}, redfish.FaultKind.HUGE, "Unavailable", "32 MiB"),
+        ({}, redfish.FaultKind.REDIRECT, "Unavailable", "another host"),
+        ({}, redfish.FaultKind.FORBIDDEN, "PermissionDenied", "ConfigureComponents"),
+        ({}, redfish.FaultKind.STALL, "DeadlineExceeded", "in time"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, str) else None,
+)
+async def test_a_failure_is_a_condition_of_its_fabric_with_the_remedy(
+    controller_world, caplog, given, fault, reason, words
+):
+    caplog.set_level("DEBUG")
+    async with controller_world() as cluster, redfish.serving(configuration()) as service:
+        if fault is not None:
+            service.faults.add(redfish.Fault(kind=fault, methods=("GET",), path="/Fabrics", times=None))
+        await make_secret(cluster, **({"username": USER, "password": PASSWORD} | given))
+        cluster.start(leader_election=False)
+        await cluster.make_fabric()
+        await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, timeoutSeconds=2, **SECRET)
+        condition = await cluster.condition("Connected", "rack", status="False", reason=reason)
+        assert words in condition["message"]
+        await cluster.condition("Connected", status="True")
+    assert PASSWORD not in caplog.text
+    assert PASSWORD not in condition["message"]
