@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.fabric import contract, errors
-from drawbar.fabric.qemu import judgement, plan, pool, qmp, sights
+from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric.notes import Note
+from drawbar.fabric.qemu import plan, pool, ports, qmp, sights
 
 NVME = pool.Nvme(id="nvme-1", serial="S1", file="/pool/nvme-1", properties={"mdts": 7})
 MEMORY = pool.CxlMemory(id="mem-1", serial=4660, file="/m", labels_file="/l", size_mib=256)
@@ -25,11 +26,11 @@ HOST = sights.Host(id="vm1", ports=(EMPTY, sights.Port(id="crp1", cxl=True)))
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.id)
 def test_the_note_comes_before_the_device_and_the_device_comes_last(model):
-    steps = plan.attach(model, EMPTY, HOST, sights.Note(request_id="r", mark="m"))
+    steps = plan.attach(model, EMPTY, HOST, Note(request_id="r", mark="m"))
     kinds = [type(step) for step in steps]
     assert kinds[0] is plan.AddNote
     assert kinds[-1] is plan.AddDevice
-    assert sights.Note.parse(steps[0].text) == sights.Note(request_id="r", mark="m")
+    assert Note.from_text(steps[0].text) == Note(request_id="r", mark="m")
     arguments = steps[-1].arguments
     assert (arguments["driver"], arguments["id"], arguments["bus"]) == (
         pool.driver(model),
@@ -45,7 +46,7 @@ def test_what_an_earlier_life_left_goes_first_and_its_names_are_not_used_again()
         HOST,
         objects=frozenset({"drawbar.mem-1.memory-0", "drawbar.mem-1.note", "drawbar.mem-10.memory-0"}),
     )
-    steps = plan.attach(MEMORY, EMPTY, left, sights.Note())
+    steps = plan.attach(MEMORY, EMPTY, left, Note())
     assert steps[:2] == (
         plan.RemoveObject(id="drawbar.mem-1.memory-0"),
         plan.RemoveObject(id="drawbar.mem-1.note"),
@@ -59,8 +60,15 @@ def test_nothing_is_tidied_that_is_attached_or_in_flight():
     assert plan.tidy(["a", "b", "c"], left, {"a"}, {"b"}) == (plan.RemoveObject(id="drawbar.c.note"),)
 
 
+def judged(request, devices, hosts, reserved=frozenset(), *, cxl=frozenset(), busy=frozenset()):
+    def choose_port(request, device, host):
+        return ports.choose(request, device.id, host, reserved, cxl=device.id in cxl)
+
+    return judgement.attach(request, devices, hosts, busy=busy, choose_port=choose_port)
+
+
 @st.composite
-def ports(draw):
+def some_ports(draw):
     occupants = st.sampled_from([None, "nvme-1", "edu-1", "mem-1"])
     return tuple(
         sights.Port(
@@ -75,8 +83,8 @@ def ports(draw):
 
 
 @given(
-    seen=ports(),
-    other=ports(),
+    seen=some_ports(),
+    other=some_ports(),
     taken=st.sets(st.sampled_from(["p0", "p1", "p2", "p3"])),
     busy=st.sets(st.sampled_from(["nvme-1", "edu-1", "mem-1"])),
     device_id=st.sampled_from(["nvme-1", "edu-1", "mem-1"]),
@@ -96,7 +104,7 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     )
     places_taken = frozenset(("vm1", name) for name in taken)
     try:
-        verdict = judgement.judge_attach(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
+        verdict = judged(request, devices, hosts, places_taken, cxl={"mem-1"}, busy=busy)
     except errors.FabricError:
         return
     assert device_id not in busy
@@ -109,27 +117,20 @@ def test_nothing_begins_on_a_port_in_use_or_for_a_device_that_is_anywhere(
     assert verdict.port_id not in taken
     assert port.cxl == (device_id == "mem-1")
     model = MEMORY if device_id == "mem-1" else NVME
-    assert plan.attach(model, port, hosts["vm1"], sights.Note())
+    assert plan.attach(model, port, hosts["vm1"], Note())
 
 
 def test_a_port_that_an_attach_in_flight_has_is_passed_over():
     host = replace(HOST, ports=(EMPTY, sights.Port(id="rp2")))
     request = contract.AttachRequest(request_id="r", device_id="nvme-1", host_id="vm1")
-    verdict = judgement.judge_attach(
-        request,
-        {"nvme-1": pool.device(NVME)},
-        {"vm1": host},
-        frozenset({("vm1", "rp1")}),
-        cxl=set(),
-        busy=set(),
-    )
+    verdict = judged(request, {"nvme-1": pool.device(NVME)}, {"vm1": host}, frozenset({("vm1", "rp1")}))
     assert verdict == judgement.Begin(device_id="nvme-1", port_id="rp2")
 
 
 def test_a_port_that_filled_up_since_the_judgement_gets_nothing():
     used = replace(EMPTY, occupants=(sights.Occupant(path="/x"),))
     with pytest.raises(errors.Aborted):
-        plan.attach(NVME, used, HOST, sights.Note())
+        plan.attach(NVME, used, HOST, Note())
 
 
 @pytest.mark.parametrize(
@@ -180,7 +181,7 @@ def test_a_device_that_is_not_found_is_gone():
 
 @pytest.mark.parametrize("text", [None, "", "no JSON", "[]", '{"request": 1, "mark": []}', 7])
 def test_a_note_that_nobody_here_wrote_says_nothing(text):
-    assert sights.Note.parse(text) == sights.Note()
+    assert Note.from_text(text) == Note()
 
 
 @pytest.mark.parametrize(
@@ -196,13 +197,13 @@ def test_a_stopped_host_is_no_place_and_a_model_finds_the_first_free_device():
     devices = {"edu-1": pool.device(MODELS[3]), "edu-2": pool.device(pool.Edu(id="edu-2"))}
     request = contract.AttachRequest(request_id="r", model="qemu-edu", host_id="vm1")
 
-    def judged(host, busy=frozenset(), wanted=request):
-        return judgement.judge_attach(wanted, devices, {"vm1": host}, frozenset(), cxl=set(), busy=busy)
+    def on_host(host, busy=frozenset(), wanted=request):
+        return judged(wanted, devices, {"vm1": host}, busy=busy)
 
-    assert judged(HOST, {"edu-1"}).device_id == "edu-2"
+    assert on_host(HOST, {"edu-1"}).device_id == "edu-2"
     with pytest.raises(errors.ResourceExhausted):
-        judged(HOST, {"edu-1", "edu-2"})
+        on_host(HOST, {"edu-1", "edu-2"})
     with pytest.raises(errors.NotFound, match="model"):
-        judged(HOST, wanted=replace(request, model="other"))
+        on_host(HOST, wanted=replace(request, model="other"))
     with pytest.raises(errors.Unavailable, match="start it"):
-        judged(replace(HOST, running=False))
+        on_host(replace(HOST, running=False))

@@ -5,7 +5,7 @@ or that has an operation in flight, nor on a port that is seen in use.
 """
 
 import hashlib
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -13,6 +13,7 @@ from drawbar.fabric import contract, errors
 
 Request = contract.AttachRequest | contract.DetachRequest
 Value = TypeVar("Value")
+Host = TypeVar("Host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,38 +66,92 @@ def unknown(error: errors.FabricError) -> errors.FabricError:
 def attach(
     request: contract.AttachRequest,
     devices: Mapping[str, contract.Device],
-    hosts: Mapping[str, contract.Host],
+    hosts: Mapping[str, Host],
     *,
     busy: Set[str],
+    choose_port: Callable[[contract.AttachRequest, contract.Device, Host], str],
 ) -> Stay | Begin:
     """Return what an attach comes to.
 
     Args:
         request: without problems of its own.
         devices: all of the fabric, as listed now.
-        hosts: all of the fabric, as listed now; a port that an operation in flight will use is listed as used.
+        hosts: all of the fabric, by id, as seen now.
         busy: the devices with an operation in flight.
+        choose_port: returns the id of the port that a free device goes to, or raises; such as `free_port`.
 
     Raises:
         FabricError: it is refused, as `FabricAdapter.attach` says.
     """
-    host = entry(hosts, request.host_id, "host")
-    device = selected(request, devices, busy)
-    check_idle(device.id, busy)
-    check_etag(request, device)
+    host = _entry(hosts, request.host_id, "host")
+    device = _selected(request, devices, busy)
+    _check_idle(device.id, busy)
+    if request.expected_etag not in {None, device.etag}:
+        raise errors.Aborted(
+            f"device {device.id} changed since it was read; read it again", reason=errors.Reason.STALE_ETAG
+        )
     connection = device.connection
-    if connection is not None:
-        is_same = connection.host_id == host.id and request.port_id in {None, connection.port_id}
-        if is_same and connection.mark in {None, request.mark}:
-            return Stay(device_id=device.id)
-        raise in_use(device.id, connection)
-    return Begin(device_id=device.id, port_id=_port(request, host))
+    if connection is None:
+        return Begin(device_id=device.id, port_id=choose_port(request, device, host))
+    is_same = connection.host_id == request.host_id and request.port_id in {None, connection.port_id}
+    if is_same and connection.mark in {None, request.mark}:
+        return Stay(device_id=device.id)
+    port = f", port {connection.port_id}" if connection.port_id else ""
+    raise errors.FailedPrecondition(
+        f"device {device.id} is attached to host {connection.host_id}{port}; detach it there first",
+        reason=errors.Reason.IN_USE,
+        host_id=connection.host_id,
+    )
+
+
+def free_port(request: contract.AttachRequest, device: contract.Device, host: contract.Host) -> str:
+    """Return the port that the request names, or the first free one; empty where the host lists none.
+
+    A port that an operation in flight will use must be listed as used.
+
+    Raises:
+        NotFound: the host has no such port.
+        FailedPrecondition: PORT_IN_USE.
+        ResourceExhausted: NO_FREE_PORT.
+    """
+    if not host.ports:
+        return request.port_id or ""
+    if request.port_id is not None:
+        port = next((port for port in host.ports if port.id == request.port_id), None)
+        if port is None:
+            raise no_such_port(request.port_id, host.id)
+        if port.state is not contract.PortState.FREE:
+            raise port_in_use(port.id, host.id)
+        return port.id
+    free = next((port.id for port in host.ports if port.state is contract.PortState.FREE), None)
+    if free is None:
+        raise errors.ResourceExhausted(
+            f"host {host.id} has no free port for device {device.id}; detach another device there first",
+            reason=errors.Reason.NO_FREE_PORT,
+            host_id=host.id,
+        )
+    return free
+
+
+def no_such_port(port_id: str, host_id: str) -> errors.NotFound:
+    """Return the error of a port that the host does not have."""
+    return errors.NotFound(
+        f'host {host_id} has no port "{errors.cut(port_id, contract.STRING_BYTES)}"; choose another, or none'
+    )
+
+
+def port_in_use(port_id: str, host_id: str) -> errors.FailedPrecondition:
+    """Return the error of a port that another device has, or will have."""
+    return errors.FailedPrecondition(
+        f"port {port_id} of host {host_id} is in use; choose another, or none",
+        reason=errors.Reason.PORT_IN_USE,
+    )
 
 
 def detach(
     request: contract.DetachRequest,
     devices: Mapping[str, contract.Device],
-    hosts: Mapping[str, contract.Host],
+    hosts: Mapping[str, object],
     *,
     busy: Set[str],
 ) -> Stay | Begin:
@@ -105,24 +160,35 @@ def detach(
     Raises:
         FabricError: it is refused, as `FabricAdapter.detach` says.
     """
-    host = entry(hosts, request.host_id, "host")
-    device = entry(devices, request.device_id, "device")
-    check_idle(device.id, busy)
+    _entry(hosts, request.host_id, "host")
+    device = _entry(devices, request.device_id, "device")
+    _check_idle(device.id, busy)
     if request.force:
         raise errors.Unimplemented(
             "this fabric takes no device from a host by force; power the host off instead"
         )
-    if device.connection is None or device.connection.host_id != host.id:
+    if device.connection is None or device.connection.host_id != request.host_id:
         return Stay(device_id=device.id)
     if not request.host_prepared:
-        raise not_prepared(device.id, host.id)
+        raise errors.FailedPrecondition(
+            f"host {request.host_id} has not let go of device {device.id}; prepare the host",
+            reason=errors.Reason.NOT_PREPARED,
+            host_id=request.host_id,
+        )
     return Begin(device_id=device.id, port_id=device.connection.port_id or "")
 
 
 def verified(
-    request: Request, device: contract.Device, error: errors.FabricError | None
+    request: Request,
+    device: contract.Device,
+    error: errors.FabricError | None,
+    *,
+    shows_requests: bool = False,
 ) -> errors.FabricError | None:
-    """Return how an operation ended: what the fabric shows counts more than what it answered, either way."""
+    """Return how an operation ended: what the fabric shows counts more than what it answered, either way.
+
+    Where every connection shows its request, one without a request is another client's.
+    """
     connection = device.connection
     is_here = connection is not None and connection.host_id == request.host_id
     if isinstance(request, contract.DetachRequest):
@@ -130,7 +196,8 @@ def verified(
             return None
         return error or errors.Unavailable(f"device {device.id} is still attached; try again")
     if connection is not None and is_here:
-        if connection.request_id in {None, request.request_id}:
+        is_unsigned = connection.request_id is None and not shows_requests
+        if is_unsigned or connection.request_id == request.request_id:
             return None
         return errors.FailedPrecondition(
             f"device {device.id} was attached to the same host by another request meanwhile",
@@ -143,31 +210,18 @@ def verified(
     )
 
 
-# What adapters with rules of their own for ports share with `attach` and `detach`.
-
-
-def entry(values: Mapping[str, Value], name: str, kind: str) -> Value:
-    """Return the value of that name.
-
-    Raises:
-        NotFound: there is none.
-    """
+def _entry(values: Mapping[str, Value], name: str, kind: str) -> Value:
     if name not in values:
         raise errors.NotFound(f'the fabric has no {kind} "{errors.cut(name, contract.STRING_BYTES)}"')
     return values[name]
 
 
-def selected(
+def _selected(
     request: contract.AttachRequest, devices: Mapping[str, contract.Device], busy: Set[str]
 ) -> contract.Device:
-    """Return the device that is named, or the first free one of the model.
-
-    Raises:
-        NotFound: there is none.
-        ResourceExhausted: none of the model is free.
-    """
+    """Return the device that is named, or the first free one of the model."""
     if request.device_id is not None:
-        return entry(devices, request.device_id, "device")
+        return _entry(devices, request.device_id, "device")
     models = [device for device in devices.values() if device.model == request.model]
     if not models:
         raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
@@ -179,66 +233,9 @@ def selected(
     )
 
 
-def check_idle(device_id: str, busy: Set[str]) -> None:
-    """Refuse a device that has an operation in flight.
-
-    Raises:
-        Aborted: it has one.
-    """
+def _check_idle(device_id: str, busy: Set[str]) -> None:
     if device_id in busy:
         raise errors.Aborted(
             f"device {device_id} has an operation in flight; wait for its end",
             reason=errors.Reason.OPERATION_PENDING,
         )
-
-
-def check_etag(request: contract.AttachRequest, device: contract.Device) -> None:
-    """Refuse a device that is not as the caller has read it.
-
-    Raises:
-        Aborted: it changed.
-    """
-    if request.expected_etag not in {None, device.etag}:
-        raise errors.Aborted(
-            f"device {device.id} changed since it was read; read it again", reason=errors.Reason.STALE_ETAG
-        )
-
-
-def in_use(device_id: str, connection: contract.Connection) -> errors.FailedPrecondition:
-    """Return the error of a device that is attached already."""
-    port = f", port {connection.port_id}" if connection.port_id else ""
-    return errors.FailedPrecondition(
-        f"device {device_id} is attached to host {connection.host_id}{port}; detach it there first",
-        reason=errors.Reason.IN_USE,
-        host_id=connection.host_id,
-    )
-
-
-def not_prepared(device_id: str, host_id: str) -> errors.FailedPrecondition:
-    """Return the error of a detach that the host has not prepared."""
-    return errors.FailedPrecondition(
-        f"host {host_id} has not let go of device {device_id}; prepare the host",
-        reason=errors.Reason.NOT_PREPARED,
-        host_id=host_id,
-    )
-
-
-def _port(request: contract.AttachRequest, host: contract.Host) -> str:
-    if not host.ports:
-        return request.port_id or ""
-    if request.port_id is not None:
-        port = next((port for port in host.ports if port.id == request.port_id), None)
-        if port is None:
-            raise errors.NotFound(f'host {host.id} has no port "{request.port_id}"')
-        if port.state is not contract.PortState.FREE:
-            raise errors.FailedPrecondition(
-                f"port {port.id} of host {host.id} is in use; choose another, or none",
-                reason=errors.Reason.PORT_IN_USE,
-            )
-        return port.id
-    free = next((port.id for port in host.ports if port.state is contract.PortState.FREE), None)
-    if free is None:
-        raise errors.ResourceExhausted(
-            f"host {host.id} has no free port", reason=errors.Reason.NO_FREE_PORT, host_id=host.id
-        )
-    return free

@@ -75,12 +75,15 @@ class Works:
         tasks: asyncio.TaskGroup,
         *,
         prefix: str,
+        shows_requests: bool = False,
         on_finished: Callable[[], None] = lambda: None,
     ) -> None:
-        # Ids of operations begin with the prefix, the adapter's name.
+        # Ids of operations begin with the prefix, the adapter's name. Where the fabric shows requests, every connection
+        # that an attach makes has its request id.
         self._backend = backend
         self._tasks = tasks
         self._prefix = prefix
+        self._shows_requests = shows_requests
         self._on_finished = on_finished
         self._records: dict[str, _Record] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -222,7 +225,7 @@ class Works:
                 backend.publish()
                 device = backend.history.devices.get(device_id)
                 if device is not None:
-                    error = judgement.verified(request, device, error)
+                    error = judgement.verified(request, device, error, shows_requests=self._shows_requests)
         except errors.FabricError as blind:
             backend.pending.pop(device_id, None)
             error = judgement.unknown(error or blind)

@@ -23,14 +23,14 @@ async def _ended(adapter, operation):
 
 
 async def test_a_change_that_takes_too_long_fails_and_leaves_open_what_becomes_of_it(redfish_lab, slow):
-    adapter = await redfish_lab.connect(slow, parameters={"taskSeconds": "1"}, timeout_seconds=1)
+    adapter = await redfish_lab.connect(slow, parameters={"taskSeconds": "1"}, timeout_seconds=2)
     operation = await _ended(adapter, await adapter.attach(redfish_lab.attach("PCIe.gpu-1")))
     assert operation.error.code is errors.Code.DEADLINE_EXCEEDED
     assert operation.side_effects_unknown
 
 
 async def test_the_port_of_an_attach_in_flight_is_in_use(redfish_lab, slow):
-    adapter = await redfish_lab.connect(slow, parameters={"ports": "1"}, timeout_seconds=1)
+    adapter = await redfish_lab.connect(slow, parameters={"ports": "1"}, timeout_seconds=2)
     assert not (await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))).done
     ports = {host.id: [port.state for port in host.ports] for host in await adapter.hosts()}
     assert ports == {"h1": [contract.PortState.USED], "h2": [contract.PortState.FREE]}
@@ -39,7 +39,7 @@ async def test_the_port_of_an_attach_in_flight_is_in_use(redfish_lab, slow):
 
 
 async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow):
-    adapter = await redfish_lab.connect(slow, timeout_seconds=1)
+    adapter = await redfish_lab.connect(slow, timeout_seconds=2)
     first = await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
     second = await adapter.attach(redfish_lab.attach("PCIe.gpu-2"))
     assert slow.requests.count(("POST", world.ZONES)) == 1
@@ -50,7 +50,7 @@ async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow)
 
 @pytest.mark.parametrize("path", [TASK, world.ZONES], ids=["the task", "the zones"])
 async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_lab, slow, path):
-    former = await redfish_lab.connect(slow, timeout_seconds=1)
+    former = await redfish_lab.connect(slow, timeout_seconds=2)
     await former.attach(redfish_lab.attach("PCIe.gpu-1"))
     await former.close()
     if path == TASK:
@@ -115,7 +115,7 @@ async def test_a_closed_adapter_is_unavailable(redfish_lab):
 
 async def test_a_listing_of_many_slow_answers_ends_at_the_deadline(redfish_lab):
     service = await redfish_lab.serve(expand=False)
-    adapter = await redfish_lab.connect(service, timeout_seconds=0.5)
+    adapter = await redfish_lab.connect(service, timeout_seconds=2)
     service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path="/Endpoints", times=None))
     with pytest.raises(errors.DeadlineExceeded):
         await adapter.devices()

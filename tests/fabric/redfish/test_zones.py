@@ -2,8 +2,8 @@ import pytest
 from tests.scenes import redfish_trees
 from tests.scenes.redfish_trees import FABRIC, ROOT, initiator, link, links, target, zone
 
-from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import notes, profiles, zones
+from drawbar.fabric import contract, errors, notes
+from drawbar.fabric.redfish import profiles, zones
 
 PAIR = profiles.PROFILES["generic"]
 PORT = profiles.PROFILES["h3"]
@@ -33,7 +33,10 @@ def _ends(*names):
 
 async def test_a_zone_with_an_initiator_is_a_connection_and_its_note_shows_whose():
     tree = redfish_trees.fabric(
-        initiator("h1"), target("d1"), target("d2"), zone("z", "h1", "d1", Description=NOTE.text())
+        initiator("h1"),
+        target("d1"),
+        target("d2"),
+        zone("z", "h1", "d1", Description=NOTE.text(prefix=notes.PREFIX)),
     )
     view = (await _read(tree)).view()
     connection = view.devices["F.d1"].connection
@@ -48,7 +51,7 @@ async def test_a_zone_with_an_initiator_is_a_connection_and_its_note_shows_whose
 async def test_a_zone_with_a_note_counts_before_one_without():
     tree = redfish_trees.fabric(
         *(initiator("h1"), initiator("h2"), target("d1"), zone("a", "h2", "d1")),
-        zone("b", "h1", "d1", Description=NOTE.text()),
+        zone("b", "h1", "d1", Description=NOTE.text(prefix=notes.PREFIX)),
     )
     assert (await _read(tree)).view().devices["F.d1"].connection.host_id == "h1"
 
@@ -160,7 +163,7 @@ async def test_a_pair_is_connected_by_a_zone_of_its_own_with_a_note():
     assert (call.method, call.uri, call.etag) == ("POST", f"{FABRIC}/Zones", None)
     assert call.body["Links"] == _ends("h1", "d1")["Links"]
     assert call.body["ZoneType"] == "ZoneOfEndpoints"
-    assert notes.Note.from_text(call.body["Description"]) == NOTE
+    assert notes.Note.from_text(call.body["Description"], prefix=notes.PREFIX) == NOTE
 
 
 async def test_the_port_that_is_asked_for_chooses_the_initiator():

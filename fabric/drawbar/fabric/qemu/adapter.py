@@ -11,13 +11,14 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
-from drawbar.fabric import contract, errors
-from drawbar.fabric.qemu import configuration, judgement, machine
+from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric.qemu import configuration, machine
 from drawbar.fabric.qemu.fleet import Fleet
-from drawbar.fabric.qemu.works import Works
+from drawbar.fabric.works import Works
 
 _logger = logging.getLogger(__name__)
 
+NAME = "qemu"
 ENDPOINT_PREFIX = "file:"
 PATIENCE_SECONDS = 2.0
 """An attach takes milliseconds, and so does the detach of a device whose slot the guest has powered off."""
@@ -40,10 +41,8 @@ class QemuAdapter(contract.FabricAdapter):
         self._lifetime = AsyncExitStack()
         answer_seconds = min(machine.ANSWER_SECONDS, config.timeout_seconds / 2)
         self._news = asyncio.Event()
-        self._fleet = Fleet(described, on_event=self._stir, answer_seconds=answer_seconds)
-        self._works = Works(
-            self._fleet, tasks, detach_seconds=described.detach_seconds, on_finished=self._news.set
-        )
+        self._fleet = Fleet(described, on_event=self._news.set, answer_seconds=answer_seconds)
+        self._works = Works(self._fleet, tasks, prefix=NAME, shows_requests=True, on_finished=self._news.set)
         self._keeper: asyncio.Task[None] | None = None
 
     @classmethod
@@ -119,10 +118,8 @@ class QemuAdapter(contract.FabricAdapter):
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """As the contract says; the attach of an earlier adapter is found while its connection stands."""
-        if (operation_id is None) == (request_id is None):
-            raise errors.InvalidArgument("ask for an operation by its own id or by its request id")
         async with self._bounded():
-            return await self._works.find(operation_id or judgement.operation_id(request_id or ""))
+            return await self._works.find(operation_id=operation_id, request_id=request_id)
 
     async def operations(self) -> tuple[contract.Operation, ...]:
         """As the contract says."""
@@ -187,10 +184,6 @@ class QemuAdapter(contract.FabricAdapter):
                 await self._fleet.tidy()
             except errors.FabricError as error:
                 _logger.debug("the QEMU fabric cannot be tidied now", extra={"error": error.message})
-
-    def _stir(self) -> None:
-        self._news.set()
-        self._works.stir()
 
     def _check_open(self) -> None:
         if self._closed:

@@ -1,29 +1,32 @@
-"""All virtual machines and the pool together: one look at everything, made into what the contract lists."""
+"""All virtual machines and the pool together: one look at everything, and what attaches and detaches."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, judgement
 from drawbar.fabric.history import History
-from drawbar.fabric.qemu import configuration, judgement, machine, plan, pool, qmp, sights
+from drawbar.fabric.notes import Note
+from drawbar.fabric.qemu import configuration, machine, plan, pool, ports, qmp, sights
+from drawbar.fabric.works import Report
 
 CLOSING_SECONDS = 1.0
 CLOSING_LOOK_SECONDS = 0.02
+# QEMU 7.2 sends no event when it has deleted CXL memory, so a detach looks again without an event too.
+LOOK_AGAIN_SECONDS_MIN = 0.05
+LOOK_AGAIN_SECONDS_MAX = 0.5
 
 
 class Fleet:
-    """The fabric behind the adapter.
+    """The fabric behind the adapter; `works.Backend`.
 
     Attributes:
         models: the pool, by device id.
         machines: the virtual machines, by host id.
-        history: what was seen last, and what changed.
-        pending: by device id, the host and port of every attach in flight, or None for a detach. An operation leaves
-            it only under `looking`, after a look that began after its last change: so no decision is taken on a look
-            that is older than the operation that it does not see.
+        history: see `works.Backend`.
+        pending: see `works.Backend`.
     """
 
     def __init__(
@@ -38,21 +41,19 @@ class Fleet:
         )
         self.machines: Mapping[str, machine.Machine] = MappingProxyType(
             {
-                spec.id: machine.Machine(spec, on_event=on_event, answer_seconds=answer_seconds)
+                spec.id: machine.Machine(spec, on_event=self._event, answer_seconds=answer_seconds)
                 for spec in described.hosts
             }
         )
         self.history = History()
         self.pending: dict[str, tuple[str, str] | None] = {}
+        self._on_event = on_event
+        self._detach_seconds = described.detach_seconds
+        self._events = asyncio.Event()
         self._lock = asyncio.Lock()
         self._hosts: Mapping[str, sights.Host] = {}
 
-    @property
-    def taken(self) -> frozenset[tuple[str, str]]:
-        """Host and port of the attaches in flight."""
-        return frozenset(place for place in self.pending.values() if place is not None)
-
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def looking(self) -> AsyncIterator[Mapping[str, sights.Host]]:
         """Looks at everything, publishes it, and lets nobody else look or decide until the block is left.
 
@@ -78,21 +79,66 @@ class Fleet:
             tuple(self._host(host) for host in self._hosts.values()),
         )
 
-    def judge(
-        self, request: contract.AttachRequest | contract.DetachRequest
-    ) -> judgement.Stay | judgement.Begin:
-        """What a request comes to, by the look that the caller is just having.
-
-        Raises:
-            FabricError: it is refused.
-        """
+    def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
+        """See `works.Backend`."""
         devices, busy = self.history.devices, self.pending.keys()
         match request:
             case contract.AttachRequest():
-                cxl = frozenset(model.id for model in self.models.values() if pool.is_cxl(model))
-                return judgement.judge_attach(request, devices, self._hosts, self.taken, cxl=cxl, busy=busy)
+                return judgement.attach(request, devices, self._hosts, busy=busy, choose_port=self._port)
             case contract.DetachRequest():
-                return judgement.judge_detach(request, devices, self._hosts, busy=busy)
+                return judgement.detach(request, devices, self._hosts, busy=busy)
+
+    async def attach(
+        self,
+        request: contract.AttachRequest,
+        device_id: str,
+        port_id: str,
+        report: Report,  # noqa: ARG002 - QEMU reports no progress
+    ) -> None:
+        """See `works.Backend`; done when it returns from QEMU, in milliseconds."""
+        destination = self.machines[request.host_id]
+        await self.clear(device_id)
+        async with destination.lock:
+            # What was judged is old by now: this look and the actions belong together.
+            host = await destination.look()
+            port = host.port(port_id)
+            if port is None:
+                raise errors.Aborted(f"port {port_id} of host {host.id} is gone; read the fabric again")
+            for action in plan.attach(self.models[device_id], port, host, Note.from_request(request)):
+                await destination.do(action)
+
+    async def detach(
+        self,
+        request: contract.DetachRequest,
+        device_id: str,
+        report: Report,  # noqa: ARG002 - QEMU reports no progress
+    ) -> None:
+        """See `works.Backend`; waits for the guest."""
+        source, name = self.machines[request.host_id], sights.qemu_id(device_id)
+        clock = asyncio.get_running_loop().time
+        progress = plan.Progress(deadline=clock() + self._detach_seconds)
+        pause = LOOK_AGAIN_SECONDS_MIN
+        while True:
+            # Taken before the look, so that an event during it, or during the request, ends the wait.
+            events = self._events
+            there = await self._is_there(request.host_id, device_id, before=progress.deadline)
+            progress = replace(progress, refused=progress.asked is not None and source.refused(name))
+            match plan.detach(device_id, progress, clock(), there=there):
+                case plan.Done():
+                    await self.clear(device_id)
+                    return
+                case plan.GiveUp(error=error):
+                    raise error
+                case plan.Ask():
+                    answer = await source.act(plan.RemoveDevice(id=name))
+                    if answer in {None, qmp.Meaning.PENDING}:
+                        progress = replace(progress, asked=clock())
+                case plan.Wait():
+                    pass
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await events.wait()
+            pause = min(2 * pause, LOOK_AGAIN_SECONDS_MAX)
 
     async def tidy(self) -> None:
         """Removes what is left of devices that went by themselves.
@@ -133,6 +179,25 @@ class Fleet:
             one.close()
         self.history.interrupt(errors.Unavailable("the connection to the QEMU fabric is closed"))
 
+    def _event(self) -> None:
+        self._events.set()
+        self._events = asyncio.Event()
+        self._on_event()
+
+    def _port(self, request: contract.AttachRequest, device: contract.Device, host: sights.Host) -> str:
+        reserved = frozenset(place for place in self.pending.values() if place is not None)
+        return ports.choose(request, device.id, host, reserved, cxl=pool.is_cxl(self.models[device.id]))
+
+    async def _is_there(self, host_id: str, device_id: str, *, before: float) -> bool:
+        """Return whether the host still has the device; a fabric that cannot be read for a while is waited for."""
+        try:
+            async with self.looking() as hosts:
+                return device_id in sights.places([hosts[host_id]])
+        except errors.Transient:
+            if asyncio.get_running_loop().time() >= before:
+                raise
+            return True
+
     @staticmethod
     async def _look(one: machine.Machine) -> sights.Host:
         async with one.lock:
@@ -144,11 +209,11 @@ class Fleet:
             return host
         known = self._hosts.get(host.id)
         names = self.machines[host.id].spec.ports or ()
-        ports = known.ports if known is not None else tuple(sights.Port(id=name) for name in names)
+        shown = known.ports if known is not None else tuple(sights.Port(id=name) for name in names)
         return replace(
             host,
             uuid=None if known is None else known.uuid,
-            ports=tuple(replace(port, occupants=()) for port in ports),
+            ports=tuple(replace(port, occupants=()) for port in shown),
         )
 
     def _host(self, host: sights.Host) -> contract.Host:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from typing import assert_never
 
 from drawbar.fabric import errors
+from drawbar.fabric.notes import Note
 from drawbar.fabric.qemu import configuration, plan, qmp, sights
 
 PERIPHERAL = "/machine/peripheral"
@@ -71,7 +72,7 @@ async def _occupant(client: qmp.Client, path: str) -> sights.Occupant:
     if device_id is None:
         return sights.Occupant(path=path)
     note = await _get(client, f"/objects/{sights.note_id(device_id)}", "identity")
-    return sights.Occupant(path=path, device_id=device_id, note=sights.Note.parse(note))
+    return sights.Occupant(path=path, device_id=device_id, note=Note.from_text(note))
 
 
 async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:

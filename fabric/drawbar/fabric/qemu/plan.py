@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 
 from drawbar.fabric import errors
+from drawbar.fabric.notes import Note
 from drawbar.fabric.qemu import pool, sights
 
 
@@ -79,7 +80,7 @@ ASK_AGAIN_SECONDS = 15.0
 the first: Linux waits 5 s for that."""
 
 
-def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: sights.Note) -> tuple[Action, ...]:
+def attach(model: pool.Model, port: sights.Port, host: sights.Host, note: Note) -> tuple[Action, ...]:
     """Everything from what is left of an earlier life to the device in its port.
 
     Raises:

@@ -7,9 +7,10 @@ of QEMU (7.2 for CXL memory) never let go of one that a device has used.
 """
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from drawbar.fabric.notes import Note
 
 PREFIX = "drawbar."
 NODE_PREFIX = "drawbar-"
@@ -18,32 +19,6 @@ NOTE = "note"
 CXL_PORTS = frozenset({"cxl-rp", "cxl-downstream"})
 PORTS = CXL_PORTS | {"pcie-root-port", "xio3130-downstream"}
 """The models of QEMU that a device can be plugged into while the guest runs."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
-    """What stands beside a device that an adapter attached."""
-
-    request_id: str | None = None
-    mark: str | None = None
-
-    def text(self) -> str:
-        """As it is kept."""
-        return json.dumps({"request": self.request_id, "mark": self.mark})
-
-    @classmethod
-    def parse(cls, text: object) -> "Note":
-        """Reads a note; one that nobody here wrote says nothing."""
-        try:
-            value = json.loads(text) if isinstance(text, str) else None
-        except ValueError:
-            value = None
-        fields = value if isinstance(value, dict) else {}
-        request_id, mark = fields.get("request"), fields.get("mark")
-        return cls(
-            request_id=request_id if isinstance(request_id, str) else None,
-            mark=mark if isinstance(mark, str) else None,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +33,7 @@ class Occupant:
 
     path: str
     device_id: str | None = None
-    note: Note = Note()
+    note: Note = field(default_factory=Note)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

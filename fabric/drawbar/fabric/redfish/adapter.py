@@ -76,7 +76,7 @@ class _Service:
         devices, busy = self.history.devices, self.pending.keys()
         match request:
             case contract.AttachRequest():
-                return judgement.attach(request, devices, hosts, busy=busy)
+                return judgement.attach(request, devices, hosts, busy=busy, choose_port=judgement.free_port)
             case contract.DetachRequest():
                 return judgement.detach(request, devices, hosts, busy=busy)
 

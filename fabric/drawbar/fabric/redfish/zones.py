@@ -8,8 +8,8 @@ is changed, always from the array and the ETag that were read together, so that 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, notes, parts, profiles
+from drawbar.fabric import contract, errors, notes
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
 from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
 
@@ -184,7 +184,7 @@ class Zones:
             "Links": {"Endpoints": documents.references((initiator, target))},
         }
         if self._profile.note_place:
-            body[self._profile.note_place] = note.text()
+            body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
         return methods.Call(method="POST", uri=fabric.zones_uri, body=body)
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
@@ -218,7 +218,11 @@ class Zones:
             for document in await client.members(fabric.zones_uri):
                 if document.text("ZoneType") in {"", "ZoneOfEndpoints"}:
                     place = self._profile.note_place
-                    note = notes.Note.from_text(document.value(place)) if place else notes.Note()
+                    note = (
+                        notes.Note.from_text(document.value(place), prefix=notes.PREFIX)
+                        if place
+                        else notes.Note()
+                    )
                     endpoints = document.links("Links", "Endpoints")
                     listed.append(_Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note))
         return tuple(sorted(listed, key=lambda zone: zone.document.uri))

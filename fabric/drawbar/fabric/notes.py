@@ -1,11 +1,12 @@
-"""Whose connection it is, written into a property of the service that a client may choose; pure."""
+"""Which request made a connection, as text that the fabric keeps with it; pure."""
 
 import json
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from drawbar.fabric import contract
 
+# Where the text stands in a property that other clients write too.
 PREFIX = "drawbar:"
 
 
@@ -22,12 +23,12 @@ class Note:
     mark: str | None = None
 
     @classmethod
-    def from_text(cls, content: Any) -> Self:
-        """Return the note in a property; an empty one where there is none, or it is another client's text."""
-        if not isinstance(content, str) or not content.startswith(PREFIX):
+    def from_text(cls, content: object, *, prefix: str = "") -> Self:
+        """Return the note in a text that begins with the prefix; an empty one where it is no note."""
+        if not isinstance(content, str) or not content.startswith(prefix):
             return cls()
         try:
-            parsed = json.loads(content.removeprefix(PREFIX))
+            parsed = json.loads(content.removeprefix(prefix))
         except (ValueError, RecursionError):
             return cls()
         if not isinstance(parsed, dict):
@@ -39,12 +40,13 @@ class Note:
         """Return the note of a connection that the request makes."""
         return cls(request_id=request.request_id, mark=request.mark)
 
-    def text(self) -> str:
-        """Return the note as the property has it."""
+    def text(self, *, prefix: str = "") -> str:
+        """Return the note as the fabric keeps it."""
         content = {"request": self.request_id} | ({} if self.mark is None else {"mark": self.mark})
-        return PREFIX + json.dumps(content, separators=(",", ":"))
+        return prefix + json.dumps(content, separators=(",", ":"))
 
 
-def _text(content: Any) -> str | None:
-    is_short = isinstance(content, str) and len(content.encode(errors="replace")) <= contract.STRING_BYTES
-    return content if is_short and content else None
+def _text(content: object) -> str | None:
+    if not isinstance(content, str) or not content:
+        return None
+    return content if len(content.encode(errors="replace")) <= contract.STRING_BYTES else None
