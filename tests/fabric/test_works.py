@@ -132,6 +132,8 @@ async def test_an_end_that_cannot_be_read_is_unknown(memory, operations):
 async def test_the_attach_of_an_earlier_life_is_adopted_while_its_connection_stands(memory, operations):
     memory.connection = contract.Connection(host_id="h1", request_id="r1")
     assert (await operations.find(request_id="r1")).succeeded
+    with pytest.raises(errors.AlreadyExists):
+        await operations.begin(replace(ATTACH, host_id="h2"), patience_seconds=30)
     assert (await operations.begin(ATTACH, patience_seconds=30)).succeeded
     assert memory.changes == 0
     assert (await operations.begin(DETACH, patience_seconds=30)).succeeded
