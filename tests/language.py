@@ -1,4 +1,4 @@
-"""Counts what the rules of language of this repository forbid; `python tests/language.py` prints `language.toml` anew.
+"""What the rules of language of this repository forbid; `python tests/language.py` prints each offence.
 
 Four rules, over all Python files, and the last one over documents, the chart and manifests, too:
 
@@ -10,7 +10,6 @@ Four rules, over all Python files, and the last one over documents, the chart an
 
 import re
 import subprocess
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,7 +41,7 @@ _TOKENS = re.compile(
 )
 _PHRASES = re.compile(rf"\b(?:{'|'.join(PHRASES)})\b", re.IGNORECASE)
 _DOCUMENTS = (".md", ".yaml", ".yml", ".tpl", ".txt", ".toml", ".proto")
-# The rules themselves and their counts, generated code, and what former releases brought.
+# The exceptions: the rules themselves, generated code, and what former releases brought.
 _LEFT_OUT = re.compile(
     r"^tests/(?:test_)?language\.|_pb2|^CHANGELOG\.md$|^requirements|^tests/data/|^tests/deploy/v0/"
 )
@@ -64,8 +63,8 @@ def offences(path: str, text: str) -> Iterator[tuple[str, str]]:
             yield "names", token["name"]
 
 
-def counts() -> dict[str, dict[str, int]]:
-    """Return by folder of the repository how often each rule is broken; files in its root count as `.`."""
+def broken() -> list[str]:
+    """Return each offence in the repository as `path: rule: words`."""
     listed = subprocess.run(
         ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -73,25 +72,13 @@ def counts() -> dict[str, dict[str, int]]:
         text=True,
         check=True,
     )
-    sums: dict[str, Counter[str]] = {}
-    for path in listed.stdout.splitlines():
-        if path.endswith((".py", *_DOCUMENTS)) and not _LEFT_OUT.search(path) and (ROOT / path).is_file():
-            folder = path.partition("/")[0] if "/" in path else "."
-            text = (ROOT / path).read_text(encoding="utf-8")
-            sums.setdefault(folder, Counter()).update(rule for rule, _ in offences(path, text))
-    return {folder: dict(sorted(rules.items())) for folder, rules in sorted(sums.items()) if rules}
-
-
-def document() -> str:
-    """Return the counts as `language.toml` has them."""
-    lines = [
-        "# How often each rule of tests/language.py is still broken. A number may only become smaller:",
-        "# `python tests/language.py` prints them anew.",
+    return [
+        f"{path}: {rule}: {words}"
+        for path in listed.stdout.splitlines()
+        if path.endswith((".py", *_DOCUMENTS)) and not _LEFT_OUT.search(path) and (ROOT / path).is_file()
+        for rule, words in offences(path, (ROOT / path).read_text(encoding="utf-8"))
     ]
-    for folder, rules in counts().items():
-        lines += ["", f'["{folder}"]', *(f"{rule} = {count}" for rule, count in rules.items())]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":
-    print(document(), end="")  # noqa: T201 - the output of a script
+    print("\n".join(broken()))  # noqa: T201 - the output of a script

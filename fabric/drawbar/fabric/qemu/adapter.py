@@ -23,7 +23,7 @@ ENDPOINT_PREFIX = "file:"
 PATIENCE_SECONDS = 2.0
 """An attach takes milliseconds, and so does the detach of a device whose slot the guest has powered off."""
 LOOK_EVERY_SECONDS = 5.0
-"""QEMU has no event for a device that somebody adds, so a watched fabric is looked at now and then."""
+"""QEMU has no event for a device that another client adds, so a watched fabric is looked at now and then."""
 
 PACE_SECONDS = 0.1
 """Events come in groups, which one look answers; and QEMU lets go of a device's file a little after the event."""
@@ -127,7 +127,7 @@ class QemuAdapter(contract.FabricAdapter):
         return self._works.all()
 
     async def cancel(self, operation_id: str) -> contract.Operation:
-        """Not possible: what the guest was told cannot be taken back."""
+        """Not possible: the request to the guest cannot be taken back."""
         name = errors.cut(operation_id, contract.STRING_BYTES)
         raise errors.Unimplemented(
             f'operation "{name}" of the QEMU fabric cannot be cancelled; wait for its end'
@@ -170,7 +170,7 @@ class QemuAdapter(contract.FabricAdapter):
         self._keeper = self._tasks.create_task(self._keep(), name="keep the QEMU fabric")
 
     async def _keep(self) -> None:
-        """Looks after every event of QEMU, and tidies up; without events while somebody watches."""
+        """Looks after every event of QEMU, and tidies up; without events while there are watchers."""
         while not self._closed:
             try:
                 async with asyncio.timeout(LOOK_EVERY_SECONDS):

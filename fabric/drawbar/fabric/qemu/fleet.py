@@ -55,15 +55,18 @@ class Fleet:
 
     @contextlib.asynccontextmanager
     async def looking(self) -> AsyncIterator[Mapping[str, sights.Host]]:
-        """Looks at everything, publishes it, and lets nobody else look or decide until the block is left.
+        """Looks at everything, publishes it, and keeps other tasks from looking and deciding until the block is left.
 
         Raises:
-            Unavailable, PermissionDenied: a virtual machine cannot be seen, so nobody knows where a device is.
+            Unavailable, PermissionDenied: a virtual machine cannot be seen, so it is unknown where a device is.
         """
         async with self._lock:
             try:
                 # One after the other: a look takes milliseconds.
-                hosts = [self._remembering(await self._look(one)) for one in self.machines.values()]
+                hosts = [
+                    self._remembering(await self._look(virtual_machine))
+                    for virtual_machine in self.machines.values()
+                ]
             except errors.FabricError as trouble:
                 self.history.interrupt(trouble)
                 raise
@@ -149,10 +152,10 @@ class Fleet:
         async with self.looking() as hosts:
             for host in hosts.values():
                 attached = frozenset(sights.places([host]))
-                one = self.machines[host.id]
-                async with one.lock:
+                virtual_machine = self.machines[host.id]
+                async with virtual_machine.lock:
                     for action in plan.tidy(self.models, host, attached, self.pending.keys()):
-                        await one.do(action)
+                        await virtual_machine.do(action)
 
     async def clear(self, device_id: str) -> None:
         """Removes what the last look showed to be left of a device that is attached nowhere.
@@ -166,17 +169,19 @@ class Fleet:
         clock = asyncio.get_running_loop().time
         deadline = clock() + CLOSING_SECONDS
         for host in [host for host in self._hosts.values() if host.running]:
-            one = self.machines[host.id]
+            virtual_machine = self.machines[host.id]
             for action in plan.left_of(device_id, host):
-                while await one.act(action) is qmp.Meaning.HELD and isinstance(action, plan.RemoveNode):
+                while await virtual_machine.act(action) is qmp.Meaning.HELD and isinstance(
+                    action, plan.RemoveNode
+                ):
                     if clock() >= deadline:
                         break
                     await asyncio.sleep(CLOSING_LOOK_SECONDS)
 
     def close(self) -> None:
         """Lets go of all virtual machines, which run on."""
-        for one in self.machines.values():
-            one.close()
+        for virtual_machine in self.machines.values():
+            virtual_machine.close()
         self.history.interrupt(errors.Unavailable("the connection to the QEMU fabric is closed"))
 
     def _event(self) -> None:
@@ -199,20 +204,20 @@ class Fleet:
             return True
 
     @staticmethod
-    async def _look(one: machine.Machine) -> sights.Host:
-        async with one.lock:
-            return await one.look()
+    async def _look(virtual_machine: machine.Machine) -> sights.Host:
+        async with virtual_machine.lock:
+            return await virtual_machine.look()
 
     def _remembering(self, host: sights.Host) -> sights.Host:
         """A stopped machine with the ports that it had, so that they are shown, at fault, and not gone."""
         if host.running:
             return host
-        known = self._hosts.get(host.id)
+        former = self._hosts.get(host.id)
         names = self.machines[host.id].spec.ports or ()
-        shown = known.ports if known is not None else tuple(sights.Port(id=name) for name in names)
+        shown = former.ports if former is not None else tuple(sights.Port(id=name) for name in names)
         return replace(
             host,
-            uuid=None if known is None else known.uuid,
+            uuid=None if former is None else former.uuid,
             ports=tuple(replace(port, occupants=()) for port in shown),
         )
 

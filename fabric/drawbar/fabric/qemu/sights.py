@@ -91,13 +91,13 @@ class Place:
 
 def places(hosts: Iterable[Host]) -> Mapping[str, Place]:
     """Where every attached device of the pool is. One that is seen twice is where it is seen first."""
-    found: dict[str, Place] = {}
+    by_device: dict[str, Place] = {}
     for host in hosts:
         for port in host.ports:
             for occupant in port.occupants:
                 if occupant.device_id is not None:
-                    found.setdefault(occupant.device_id, Place(host=host, port=port, occupant=occupant))
-    return found
+                    by_device.setdefault(occupant.device_id, Place(host=host, port=port, occupant=occupant))
+    return by_device
 
 
 def qemu_id(device_id: str) -> str:
