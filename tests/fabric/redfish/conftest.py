@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from drawbar.fabric import contract
+from drawbar.fabric.redfish import adapter as redfish_adapter
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks import redfish
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
@@ -67,3 +68,9 @@ class RedfishLab:
 async def redfish_lab():
     async with AsyncExitStack() as stack:
         yield RedfishLab(stack)
+
+
+@pytest.fixture
+def impatient(monkeypatch):
+    """Answer with an unfinished operation soon, whatever the deadline of a call."""
+    monkeypatch.setattr(redfish_adapter, "PATIENCE_SECONDS", 0.2)

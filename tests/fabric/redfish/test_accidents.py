@@ -279,8 +279,8 @@ async def test_a_missing_privilege_names_the_one_that_is_needed(trial, form):
 # --- tasks ---
 
 
-async def test_a_slow_task_is_an_operation_that_goes_on(trial, form):
-    service, adapter = await trial.both(form, timeout_seconds=2)
+async def test_a_slow_task_is_an_operation_that_goes_on(trial, form, impatient):
+    service, adapter = await trial.both(form)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     operation = await trial.begin(adapter, "attach")
 
@@ -295,8 +295,8 @@ async def test_a_slow_task_is_an_operation_that_goes_on(trial, form):
     assert service.connections()["gpu-1"] == ["h1"]
 
 
-async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(trial, form):
-    service, former = await trial.both(form, timeout_seconds=2)
+async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(trial, form, impatient):
+    service, former = await trial.both(form)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     await trial.begin(former, "attach")
     await former.close()
@@ -317,8 +317,8 @@ async def test_a_task_of_an_earlier_adapter_keeps_its_device_busy_until_it_ends(
     assert len(mutations(service)) == 1
 
 
-async def test_a_detach_of_an_earlier_adapter_keeps_its_device_busy_too(trial, form):
-    service, former = await trial.both(form, timeout_seconds=2)
+async def test_a_detach_of_an_earlier_adapter_keeps_its_device_busy_too(trial, form, impatient):
+    service, former = await trial.both(form)
     await trial.attach(former)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     await trial.begin(former, "detach")
@@ -329,8 +329,8 @@ async def test_a_detach_of_an_earlier_adapter_keeps_its_device_busy_too(trial, f
     assert (await trial.attach(adapter, "gpu-2", "h2")).succeeded
 
 
-async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, form):
-    service, adapter = await trial.both(form, timeout_seconds=2)
+async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, form, impatient):
+    service, adapter = await trial.both(form)
     service.faults.add(fault(form, FaultKind.LOST_TASK))
     operation = await trial.begin(adapter, "attach")
     assert not operation.done
@@ -351,15 +351,15 @@ async def test_a_failed_task_fails_the_operation_with_its_reason(trial, form):
 
 
 async def test_a_monitor_that_is_busy_or_silent_for_a_while_is_asked_again(trial):
-    service, adapter = await trial.both({"task_seconds": 0.05}, timeout_seconds=2)
+    service, adapter = await trial.both({"task_seconds": 0.05}, timeout_seconds=4)
     for kind in (FaultKind.BUSY, FaultKind.HTML, FaultKind.STALL):
         service.faults.add(Fault(kind=kind, methods=("GET",), path="/TaskMonitors"))
     assert (await trial.attach(adapter)).succeeded
     assert sum(service.faults.met.values()) == 3
 
 
-async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(trial, form):
-    service, adapter = await trial.both(form, timeout_seconds=2)
+async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(trial, form, impatient):
+    service, adapter = await trial.both(form)
     service.faults.add(fault(form, FaultKind.SLOW_TASK))
     operation = await trial.begin(adapter, "attach")
     service.restart()
@@ -387,7 +387,7 @@ async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(tri
     ],
 )
 async def test_a_listing_that_fails_is_one_error_and_the_next_one_succeeds(trial, form, kind, error, reason):
-    service, adapter = await trial.both(form, timeout_seconds=2)
+    service, adapter = await trial.both(form, timeout_seconds=4 if kind is FaultKind.STALL else 20)
     # The library sends a GET again whose connection ended.
     service.faults.add(fault(form, kind, methods=("GET",), times=None))
     assert (await trial.error(error, adapter.devices())).reason == reason
@@ -554,7 +554,7 @@ async def test_events_that_never_come_leave_the_change_to_polling(trial, form, e
 
 
 async def test_a_watch_ends_when_the_service_cannot_be_read_and_begins_again(trial):
-    service, adapter = await trial.both({"events": False}, timeout_seconds=2, parameters={"pollSeconds": "1"})
+    service, adapter = await trial.both({"events": False}, timeout_seconds=4, parameters={"pollSeconds": "1"})
     version = (await adapter.devices()).version
     service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=world.ZONES, times=None))
     await trial.error(errors.Unavailable, _seen(adapter, version, "gpu-1", "h2"))

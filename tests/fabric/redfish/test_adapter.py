@@ -22,15 +22,17 @@ async def _ended(adapter, operation):
     )
 
 
-async def test_a_change_that_takes_too_long_fails_and_leaves_open_what_becomes_of_it(redfish_lab, slow):
-    adapter = await redfish_lab.connect(slow, parameters={"taskSeconds": "1"}, timeout_seconds=2)
+async def test_a_change_that_takes_too_long_fails_and_leaves_open_what_becomes_of_it(
+    redfish_lab, slow, impatient
+):
+    adapter = await redfish_lab.connect(slow, parameters={"taskSeconds": "1"})
     operation = await _ended(adapter, await adapter.attach(redfish_lab.attach("PCIe.gpu-1")))
     assert operation.error.code is errors.Code.DEADLINE_EXCEEDED
     assert operation.side_effects_unknown
 
 
-async def test_the_port_of_an_attach_in_flight_is_in_use(redfish_lab, slow):
-    adapter = await redfish_lab.connect(slow, parameters={"ports": "1"}, timeout_seconds=2)
+async def test_the_port_of_an_attach_in_flight_is_in_use(redfish_lab, slow, impatient):
+    adapter = await redfish_lab.connect(slow, parameters={"ports": "1"})
     assert not (await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))).done
     ports = {host.id: [port.state for port in host.ports] for host in await adapter.hosts()}
     assert ports == {"h1": [contract.PortState.USED], "h2": [contract.PortState.FREE]}
@@ -38,8 +40,8 @@ async def test_the_port_of_an_attach_in_flight_is_in_use(redfish_lab, slow):
         await adapter.attach(redfish_lab.attach("PCIe.gpu-2"))
 
 
-async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow):
-    adapter = await redfish_lab.connect(slow, timeout_seconds=2)
+async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow, impatient):
+    adapter = await redfish_lab.connect(slow)
     first = await adapter.attach(redfish_lab.attach("PCIe.gpu-1"))
     second = await adapter.attach(redfish_lab.attach("PCIe.gpu-2"))
     assert slow.requests.count(("POST", world.ZONES)) == 1
@@ -49,8 +51,8 @@ async def test_changes_of_a_host_are_made_one_after_the_other(redfish_lab, slow)
 
 
 @pytest.mark.parametrize("path", [TASK, world.ZONES], ids=["the task", "the zones"])
-async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_lab, slow, path):
-    former = await redfish_lab.connect(slow, timeout_seconds=2)
+async def test_a_device_of_a_task_that_cannot_be_followed_is_free_again(redfish_lab, slow, path, impatient):
+    former = await redfish_lab.connect(slow)
     await former.attach(redfish_lab.attach("PCIe.gpu-1"))
     await former.close()
     if path == TASK:

@@ -64,9 +64,9 @@ class Walk:
 
     async def connect(self):
         config = self._lab.config(
-            self._service, timeout_seconds=2, parameters={"taskSeconds": "60", "pollSeconds": "9999"}
+            self._service, timeout_seconds=20, parameters={"taskSeconds": "60", "pollSeconds": "9999"}
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while self._adapter is None:
                 try:
                     self._adapter = await RedfishAdapter.connect(config)
@@ -182,7 +182,7 @@ class Walk:
         self._service.faults.clear()
         await self._service.settled()
         marks = (await self._adapter.capabilities()).marks
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while connected := [
                 device
                 for device in (await self._adapter.devices()).devices
@@ -205,7 +205,7 @@ class Walk:
 
 @pytest.mark.timeout(max(60, STEPS))
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
-async def test_no_walk_connects_a_device_twice_or_leaves_one_connected(redfish_lab, form):
+async def test_no_walk_connects_a_device_twice_or_leaves_one_connected(redfish_lab, form, impatient):
     service = await redfish_lab.serve(
         username="drawbar", password="secret", max_sessions=1000, exclusive=False, **form
     )
