@@ -41,7 +41,7 @@ os.execv("/bin/sleep", ["sleep", "600"])
 PROBE = """
 import json, os, socket
 from pathlib import Path
-from drawbar.driver.node.classes import openers
+from drawbar.driver.node.classes import users
 found = {}
 config = Path("/sys/bus/pci/devices/0000:01:00.0/config").read_bytes()
 found["config"] = len(config) > 64
@@ -52,8 +52,8 @@ try:
 except OSError:
     found["buffer"] = False
 status = os.stat("/dev/nvme0n1")
-numbers = openers.Numbers(block=True, major=os.major(status.st_rdev), minor=os.minor(status.st_rdev))
-found["openers"] = bool(openers.find(Path("/proc"), {numbers: "/dev/nvme0n1"}))
+numbers = users.Numbers(block=True, major=os.major(status.st_rdev), minor=os.minor(status.st_rdev))
+found["openers"] = bool(users.find_openers(Path("/proc"), {numbers: "/dev/nvme0n1"}))
 print(json.dumps(found))
 """
 EVERYTHING = {"config": True, "buffer": True, "openers": True}
