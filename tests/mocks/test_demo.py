@@ -133,6 +133,23 @@ async def test_four_pods_get_their_devices_and_every_device_comes_back(folder):
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.parametrize("adapter", ["redfish", "redfish-composition"])
+async def test_pods_get_their_devices_through_a_redfish_service(folder, adapter):
+    async with demo(
+        folder, "--adapter", adapter, "--nodes", "2", "--pods", "5", "--attach-seconds", "0.2"
+    ) as running:
+        assert await running.finish() == 0, running.complaints
+    summary = running.events[-1]["summary"]
+    counts = {key: summary[key] for key in ("pods", "running", "detached", "leaked")}
+    assert counts == {"pods": 5, "running": 5, "detached": 5, "leaked": 0}
+    fifth = "nic" if adapter == "redfish" else "accelerator"
+    classes = {event["deviceClass"] for event in running.named("prepared")}
+    assert classes == {"gpu", "fpga", "nvme", "cxl-memory", fifth}
+    assert sorted(attaches_begun(running).values()) == [1] * 5
+    assert not alive(running.pids)
+    assert list(folder.iterdir()) == []
+
+
 CLASSIC = ("attaching", "attached", "visible", "allocated", "bound", "prepared", "running")
 
 

@@ -28,12 +28,10 @@ from drawbar.fabric import contract, registry
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks import controlloop, sysfs
 from drawbar.mocks.apiserver import profiles
-from drawbar.mocks.cluster import children, deployment, errors, places, settings
-from drawbar.mocks.fabric import configuration
+from drawbar.mocks.cluster import children, deployment, errors, fabricdoubles, places, settings
 from drawbar.mocks.kubelet import settings as kubelet_settings
 
 FABRIC = "rack-1"
-ADAPTER = "grpc"
 CONTROLLER_ACCOUNT = "drawbar:drawbar-controller"
 NODE_ACCOUNT = "drawbar:drawbar-node"
 SOCKET_LOOK_SECONDS = 0.02
@@ -91,6 +89,7 @@ class Cluster:
         self.places = where
         self.keep_logs = False
         self._options = options
+        self._double = fabricdoubles.DOUBLES[options.double]
         self._report = report
         self._doing = ""
         self._children = children.Children(where.logs, report)
@@ -133,6 +132,15 @@ class Cluster:
         """What each double said when it was ready, by name."""
         return self._children.answers
 
+    @property
+    def fabric(self) -> dict[str, Any]:
+        """The Fabric's spec: adapter, endpoint and parameters."""
+        return {
+            "adapter": self._double.adapter,
+            "endpoint": self._children.answers["fabric"]["endpoint"],
+            "parameters": self._double.parameters(self._options),
+        }
+
     def log(self, name: str) -> Path:
         """The log file of a process."""
         return self._children.log(name)
@@ -149,12 +157,15 @@ class Cluster:
         )
 
     async def _attached(self) -> int:
-        where = contract.AdapterConfig(name=FABRIC, endpoint=self.places.endpoint, timeout_seconds=10)
+        spec = self.fabric
+        where = contract.AdapterConfig(
+            name=FABRIC, endpoint=spec["endpoint"], parameters=spec["parameters"], timeout_seconds=10
+        )
         try:
-            async with await registry.adapter_class(ADAPTER).connect(where) as adapter:
+            async with await registry.adapter_class(spec["adapter"]).connect(where) as adapter:
                 held = await adapter.devices()
         except fabric_errors.FabricError as error:
-            raise errors.ClusterError(f"the simulated fabric does not answer: {error}") from error
+            raise errors.ClusterError(f"the fabric does not answer: {error}") from error
         return sum(device.connection is not None for device in held.devices)
 
     async def _clean_up(self, *, keep_logs: bool) -> None:
@@ -190,7 +201,7 @@ class Cluster:
 
     async def _start_doubles(self, start: Callable[..., None], stack: contextlib.AsyncExitStack) -> None:
         where, options = self.places, self._options
-        self._do("starting the API server and the simulated fabric")
+        self._do("starting the API server and the fabric")
         accounts = [CONTROLLER_ACCOUNT, *(f"{NODE_ACCOUNT}:{name}" for name in options.nodes)]
         accounts += options.service_accounts
         faults = () if options.faults is None else ("--faults", str(options.faults.absolute()))
@@ -204,12 +215,7 @@ class Cluster:
         await _undisturbed(
             asyncio.to_thread(self._build)
         )  # a thread left behind would write while we clean up
-        start(
-            "fabric",
-            *("mock", "fabric", "--config", str(where.fabric_configuration), "--listen", where.endpoint),
-            *("--journal", str(where.journal), "--state", str(where.fabric_state)),
-            double=True,
-        )
+        start("fabric", *self._double.command(where), double=True)
         await self._children.ready("apiserver")
         self.api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(where.admin)))
         self._do("applying deploy/ and starting the scheduler and the kubelets")
@@ -234,23 +240,11 @@ class Cluster:
         self._report(Waiting(what=what))
 
     def _build(self) -> None:
-        """The mocked trees, and the file that tells the fabric of them. Blocking."""
-        hosts = []
-        for number, name in enumerate(self._options.nodes, 1):
+        """Make the mocked trees, and the configuration of the fabric, which names them. Blocking."""
+        for name in self._options.nodes:
             node = self.places.node(name)
             sysfs.SysfsTree.create(node.sysfs, slots=self._options.slots, uevent_socket=node.uevents)
-            hosts.append(
-                configuration.HostSpec(
-                    id=f"host-{number}", name=name, ports=self._options.slots, sysfs=str(node.sysfs)
-                )
-            )
-        described = msgspec.structs.replace(
-            self._options.fabric,
-            hosts=tuple(hosts),
-            enclosures=self._options.enclosures,
-            attach_seconds=self._options.attach_seconds,
-            detach_seconds=self._options.detach_seconds,
-        )
+        described = self._double.configuration(self._options, self.places)
         self.places.fabric_configuration.write_bytes(msgspec.json.encode(described))
 
     async def _start_daemons(self, start: Callable[..., None]) -> None:
@@ -316,7 +310,7 @@ class Cluster:
             "apiVersion": kinds.FABRIC.api_version,
             "kind": kinds.FABRIC.kind,
             "metadata": {"name": FABRIC},
-            "spec": {"adapter": ADAPTER, "endpoint": self.places.endpoint},
+            "spec": self.fabric,
         }
         await self.api.create(kinds.FABRIC, body, into=dict[str, Any])
 

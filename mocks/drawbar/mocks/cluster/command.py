@@ -172,8 +172,8 @@ def _description(running: cluster.Cluster, options: settings.Settings, folder: P
         "profile": options.profile,
         "fabric": {
             "name": cluster.FABRIC,
-            "adapter": cluster.ADAPTER,
-            "endpoint": where.endpoint,
+            "adapter": running.fabric["adapter"],
+            "endpoint": running.fabric["endpoint"],
             "configuration": str(where.fabric_configuration),
             "journal": str(where.journal),
         },

@@ -23,7 +23,9 @@ class Settings:
         detach_seconds: to detach one.
         profile: the Kubernetes release that the API server double imitates.
         poll_seconds: the scheduler double's pause between two looks at binding conditions.
-        fabric: further settings of the fabric, such as failures to come; its hosts are the nodes, and its enclosures and
+        double: which double of a fabric it has, a key of `fabricdoubles.DOUBLES`; one of Redfish takes as long to
+            detach as to attach.
+        fabric: further settings of the simulated fabric, such as failures to come; its hosts are the nodes, and its enclosures and
             times are those here.
         service_accounts: further accounts to write a kubeconfig for, `NAMESPACE:NAME` or `NAMESPACE:NAME:NODE`.
         faults: a file of faults for the API server double, in force from its start.
@@ -39,6 +41,7 @@ class Settings:
     detach_seconds: float = 0.0
     profile: str = "1.36"
     poll_seconds: float = 5.0
+    double: str = "simulated"
     fabric: configuration.Configuration = field(default_factory=configuration.Configuration)
     service_accounts: tuple[str, ...] = ()
     faults: Path | None = None

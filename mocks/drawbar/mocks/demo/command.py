@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 SIMULATED, QEMU = "simulated", "qemu"
-DEADLINE_SECONDS = {SIMULATED: 120.0, QEMU: 300.0}
+DOUBLES = (SIMULATED, "redfish", "redfish-composition")
+DEADLINE_SECONDS, DEADLINE_QEMU_SECONDS = 120.0, 300.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -28,11 +29,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "--adapter",
-        choices=(SIMULATED, QEMU),
+        choices=(*DOUBLES, QEMU),
         default=SIMULATED,
         help=(
-            "the fabric: simulated, with mocked kernels; or qemu, a virtual machine with a real kernel that gets NVMe "
-            "disks (from a checkout on Debian, takes minutes; see docs/lab.md) (default: %(default)s)"
+            "the fabric: simulated; redfish or redfish-composition, an emulated manager that speaks Redfish, with zones of "
+            "endpoints or composition; these with mocked kernels; or qemu, a virtual machine with a real kernel that gets "
+            "NVMe disks (from a checkout on Debian, takes minutes; see docs/lab.md) (default: %(default)s)"
         ),
     )
     add(
@@ -49,13 +51,13 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--attach-seconds",
         type=float,
         metavar="SECONDS",
-        help="what the simulated fabric takes to attach a device (default: 2)",
+        help="what the fabric takes to attach a device, on redfish to detach one, too (default: 2)",
     )
     add(
         "--detach-seconds",
         type=float,
         metavar="SECONDS",
-        help="what it takes to detach one (default: 1)",
+        help="what the simulated fabric takes to detach one (default: 1)",
     )
     add(
         "--deadline",
@@ -70,8 +72,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(args: argparse.Namespace) -> int:
     # What goes wrong is said once, by the error; everything else is in the children's logs.
     logs.configure("text", level="ERROR")
-    deadline_seconds = DEADLINE_SECONDS[args.adapter] if args.deadline is None else args.deadline
-    stage, dialect = (_qemu if args.adapter == QEMU else _simulated)(args, deadline_seconds)
+    is_qemu = args.adapter == QEMU
+    usual_seconds = DEADLINE_QEMU_SECONDS if is_qemu else DEADLINE_SECONDS
+    deadline_seconds = usual_seconds if args.deadline is None else args.deadline
+    stage, dialect = (_qemu if is_qemu else _simulated)(args, deadline_seconds)
     # Imported here: gRPC, aiohttp and rich take a second that neither `drawbar --help` nor a refusal need wait.
     from drawbar.mocks.demo import demonstration
 
@@ -91,7 +95,13 @@ def _run(args: argparse.Namespace) -> int:
 def _simulated(args: argparse.Namespace, deadline_seconds: float) -> "tuple[stages.Stage, dialects.Dialect]":
     from drawbar.mocks.demo import simulated
 
+    if args.adapter != SIMULATED and args.detach_seconds is not None:
+        raise errors.UsageError(
+            f"--detach-seconds is for the simulated fabric alone, {args.adapter} takes --attach-seconds for both: "
+            f"leave it out"
+        )
     given = {
+        "double": args.adapter,
         "pods": args.pods,
         "profile": args.profile,
         "nodes": args.nodes,
@@ -163,7 +173,8 @@ COMMAND = Command(
         "Starts doubles of the API server, the scheduler and the kubelets, a simulated fabric, the real controller "
         "and real node daemons; creates pods that claim devices; shows each step; deletes the pods and shows that "
         "every device comes back. Needs no cluster, no hardware and no privilege. With --adapter qemu the node is a "
-        "virtual machine with Debian's kernel, the fabric is QEMU's hot-plug, and the container reads its disk."
+        "virtual machine with Debian's kernel, the fabric is QEMU's hot-plug, and the container reads its disk. With --adapter "
+        "redfish the fabric is an emulated manager that speaks DMTF Redfish, and the adapter is that of real ones."
     ),
     configure=_configure,
     run=_run,
@@ -172,6 +183,8 @@ COMMAND = Command(
         "drawbar demo --nodes 2 --pods 12 --attach-seconds 5",
         "drawbar demo --keep",
         "drawbar demo --profile 1.31-classic",
+        "drawbar demo --adapter redfish",
+        "drawbar demo --adapter redfish-composition --pods 10",
         "drawbar demo --adapter qemu",
         "drawbar demo --json | tail -n 1",
     ),

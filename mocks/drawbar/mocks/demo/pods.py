@@ -1,6 +1,6 @@
 """The pods of the demo, and the claims they make from templates, in the form of each version of the API."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from drawbar.driver.api import drivers
@@ -21,15 +21,15 @@ SPARE = 1
 """Devices of each class that no pod asks for, so that there is something to choose from."""
 
 
-def wanted(pods: int) -> dict[str, DeviceClass]:
-    """The pods by name, and the class of device that each asks for."""
-    return {f"demo-{number + 1}": CLASSES[number % len(CLASSES)] for number in range(pods)}
+def wanted(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[str, DeviceClass]:
+    """Return the pods by name, and the class of device that each asks for, out of these in turn."""
+    return {f"demo-{number + 1}": classes[number % len(classes)] for number in range(pods)}
 
 
-def amounts(pods: int) -> dict[DeviceClass, int]:
-    """How many devices of each class the pool holds."""
-    asked = list(wanted(pods).values())
-    return {device_class: asked.count(device_class) + SPARE for device_class in CLASSES}
+def amounts(pods: int, classes: Sequence[DeviceClass] = CLASSES) -> dict[DeviceClass, int]:
+    """Return how many devices of each class the pool holds."""
+    asked = list(wanted(pods, classes).values())
+    return {device_class: asked.count(device_class) + SPARE for device_class in classes}
 
 
 def prerequisites(

@@ -1,10 +1,11 @@
-"""The stage of every machine: a simulated fabric, and nodes whose kernels are files."""
+"""The stage of every machine: a double of a fabric, and nodes whose kernels are files."""
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 from drawbar.driver import errors
+from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.claims import dialects
@@ -13,12 +14,18 @@ from drawbar.mocks.demo import pods, progress, stages
 
 MOST_PODS = 96  # with the spare devices two enclosures hold them, and a node has slots for all
 LEAST_SLOTS = 4
+COMPOSITION = "redfish-composition"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to show."""
+    """What to show.
 
+    Attributes:
+        double: which one; see `cluster.Settings`.
+    """
+
+    double: str = "simulated"
     pods: int = 4
     nodes: int = 3
     attach_seconds: float = 2.0
@@ -113,7 +120,10 @@ class Stage:
     def __init__(self, options: Options) -> None:
         classic = options.dialect.context is not None
         self.steps = progress.CLASSIC if classic else progress.SIMULATED
-        self.wanted = pods.wanted(options.pods)
+        # The double has resource blocks of all classes but network cards.
+        no_cards = tuple(each for each in pods.CLASSES if each is not DeviceClass.NIC)
+        self._classes = no_cards if options.double == COMPOSITION else pods.CLASSES
+        self.wanted = pods.wanted(options.pods, self._classes)
         self._options = options
 
     @contextlib.asynccontextmanager
@@ -122,11 +132,12 @@ class Stage:
         options = self._options
         settings = cluster.Settings(
             nodes=tuple(f"node-{number + 1}" for number in range(options.nodes)),
-            enclosures=pool.mixed(pods.amounts(options.pods)),
+            enclosures=pool.mixed(pods.amounts(options.pods, self._classes)),
             slots=max(LEAST_SLOTS, options.pods),
             attach_seconds=options.attach_seconds,
             detach_seconds=options.detach_seconds,
             profile=options.profile,
+            double=options.double,
         )
         async with cluster.Cluster.running(settings, report) as running:
             yield World(running)

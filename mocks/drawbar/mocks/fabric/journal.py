@@ -56,12 +56,13 @@ class Journal:
         device: str,
         host: str,
         error: str | None = None,
+        at: float | None = None,
     ) -> None:
-        """Writes one line; the time is now."""
+        """Writes one line; without `at`, in seconds since 1970, the time is now."""
         if self._file is None:
             return
         entry = Entry(
-            time=time.time(),
+            time=time.time() if at is None else at,
             event=event,
             kind=kind,
             operation=operation,

@@ -43,6 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--certificate", type=Path, metavar="FILE", help="serve HTTPS with it, as PEM")
     parser.add_argument("--key", type=Path, metavar="FILE", help="of --certificate, as PEM")
     parser.add_argument(
+        "--journal",
+        type=Path,
+        metavar="FILE",
+        help="write what was connected and disconnected, as lines of JSON",
+    )
+    parser.add_argument(
         "--fault", action="append", default=[], metavar="FAULT", help="what goes wrong, see below; repeatable"
     )
 
@@ -59,7 +65,7 @@ async def serve(args: argparse.Namespace) -> int:
     if not 0 <= args.port <= 65535:
         raise errors.UsageError(f"--port {args.port}: give 0 to 65535")
     try:
-        async with service.serving(described, port=args.port, tls=tls) as serving:
+        async with service.serving(described, port=args.port, tls=tls, journal=args.journal) as serving:
             for accident in accidents:
                 serving.faults.add(accident)
             sys.stdout.write(json.dumps({"ready": True, "endpoint": serving.url}) + "\n")

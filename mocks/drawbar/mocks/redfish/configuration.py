@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import msgspec
 
 Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$")]
+PciId = Annotated[str, msgspec.Meta(pattern=r"^(0x[0-9a-f]{4})?$")]
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -14,6 +15,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     Attributes:
         id: of its endpoint, PCIe device and resource block.
         kind: what it is; a nic in zones alone.
+        vendor_id: of PCI, such as 0x10de; without one, a usual one of its kind.
+        device_id: of PCI; likewise.
         model: of the device.
         vendor: who made it.
         serial: its serial number; without one, its id in upper case.
@@ -21,7 +24,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     """
 
     id: Id
-    kind: Literal["gpu", "fpga", "nvme", "cxl-memory", "nic"] = "nvme"
+    kind: Literal["gpu", "accelerator", "fpga", "nvme", "cxl-memory", "nic"] = "nvme"
+    vendor_id: PciId = ""
+    device_id: PciId = ""
     model: str = "Model"
     vendor: str = "Vendor"
     serial: str = ""
@@ -42,11 +47,13 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
         id: of the system and of its endpoint.
         uuid: of the system; made from the id without one.
         serial: of the system.
+        sysfs: absolute path of a mocked /sys tree in which its devices appear.
     """
 
     id: Id
     uuid: str = ""
     serial: str = ""
+    sysfs: Annotated[str, msgspec.Meta(pattern="^(/|$)")] = ""
 
 
 class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):

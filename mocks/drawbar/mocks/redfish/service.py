@@ -9,16 +9,20 @@ import json
 import re
 import secrets
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from drawbar.mocks.fabric.journal import Journal
 from drawbar.mocks.redfish import odata, rules, world
 from drawbar.mocks.redfish.configuration import Configuration
 from drawbar.mocks.redfish.faults import FaultKind, Faults
 from drawbar.mocks.redfish.tree import ROOT, Body
+from drawbar.mocks.redfish.wiring import Wiring
 
 HUGE_BYTES = 100 * 1024 * 1024
 DEEP_LEVELS = 100_000
@@ -49,7 +53,8 @@ class Service:
         issued: the tokens of all sessions that ever began.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
+    def __init__(self, configuration: Configuration, wiring: Wiring) -> None:
+        self._wiring = wiring
         self.configuration = configuration
         self.tree = world.create(configuration)
         self.faults = Faults()
@@ -211,13 +216,17 @@ class Service:
             return _refused(rules.stale(path))
         if fault in {*_SLOW, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
             return self._begin_task(request.method, path, body, fault)
-        return self._made(request.method, path, body)
+        return self._made(request.method, path, body, began=time.time())
 
-    def _made(self, method: str, path: str, body: Mapping[str, Any]) -> web.Response:
+    def _made(self, method: str, path: str, body: Mapping[str, Any], *, began: float) -> web.Response:
+        before = self.connections()
         try:
             created = self._rules.change(method, path, body)
         except rules.Refused as refused:
             return _refused(refused)
+        self._wiring.changed(
+            before, self.connections(), request=f"request-{next(self._numbers)}", began=began
+        )
         if created is None:
             return web.Response(status=204)
         headers = {"Location": created, "ETag": self.tree.etag(created)}
@@ -254,6 +263,7 @@ class Service:
     async def _run_task(
         self, task: _Task, method: str, path: str, body: Body, fault: FaultKind | None
     ) -> None:
+        began = time.time()
         if fault in _SLOW:
             slow = asyncio.Event()
             self._slow.append(slow)
@@ -262,7 +272,7 @@ class Service:
         if fault is FaultKind.FAILED_TASK:
             answer = _refusal(500, "Base.1.18.InternalError", "The switch did not answer.")
         else:
-            answer = self._made(method, path, body)
+            answer = self._made(method, path, body, began=began)
         task.status = answer.status
         task.body = json.loads(answer.body) if isinstance(answer.body, bytes) and answer.body else None
         task.headers = {name: answer.headers[name] for name in ("Location",) if name in answer.headers}
@@ -403,9 +413,19 @@ async def serving(
     host: str = "127.0.0.1",
     port: int = 0,
     tls: ssl.SSLContext | None = None,
+    journal: Path | None = None,
 ) -> AsyncIterator[Service]:
-    """Serve until the block is left; a port of the kernel's choice for 0."""
-    service = Service(configuration)
+    """Serve until the block is left; a port of the kernel's choice for 0, and a `journal` of all connections."""
+    with Journal(journal) as written:
+        wiring = Wiring(configuration, written)
+        async with wiring.following(), _serving(Service(configuration, wiring), host, port, tls) as service:
+            yield service
+
+
+@contextlib.asynccontextmanager
+async def _serving(
+    service: Service, host: str, port: int, tls: ssl.SSLContext | None
+) -> AsyncIterator[Service]:
     server = web.Server(service.handle, access_log=None)
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()

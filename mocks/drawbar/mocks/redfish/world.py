@@ -54,6 +54,15 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
             part="Processor",
             processor_type="GPU",
         ),
+        "accelerator": _Kind(
+            class_code="0x120000",
+            vendor_id="0x1da3",
+            device_id="0x1020",
+            device_class="ProcessingAccelerators",
+            entity_type="AccelerationFunction",
+            part="Processor",
+            processor_type="Accelerator",
+        ),
         "fpga": _Kind(
             class_code="0x120000",
             vendor_id="0x10ee",
@@ -129,6 +138,17 @@ def create(configuration: Configuration) -> Tree:
 def block(device_id: str) -> str:
     """Return the URI of a device's resource block."""
     return f"{BLOCKS}/{device_id}"
+
+
+def serial(device: Device) -> str:
+    """Return the serial number of a device."""
+    return device.serial or device.id.upper()
+
+
+def pci_ids(device: Device) -> tuple[str, str]:
+    """Return the vendor's and the device's PCI id, each as 0x and four digits."""
+    kind = _KINDS[device.kind]
+    return device.vendor_id or kind.vendor_id, device.device_id or kind.device_id
 
 
 def endpoint(name: str) -> str:
@@ -263,7 +283,7 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
             "EntityLink": reference(uri),
             "Identifiers": [{"DurableName": body["UUID"], "DurableNameFormat": "UUID"}],
         }
-        _endpoint(tree, host.id, f"Port of {host.id}", entity)
+        _endpoint(tree, host.id, f"Port of {host.id}", [entity])
         if configuration.zones == "port":
             tree.put(f"{ZONES}/{host.id}", zone(host.id, [endpoint(host.id)], configuration))
 
@@ -292,7 +312,7 @@ def zone(
     return body | dict(given or {})
 
 
-def _endpoint(tree: Tree, name: str, text: str, entity: Body) -> None:
+def _endpoint(tree: Tree, name: str, text: str, entities: list[Body]) -> None:
     tree.put(
         endpoint(name),
         {
@@ -300,7 +320,7 @@ def _endpoint(tree: Tree, name: str, text: str, entity: Body) -> None:
             "Id": name,
             "Name": text,
             "EndpointProtocol": "PCIe",
-            "ConnectedEntities": [entity],
+            "ConnectedEntities": entities,
             "Status": dict(OK),
             "Links": {},
         },
@@ -321,10 +341,12 @@ def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -
         },
     )
     tree.collection(f"{uri}/PCIeDevices", "PCIeDevice", "PCIe Devices")
-    if configuration.method == "composition":
-        tree.update(uri, **{name: reference(f"{uri}/{name}") for name, _, _ in _PARTS.values()})
-        for kind, (name, _, _) in _PARTS.items():
-            tree.collection(f"{uri}/{name}", kind, name)
+    # An endpoint of a drive or memory says all there is in its PCI ids, one of a processor does not.
+    kinds = _PARTS.keys() if configuration.method == "composition" else {"Processor"}
+    for kind in kinds:
+        name = _PARTS[kind][0]
+        tree.update(uri, **{name: reference(f"{uri}/{name}")})
+        tree.collection(f"{uri}/{name}", kind, name)
     for device in enclosure.devices:
         _device(tree, f"{uri}/PCIeDevices/{device.id}", device, configuration)
 
@@ -336,7 +358,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         "Name": f"{device.vendor} {device.model}",
         "Model": device.model,
         "Manufacturer": device.vendor,
-        "SerialNumber": device.serial or device.id.upper(),
+        "SerialNumber": serial(device),
         "Status": dict(OK),
     }
     body: Body = {
@@ -360,44 +382,27 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             "FunctionType": "Physical",
             "DeviceClass": kind.device_class,
             "ClassCode": kind.class_code,
-            "VendorId": kind.vendor_id,
-            "DeviceId": kind.device_id,
+            "VendorId": pci_ids(device)[0],
+            "DeviceId": pci_ids(device)[1],
             "Status": dict(OK),
         },
     )
     if configuration.method == "zones":
         pci_id = {
-            "VendorId": kind.vendor_id,
-            "DeviceId": kind.device_id,
+            "VendorId": pci_ids(device)[0],
+            "DeviceId": pci_ids(device)[1],
             "ClassCode": kind.class_code,
             "FunctionNumber": 0,
         }
-        entity = {
-            "EntityType": kind.entity_type,
-            "EntityRole": "Target",
-            "EntityLink": reference(uri),
-            "EntityPciId": pci_id,
-        }
-        _endpoint(tree, device.id, f"{device.vendor} {device.model}", entity)
+        entity = {"EntityRole": "Target", "EntityPciId": pci_id}
+        entities = [{**entity, "EntityType": kind.entity_type, "EntityLink": reference(uri)}]
+        if kind.part == "Processor":
+            link = reference(_put_part(tree, uri, device, common))
+            entities.append({"EntityType": "Processor", "EntityRole": "Target", "EntityLink": link})
+        _endpoint(tree, device.id, f"{device.vendor} {device.model}", entities)
         return
-    name, version, block_type = _PARTS[kind.part]
-    part = f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/{name}/{device.id}"
-    body = {"@odata.type": f"#{kind.part}.{version}.{kind.part}", **common}
-    match kind.part:
-        case "Processor":
-            body |= {
-                "ProcessorType": kind.processor_type,
-                "Links": {"PCIeDevice": reference(uri)},
-                "MemorySummary": {"TotalMemorySizeMiB": device.memory_mib},
-            }
-        case "Drive":
-            body |= {
-                "Protocol": "NVMe",
-                "MediaType": "SSD",
-            }
-        case _:
-            body["CapacityMiB"] = device.memory_mib
-    tree.put(part, body)
+    part = _put_part(tree, uri, device, common)
+    name, _, block_type = _PARTS[kind.part]
     tree.put(
         block(device.id),
         {
@@ -417,3 +422,24 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             "Links": {"ComputerSystems": []},
         },
     )
+
+
+def _put_part(tree: Tree, uri: str, device: Device, common: Body) -> str:
+    """Add the processor, drive or memory that a PCIe device is, and return its URI."""
+    kind = _KINDS[device.kind]
+    name, version, _ = _PARTS[kind.part]
+    part = f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/{name}/{device.id}"
+    body = {"@odata.type": f"#{kind.part}.{version}.{kind.part}", **common}
+    match kind.part:
+        case "Processor":
+            body |= {
+                "ProcessorType": kind.processor_type,
+                "Links": {"PCIeDevice": reference(uri)},
+                "MemorySummary": {"TotalMemorySizeMiB": device.memory_mib},
+            }
+        case "Drive":
+            body |= {"Protocol": "NVMe", "MediaType": "SSD"}
+        case _:
+            body["CapacityMiB"] = device.memory_mib
+    tree.put(part, body)
+    return part

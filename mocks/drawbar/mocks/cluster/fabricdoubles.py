@@ -1,0 +1,126 @@
+"""The doubles of a fabric that a cluster can have: how each is started, and how the controller reaches it."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+import msgspec
+
+from drawbar.fabric import contract
+from drawbar.mocks.cluster.places import Places
+from drawbar.mocks.cluster.settings import Settings
+from drawbar.mocks.fabric import configuration as simulated
+from drawbar.mocks.redfish import configuration as redfish
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricDouble:
+    """One kind of double.
+
+    Attributes:
+        adapter: of the Fabric.
+        configuration: returns what it consists of, as its file has it; every node is a host.
+        command: returns the words after `drawbar` that start it. Its ready line has its `endpoint`.
+        parameters: returns those of the Fabric.
+    """
+
+    adapter: str
+    configuration: Callable[[Settings, Places], msgspec.Struct]
+    command: Callable[[Places], tuple[str, ...]]
+    parameters: Callable[[Settings], dict[str, str]] = lambda _: {}
+
+
+def _simulated(settings: Settings, places: Places) -> simulated.Configuration:
+    hosts = tuple(
+        simulated.HostSpec(
+            id=f"host-{number}", name=name, ports=settings.slots, sysfs=str(places.node(name).sysfs)
+        )
+        for number, name in enumerate(settings.nodes, 1)
+    )
+    return msgspec.structs.replace(
+        settings.fabric,
+        hosts=hosts,
+        enclosures=settings.enclosures,
+        attach_seconds=settings.attach_seconds,
+        detach_seconds=settings.detach_seconds,
+    )
+
+
+def _simulated_command(places: Places) -> tuple[str, ...]:
+    return (
+        *("mock", "fabric", "--config", str(places.fabric_configuration), "--listen", places.endpoint),
+        *("--journal", str(places.journal), "--state", str(places.fabric_state)),
+    )
+
+
+def _redfish(
+    method: Literal["zones", "composition"],
+) -> Callable[[Settings, Places], redfish.Configuration]:
+    def describe(settings: Settings, places: Places) -> redfish.Configuration:
+        return redfish.Configuration(
+            hosts=tuple(redfish.Host(id=name, sysfs=str(places.node(name).sysfs)) for name in settings.nodes),
+            enclosures=tuple(
+                redfish.Enclosure(
+                    id=enclosure.id,
+                    devices=tuple(
+                        _redfish_device(simulated.device(enclosure, spec)) for spec in enclosure.devices
+                    ),
+                )
+                for enclosure in settings.enclosures
+            ),
+            method=method,
+            task_seconds=settings.attach_seconds,
+        )
+
+    return describe
+
+
+def _redfish_device(device: contract.Device) -> redfish.Device:
+    described = {
+        "id": device.id,
+        "kind": device.device_class.value,
+        "model": device.model,
+        "vendor": device.vendor,
+        "serial": device.serial or "",
+        "memoryMib": device.memory_bytes // MIB
+        if device.device_class is not contract.DeviceClass.NVME
+        else 0,
+        "vendorId": f"0x{device.pci_vendor_id or 0:04x}",
+        "deviceId": f"0x{device.pci_device_id or 0:04x}",
+    }
+    return msgspec.convert(described, redfish.Device)
+
+
+def _redfish_command(places: Places) -> tuple[str, ...]:
+    return (
+        *("mock", "redfish", "--config", str(places.fabric_configuration)),
+        *("--journal", str(places.journal)),
+    )
+
+
+def _redfish_parameters(settings: Settings) -> dict[str, str]:
+    return {"ports": str(settings.slots), "pollSeconds": "5"}
+
+
+SIMULATED = FabricDouble(adapter="grpc", configuration=_simulated, command=_simulated_command)
+DOUBLES: Mapping[str, FabricDouble] = MappingProxyType(
+    {
+        "simulated": SIMULATED,
+        "redfish": FabricDouble(
+            adapter="redfish",
+            configuration=_redfish("zones"),
+            command=_redfish_command,
+            parameters=_redfish_parameters,
+        ),
+        "redfish-composition": FabricDouble(
+            adapter="redfish",
+            configuration=_redfish("composition"),
+            command=_redfish_command,
+            parameters=_redfish_parameters,
+        ),
+    }
+)
+"""By the name that people give."""

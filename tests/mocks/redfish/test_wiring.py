@@ -1,0 +1,78 @@
+"""What the connections of the emulated service are to the kernels of its hosts, and its journal."""
+
+import msgspec
+import pytest
+from tests.scenes import waiting
+
+from drawbar.fabric.contract import OperationKind
+from drawbar.mocks import redfish, sysfs
+from drawbar.mocks.fabric import journal
+from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
+
+CONFIGURATION = redfish.Configuration(
+    enclosures=(
+        Enclosure(
+            id="e1", devices=(Device(id="disk-1", serial="S1"), Device(id="disk-2"), Device(id="disk-3"))
+        ),
+    )
+)
+
+
+@pytest.fixture
+def trees(tmp_path):
+    return {name: sysfs.SysfsTree.create(tmp_path / name, slots=4) for name in ("h1", "h2")}
+
+
+@pytest.fixture
+async def service(trees, tmp_path):
+    hosts = tuple(Host(id=name, sysfs=str(tree.root)) for name, tree in trees.items())
+    configuration = msgspec.structs.replace(CONFIGURATION, hosts=hosts)
+    async with redfish.serving(configuration, journal=tmp_path / "journal.jsonl") as serving:
+        yield serving
+
+
+def connect(service, device_id, host_id):
+    endpoints = [{"@odata.id": world.endpoint(name)} for name in (host_id, device_id)]
+    answer = service._made("POST", world.ZONES, {"Links": {"Endpoints": endpoints}}, began=1.0)
+    assert answer.status == 201
+    return answer.headers["Location"]
+
+
+async def slots(tree, count):
+    """Return the serial numbers of the devices in the tree by slot, once there are so many."""
+    await waiting.eventually(lambda: len(tree.attached()) == count)
+    return {slot: device.serial for slot, device in tree.attached().items()}
+
+
+async def test_connected_devices_are_in_the_lowest_free_slots_of_their_host(service, trees):
+    first = connect(service, "disk-1", "h1")
+    connect(service, "disk-2", "h1")
+    assert await slots(trees["h1"], 2) == {1: "S1", 2: "DISK-2"}
+    service._made("DELETE", first, {}, began=2.0)
+    await slots(trees["h1"], 1)
+    connect(service, "disk-3", "h1")
+    assert await slots(trees["h1"], 2) == {1: "DISK-3", 2: "DISK-2"}
+    assert trees["h2"].attached() == {}
+
+
+async def test_the_journal_has_each_connection_from_its_request_to_its_end(service, trees, tmp_path):
+    zone = connect(service, "disk-1", "h2")
+    service._made("DELETE", zone, {}, began=2.0)
+    entries = journal.read(tmp_path / "journal.jsonl")
+    assert [(entry.kind, entry.event, entry.device, entry.host) for entry in entries] == [
+        (kind, event, "PCIe.disk-1", "h2")
+        for kind in (OperationKind.ATTACH, OperationKind.DETACH)
+        for event in ("started", "finished")
+    ]
+    assert [entry.time for entry in entries if entry.event == "started"] == [1.0, 2.0]
+
+
+async def test_a_refused_request_changes_nothing(service, trees, tmp_path):
+    connect(service, "disk-1", "h1")
+    endpoints = [{"@odata.id": world.endpoint(name)} for name in ("h2", "disk-1")]
+    answer = service._made("POST", world.ZONES, {"Links": {"Endpoints": endpoints}}, began=3.0)
+    assert answer.status == 409
+    assert await slots(trees["h1"], 1) == {1: "S1"}
+    assert trees["h2"].attached() == {}
+    assert len(journal.read(tmp_path / "journal.jsonl")) == 2
