@@ -25,8 +25,11 @@ async def connected(tmp_path):
     """Makes an adapter of a class, optionally seen through gRPC."""
     async with AsyncExitStack() as stack:
 
-        async def connect(*, kind=SimulatedFabric, through_grpc=False, seconds=b"0"):
-            described = configuration.parse(CONFIGURATION % (seconds, seconds))
+        async def connect(*, kind=SimulatedFabric, through_grpc=False, seconds=b"0", chooses="any"):
+            text = CONFIGURATION % (seconds, seconds)
+            described = configuration.parse(
+                text.replace(b'"hosts"', b'"chooses": "%s", "hosts"' % chooses.encode(), 1)
+            )
             fabric = await stack.enter_async_context(kind.running(described))
             if not through_grpc:
                 return fabric
@@ -46,6 +49,51 @@ async def test_the_simulated_fabric_keeps_the_contract(connected, through_grpc, 
     assert [(outcome.name, outcome.detail) for outcome in report.failed + report.skipped] == []
     assert len(report.outcomes) == len(conformance.CHECKS)
     assert all(device.connection is None for device in (await adapter.devices()).devices)
+
+
+@pytest.mark.parametrize("chooses", ["first", "last"])
+@pytest.mark.parametrize("through_grpc", [False, True], ids=["directly", "through gRPC"])
+async def test_a_fabric_that_chooses_the_device_keeps_the_contract(connected, through_grpc, chooses):
+    adapter = await connected(through_grpc=through_grpc, chooses=chooses)
+    report = await conformance.check(adapter, device_id="d3", check_seconds=20)
+    assert [(outcome.name, outcome.detail) for outcome in report.failed] == []
+    assert {outcome.detail for outcome in report.skipped} == {"the fabric chooses the device"}
+    assert len(report.skipped) == 4
+    assert all(device.connection is None for device in (await adapter.devices()).devices)
+
+
+class Generous(SimulatedFabric):
+    """Attaches one more device of the model whenever it is asked, as a count that is raised."""
+
+    async def attach(self, request):
+        self.count = getattr(self, "count", 0) + 1
+        operation = await super().attach(replace(request, request_id=f"{request.request_id}+{self.count}"))
+        return replace(operation, request_id=request.request_id)
+
+
+class Nameless(SimulatedFabric):
+    """Does not name the device that it chose."""
+
+    async def operation(self, *, operation_id=None, request_id=None):
+        operation = await super().operation(operation_id=operation_id, request_id=request_id)
+        return replace(operation, device=None)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (
+            Generous,
+            "the same attach by model twice is one device, and another one gets another device or NO_DEVICE",
+        ),
+        (Nameless, "an attach by model chooses a device of that model and names it"),
+    ],
+)
+async def test_a_fabric_that_chooses_carelessly_is_found_out(connected, kind, sentence):
+    adapter = await connected(kind=kind, chooses="first")
+    checks = [check for check in conformance.CHECKS if check.name == sentence]
+    report = await conformance.check(adapter, device_id="d3", checks=checks, check_seconds=1)
+    assert report.outcomes[0].verdict is conformance.Verdict.FAILED
 
 
 class Forgetful(SimulatedFabric):
@@ -195,7 +243,7 @@ class Modest(SimulatedFabric):
 async def test_what_a_fabric_does_not_announce_is_not_asked_of_it(connected):
     report = await conformance.check(await connected(kind=Modest))
     assert report.passed
-    assert len(report.skipped) == 7
+    assert len(report.skipped) == 9
 
 
 class Sticky(SimulatedFabric):

@@ -117,6 +117,20 @@ class ConnectionRecord(meta.Struct, frozen=True):
     slot: str = ""
 
 
+class DeviceRecord(meta.Struct, frozen=True):
+    """The device that came, of a fabric that chooses it.
+
+    Attributes:
+        id: the fabric manager's stable id of it.
+        serial: as `Identity.serial`.
+        pci_id: as `Identity.pci_id`.
+    """
+
+    id: str
+    serial: str = ""
+    pci_id: str = msgspec.field(default="", name="pciID")
+
+
 class NodeFinding(meta.Struct, frozen=True):
     """Something that the node found wrong with the device, and what its health policy makes of it.
 
@@ -179,6 +193,7 @@ class AttachmentStatus(meta.Struct, frozen=True):
     conditions: tuple[meta.Condition, ...] = ()
     operation: OperationRecord | None = None
     connection: ConnectionRecord | None = None
+    device: DeviceRecord | None = None
     node: NodeReport | None = None
     error: Failure | None = None
 
@@ -193,6 +208,19 @@ class DeviceAttachment(meta.Struct, frozen=True):
     def holds(self, condition_type: str) -> bool:
         """Whether that condition of the status is True."""
         return meta.is_true(self.status.conditions, condition_type)
+
+    @property
+    def identity(self) -> Identity:
+        """What the node knows the device by: of a device that its fabric chose, once that has come."""
+        device = self.status.device
+        if device is None:
+            return self.spec.identity
+        return msgspec.structs.replace(self.spec.identity, serial=device.serial, pci_id=device.pci_id)
+
+    @property
+    def device_id(self) -> str:
+        """The fabric manager's id of the device, or of its place until the fabric has chosen one."""
+        return self.status.device.id if self.status.device is not None else self.spec.device_id
 
     @property
     def deleting(self) -> bool:

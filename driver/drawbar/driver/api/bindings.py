@@ -86,6 +86,7 @@ def applied(
     own: tuple[str, ...],
     statements: Mapping[Key, Statement],
     now: str,
+    data: Mapping[Key, Mapping[str, str]] | None = None,
 ) -> dict[str, Any] | None:
     """Return the object for a server-side apply to the claim's status, or None if it would change nothing.
 
@@ -95,6 +96,7 @@ def applied(
         own: the conditions of this writer.
         statements: the new ones.
         now: RFC 3339; used where a status changes.
+        data: what else the writer reports of devices.
     """
     types = {condition_type(driver, condition) for condition in own}
     devices: list[dict[str, Any]] = []
@@ -116,7 +118,9 @@ def applied(
             changed = changed or mine.get(fresh.type) != fresh
             mine[fresh.type] = fresh
         if mine:
-            devices.append(entry(result, tuple(mine[name] for name in sorted(mine))))
+            reported = (data or {}).get(key)
+            device = entry(result, tuple(mine[name] for name in sorted(mine)))
+            devices.append(device | ({"data": dict(reported)} if reported else {}))
     return document(claim, devices) if changed else None
 
 
@@ -151,6 +155,8 @@ def operations(claim: claims.ResourceClaim, body: Mapping[str, Any]) -> list[dic
             patch.append({"op": "add", "path": "/status/devices/-", "value": device})
             continue
         index, fresh = keys.index(key), device["conditions"]
+        if "data" in device:
+            patch.append({"op": "add", "path": f"/status/devices/{index}/data", "value": device["data"]})
         types = {condition["type"] for condition in fresh}
         kept = [
             msgspec.to_builtins(condition)

@@ -14,7 +14,7 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, watches
 from drawbar.driver.controller.attachments import calls, executor, plan
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import losses
+from drawbar.driver.controller.fabrics import losses, places
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.kube import decoding, workers
@@ -244,6 +244,21 @@ class Changes:
             for published in self.cluster.pools.in_fabric(fabric)
             for device in published.spec.devices
         )
+
+    def taken(self, fabric: str) -> places.Taken:
+        """Return what DeviceAttachments and claims have taken of the fabric's places."""
+        holds = tuple(
+            places.Hold(
+                place=attachment.spec.device,
+                uid=attachment.metadata.uid,
+                model=attachment.spec.model,
+                host_id=attachment.spec.host_id,
+                device_id=attachment.status.device.id if attachment.status.device is not None else "",
+            )
+            for attachment in self.cluster.placed.in_fabric(fabric)
+        )
+        claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
+        return places.Taken(holds=holds, claimed=frozenset(claimed))
 
     def troubles_changed(self, fabric: str) -> None:
         """Have the Fabric's status written."""

@@ -37,11 +37,12 @@ class DeviceKey:
         return attachments.name(self.fabric, self.device)
 
 
-def label(text: str) -> str:
-    """Return a DNS label for any id; equal only for equal ids."""
-    if len(text) <= LABEL_CHARS and _LABEL.fullmatch(text):
+def label(text: str, *, room: int = 0) -> str:
+    """Return a DNS label for any id, with room for so many more characters; equal only for equal ids."""
+    most = LABEL_CHARS - room
+    if len(text) <= most and _LABEL.fullmatch(text):
         return text
-    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: most - HASH_CHARS - 1].rstrip("-")
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
 
 

@@ -1,6 +1,7 @@
 """The bench that checks work at: one device, one or two hosts, and the words to say what is expected.
 
-A check gets the device free and may leave it anywhere; the suite frees it again.
+A check gets the device free and may leave it anywhere; the suite frees it again. Where the fabric itself chooses the
+device of a model, the device is the one that came last, and the suite frees all that came.
 """
 
 import asyncio
@@ -59,16 +60,18 @@ class Bench:
         adapter: contract.FabricAdapter,
         capabilities: contract.Capabilities,
         *,
-        device_id: str,
+        device: contract.Device,
         host_id: str,
         other_host_id: str | None,
     ) -> None:
         self.adapter = adapter
         self.capabilities = capabilities
-        self.device_id = device_id
+        self.device_id = device.id
+        self.model = device.model
+        self._used = {device.id}
         self.host_id = host_id
         self._other_host_id = other_host_id
-        self._run = secrets.token_hex(6)
+        self._prefix = f"conformance-{secrets.token_hex(6)}-"
         self._numbers = itertools.count(1)
 
     @property
@@ -78,17 +81,29 @@ class Bench:
             raise CheckSkipped("needs a second host with a free port")
         return self._other_host_id
 
+    @property
+    def host_ids(self) -> tuple[str, ...]:
+        """The hosts that the checks may use."""
+        return (self.host_id, *([self._other_host_id] if self._other_host_id is not None else []))
+
+    def require_exact_device(self) -> None:
+        """Skip the check where an attach cannot name its device."""
+        if not self.capabilities.exact_device:
+            raise CheckSkipped("the fabric chooses the device")
+
     def request_id(self) -> str:
         """Return an id that was never used."""
-        return f"conformance-{self._run}-{next(self._numbers)}"
+        return f"{self._prefix}{next(self._numbers)}"
 
     def attach_request(
         self, host_id: str | None = None, request_id: str | None = None
     ) -> contract.AttachRequest:
-        """An attach of the device to a host."""
+        """Return an attach of the device, or of one of its model, to a host."""
+        exact = self.capabilities.exact_device
         return contract.AttachRequest(
             request_id=request_id or self.request_id(),
-            device_id=self.device_id,
+            device_id=self.device_id if exact else None,
+            model=None if exact else self.model,
             host_id=host_id or self.host_id,
         )
 
@@ -104,10 +119,15 @@ class Bench:
         )
 
     async def attach(self, request: contract.AttachRequest | None = None) -> contract.Operation:
-        """Attaches and waits; the operation must succeed."""
-        return self._succeeded(
+        """Attaches and waits; the operation must succeed, and name its device."""
+        operation = self._succeeded(
             await self.finished(await self.adapter.attach(request or self.attach_request()))
         )
+        if operation.device is None:
+            fail("the finished operation names no device")
+        self.device_id = operation.device.id
+        self._used.add(self.device_id)
+        return operation
 
     async def detach(self, request: contract.DetachRequest | None = None) -> contract.Operation:
         """Detaches and waits; the operation must succeed."""
@@ -146,12 +166,16 @@ class Bench:
         return next((port for port in ports if port.device_id == self.device_id), None)
 
     async def free_device(self) -> None:
-        """Waits for what is in flight and detaches the device from whichever host has it."""
+        """Waits for what is in flight and detaches each device that was used from whichever host has it."""
         for operation in await self.adapter.operations():
-            if operation.device is not None and operation.device.id == self.device_id:
-                await self.finished(operation)
-        if (host_id := await self.attached_host()) is not None:
-            await self.detach(self.detach_request(host_id))
+            is_own, device = operation.request_id.startswith(self._prefix), operation.device
+            if is_own or (device is not None and device.id in self._used):
+                device = (await self.finished(operation)).device
+                self._used |= {device.id} if device is not None else set()
+        for device_id in sorted(self._used):
+            self.device_id = device_id
+            if (host_id := await self.attached_host()) is not None:
+                await self.detach(self.detach_request(host_id))
 
     @staticmethod
     def _succeeded(operation: contract.Operation) -> contract.Operation:

@@ -68,6 +68,7 @@ async def _(bench: Bench) -> None:
 
 @check("attaching an attached pair succeeds")
 async def _(bench: Bench) -> None:
+    bench.require_exact_device()
     await bench.attach()
     await bench.attach()
     expect(await bench.attached_host() == bench.host_id, "the device is no longer attached")
@@ -75,6 +76,7 @@ async def _(bench: Bench) -> None:
 
 @check("attaching a device that another host has is refused and names that host")
 async def _(bench: Bench) -> None:
+    bench.require_exact_device()
     other = bench.other_host_id
     await bench.attach()
     with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
@@ -84,6 +86,7 @@ async def _(bench: Bench) -> None:
 
 @check("two hosts that ask at once do not both get the device")
 async def _(bench: Bench) -> None:
+    bench.require_exact_device()
     requests = (bench.attach_request(), bench.attach_request(bench.other_host_id))
 
     async def attach(request: contract.AttachRequest) -> contract.Operation | None:
@@ -155,7 +158,8 @@ async def _(bench: Bench) -> None:
     request = bench.attach_request()
     await bench.attach(request)
     await bench.detach()
-    await bench.finished(await bench.adapter.attach(request))
+    again = await bench.finished(await bench.adapter.attach(request))
+    expect(again.device is None or again.device.id == bench.device_id, "it names another device now")
     expect(await bench.attached_host() is None, "the old request attached the device again")
 
 
@@ -189,8 +193,10 @@ async def _(bench: Bench) -> None:
 
 @check("an unknown device or host is not found")
 async def _(bench: Bench) -> None:
-    with refused(errors.Code.NOT_FOUND):
-        await bench.adapter.attach(replace(bench.attach_request(), device_id="no-such-device"))
+    exact = bench.capabilities.exact_device
+    with refused(errors.Code.NOT_FOUND if exact else errors.Code.UNIMPLEMENTED):
+        named = replace(bench.attach_request(), device_id="no-such-device", model=None)
+        await bench.adapter.attach(named)
     with refused(errors.Code.NOT_FOUND):
         await bench.adapter.attach(bench.attach_request("no-such-host"))
     with refused(errors.Code.NOT_FOUND):
@@ -202,13 +208,14 @@ async def _(bench: Bench) -> None:
     with refused(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(replace(bench.attach_request(), request_id=""))
     with refused(errors.Code.INVALID_ARGUMENT):
-        await bench.adapter.attach(replace(bench.attach_request(), device_id=None))
+        await bench.adapter.attach(replace(bench.attach_request(), device_id=None, model=None))
     with refused(errors.Code.INVALID_ARGUMENT):
         await bench.adapter.attach(bench.attach_request(request_id="x" * (contract.STRING_BYTES + 1)))
 
 
 @check("an attach with a stale etag is aborted")
 async def _(bench: Bench) -> None:
+    bench.require_exact_device()
     etag = (await bench.device()).etag
     if etag is None:
         raise CheckSkipped("the fabric has no etags")
@@ -220,15 +227,61 @@ async def _(bench: Bench) -> None:
 
 @check("an attach by model chooses a device of that model and names it")
 async def _(bench: Bench) -> None:
-    model = (await bench.device()).model
-    if not bench.capabilities.select_by_model or not model:
-        raise CheckSkipped("the fabric does not select by model")
-    request = replace(bench.attach_request(), device_id=None, model=model)
+    request = _by_model(bench)
     chosen = (await bench.attach(request)).device
     if chosen is None:
         fail("the operation does not name the device")
-    expect(chosen.model == model, f"a device of the model {chosen.model} was chosen")
-    await bench.detach(replace(bench.detach_request(), device_id=chosen.id))
+    expect(chosen.model == bench.model, f"a device of the model {chosen.model} was chosen")
+    expect(await bench.attached_host() == bench.host_id, "the device is not listed as attached")
+    by_request = (await bench.adapter.operation(request_id=request.request_id)).device
+    expect(by_request is not None and by_request.id == chosen.id, "asked again, it names another device")
+
+
+@check("the same attach by model twice is one device, and another one gets another device or NO_DEVICE")
+async def _(bench: Bench) -> None:
+    request = _by_model(bench)
+    before = await _attached(bench)
+    first, second = await bench.attach(request), await bench.attach(request)
+    expect(first.id == second.id, "the second call began another operation")
+    expect(len(await _attached(bench) - before) == 1, "the repeated request attached another device")
+    hosts = await bench.adapter.hosts()
+    free_ports = [
+        host.id
+        for host in hosts
+        for port in host.ports
+        if port.state is contract.PortState.FREE and host.id in bench.host_ids
+    ]
+    # Two more attaches show whether they get other devices, and whether the last of a model is refused.
+    for host_id in free_ports[:2]:
+        attached = await _attached(bench)
+        free = [
+            device
+            for device in (await bench.adapter.devices()).devices
+            if device.model == bench.model and device.connection is None
+        ]
+        if not free:
+            with refused(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_DEVICE):
+                await bench.adapter.attach(_by_model(bench, host_id))
+            return
+        await bench.attach(_by_model(bench, host_id))
+        expect(bench.device_id not in attached, "it got a device that was attached already")
+
+
+@check("a model that no device has is not found")
+async def _(bench: Bench) -> None:
+    with refused(errors.Code.NOT_FOUND):
+        await bench.adapter.attach(replace(_by_model(bench), model="no-such-model"))
+
+
+def _by_model(bench: Bench, host_id: str | None = None) -> contract.AttachRequest:
+    """Return an attach of any device of the model; skips the check where the fabric has none."""
+    if not bench.capabilities.select_by_model or not bench.model:
+        raise CheckSkipped("the fabric does not select by model")
+    return replace(bench.attach_request(host_id), device_id=None, model=bench.model)
+
+
+async def _attached(bench: Bench) -> set[str]:
+    return {device.id for device in (await bench.adapter.devices()).devices if device.connection is not None}
 
 
 @check("a connection shows the mark that it was made with, and keeps it")
@@ -238,10 +291,11 @@ async def _(bench: Bench) -> None:
     operation = await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
     expect(operation.mark == "conformance/a", "the operation does not show the mark of its request")
     expect(await bench.mark() == "conformance/a", "the connection does not show its mark")
-    await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
-    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
-        await bench.adapter.attach(replace(bench.attach_request(), mark="conformance/b"))
-    expect(await bench.mark() == "conformance/a", "the mark was changed by a refused request")
+    if bench.capabilities.exact_device:
+        await bench.attach(replace(bench.attach_request(), mark="conformance/a"))
+        with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+            await bench.adapter.attach(replace(bench.attach_request(), mark="conformance/b"))
+        expect(await bench.mark() == "conformance/a", "the mark was changed by a refused request")
     await bench.detach()
     await bench.attach()
     expect(await bench.mark() is None, "a connection made without a mark shows one")

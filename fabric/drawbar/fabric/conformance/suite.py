@@ -68,6 +68,8 @@ async def check(
 ) -> Report:
     """Judges an adapter. Uses one free device and up to two hosts, and leaves them as they were found.
 
+    Attaches by model, where the fabric has them, use further free devices of that device's model.
+
     Args:
         adapter: connected; stays the caller's to close.
         device_id: the device to use; the first free one when None. What it carries may be lost.
@@ -93,10 +95,17 @@ async def check(
 
 
 async def _bench(adapter: contract.FabricAdapter, device_id: str | None, host_ids: tuple[str, ...]) -> Bench:
-    if device_id is None:
-        devices = (await adapter.devices()).devices
-        device_id = next((device.id for device in devices if device.connection is None), None)
-    if device_id is None:
+    can = await adapter.capabilities()
+    device = next(
+        (
+            device
+            for device in (await adapter.devices()).devices
+            if (device.connection is None if device_id is None else device.id == device_id)
+            and (can.exact_device or device.model)
+        ),
+        None,
+    )
+    if device is None:
         raise errors.FailedPrecondition("the fabric has no free device to check with; free one, or name one")
     if not host_ids:
         free = [host for host in await adapter.hosts() if _has_free_port(host)]
@@ -105,8 +114,8 @@ async def _bench(adapter: contract.FabricAdapter, device_id: str | None, host_id
         raise errors.FailedPrecondition("no host has a free port to check with; free one, or name one")
     return Bench(
         adapter,
-        await adapter.capabilities(),
-        device_id=device_id,
+        can,
+        device=device,
         host_id=host_ids[0],
         other_host_id=host_ids[1] if len(host_ids) > 1 else None,
     )

@@ -6,7 +6,7 @@ JSON in camelCase, strict: an unknown field is an error. All problems are report
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -112,6 +112,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         faults: what goes wrong; see `drawbar.mocks.fabric.faults`.
         token: what callers must show; empty: nothing.
         keeps_marks: whether the mark of an attach is kept with the connection.
+        chooses: which device an attach by model gets: `any` is the first free one, and an attach may name a device
+            instead; of `first` and `last` it may not, and the fabric alone chooses, the first or the last free one.
     """
 
     hosts: tuple[HostSpec, ...] = ()
@@ -124,6 +126,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
     token: str = ""
     keeps_marks: bool = True
+    chooses: Literal["any", "first", "last"] = "any"
 
     def all_faults(self) -> tuple[Fault, ...]:
         """The faults, those of the older form first."""
@@ -164,6 +167,7 @@ class _Outline(_Strict, frozen=True, kw_only=True):
     faults: list[msgspec.Raw] = []
     token: str = ""
     keeps_marks: bool = True
+    chooses: Literal["any", "first", "last"] = "any"
 
 
 def pci_id(value: int | str | None) -> int | None:
@@ -256,6 +260,7 @@ def parse(text: bytes) -> Configuration:
         faults=tuple(_read_all(outline.faults, fault_kinds.FAULT, "faults", problems)),
         token=outline.token,
         keeps_marks=outline.keeps_marks,
+        chooses=outline.chooses,
     )
     problems += find_problems(configuration)
     if problems:

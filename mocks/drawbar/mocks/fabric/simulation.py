@@ -75,6 +75,7 @@ class SimulatedFabric(contract.FabricAdapter):
     ) -> None:
         self._latencies = configuration.latencies
         self._keeps_marks = configuration.keeps_marks
+        self._names_devices = configuration.chooses == "any"
         self.door = Door(configuration.token)
         loaded = state.load()
         if forget_operations:
@@ -178,7 +179,7 @@ class SimulatedFabric(contract.FabricAdapter):
         """Everything but slices."""
         await self._hear("capabilities")
         return contract.Capabilities(
-            exact_device=True,
+            exact_device=self._names_devices,
             select_by_model=True,
             force_detach=True,
             watch=True,

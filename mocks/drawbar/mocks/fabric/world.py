@@ -26,6 +26,7 @@ class World:
     ) -> None:
         self._history = history
         self._keeps_marks = configuration.keeps_marks
+        self._chooses = configuration.chooses
         self.stock = Stock(configuration, state, history)
         self._counter = state.counter
         self._in_flight: dict[str, str] = {}
@@ -243,13 +244,15 @@ class World:
     # --- judging ---
 
     def _selected(self, request: contract.AttachRequest) -> contract.Device:
-        """The device named, or the first free one of the model."""
+        """The device named, or a free one of the model."""
         if request.device_id is not None:
+            if self._chooses != "any":
+                raise errors.Unimplemented("the simulated fabric chooses the device; attach by model")
             return self.stock.device(request.device_id)
         models = [device for device in self.stock.devices() if device.model == request.model]
         if not models:
             raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
-        for device in models:
+        for device in reversed(models) if self._chooses == "last" else models:
             if device.connection is None and device.id not in self._in_flight:
                 return device
         raise errors.ResourceExhausted(

@@ -530,7 +530,9 @@ class _Round:
         claim = self._claim(wish)
         if claim is None:
             return
-        body = statements.claim_attached(claim, self._cluster.driver, self._key, self._where(), now)
+        body = statements.claim_attached(
+            claim, self._cluster.driver, self._key, self._where(), now, occupants=self._occupants(claim)
+        )
         if body is not None:
             await self._cluster.apply_to_claim(claim, body)
             self._context.latency.claim_reported(self._key)
@@ -544,7 +546,8 @@ class _Round:
         if own is None or (self._attachment is None and await self._is_outdated(failure)):
             return
         for claim in self._cluster.allocated.failed_with(own):
-            body = statements.claim_failed(claim, self._cluster.driver, failure, now)
+            occupants = self._occupants(claim)
+            body = statements.claim_failed(claim, self._cluster.driver, failure, now, occupants=occupants)
             if body is not None:
                 await self._cluster.apply_to_claim(claim, body)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
@@ -581,8 +584,11 @@ class _Round:
             await self._record(statements.failed(self._existing, operation, outcome.failure, now))
             return
         connection = self._device.connection if self._device else None
-        where = self._where()
-        await self._record(statements.attached(self._existing, operation, connection, where, now))
+        occupant = self._open.occupant(self._key.device)
+        body = statements.attached(
+            self._existing, operation, connection, self._where(), now, occupant=occupant
+        )
+        await self._record(body)
         log.info("device attached", extra=self._extras())
 
     async def _record(self, body: object) -> None:
@@ -606,7 +612,7 @@ class _Round:
         if self.observed.given_up:
             spec = self._existing.spec
             message = (
-                f"its Fabric is given up: {spec.device_id} was not detached, and stays connected to host {spec.host_id} if it "
+                f"its Fabric is given up: {self._existing.device_id} was not detached, and stays connected to host {spec.host_id} if it "
                 "was; disconnect it at the fabric manager before anybody else uses it"
             )
             self._cluster.recorder.attachment_warning(self._existing, reason="GivenUp", message=message)
@@ -633,10 +639,27 @@ class _Round:
     def _request_id(self, side: outcomes.Side) -> str:
         return self._context.calls.request_id(self._existing.metadata.uid, side)
 
+    def _occupants(self, claim: claims.ResourceClaim) -> statements.Occupants:
+        """Return the devices that are in the claim's places, of fabrics that choose the device."""
+        devices = {}
+        for key in claim_index.devices(claim, self._cluster.driver):
+            opened, attachment = (
+                self._cluster.sessions.get(key.fabric),
+                self._cluster.attachments.get(key.attachment),
+            )
+            recorded = attachment.status.device if attachment is not None else None
+            seen = opened.occupant(key.device) if opened is not None and attachment is not None else None
+            device = recorded or statements.device_record(seen)
+            if device is not None:
+                devices[key] = device
+        return devices
+
     def _where(self) -> str:
         connection = self._device.connection if self._device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
-        return f"connected to host {self._existing.spec.host_id} of fabric {self._key.fabric}{port}"
+        occupant = self._session.occupant(self._key.device) if self._session is not None else None
+        device = f" as device {occupant.id}" if occupant is not None else ""
+        return f"connected to host {self._existing.spec.host_id} of fabric {self._key.fabric}{port}{device}"
 
     def _extras(self) -> dict[str, str]:
         extras = {"attachment": self._key.attachment}

@@ -98,6 +98,8 @@ def attached(
     connection: contract.Connection | None,
     message: str,
     now: datetime.datetime,
+    *,
+    occupant: contract.Device | None = None,
 ) -> dict[str, Any]:
     """Return the attachment's status once the fabric has connected the device."""
     phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
@@ -109,6 +111,9 @@ def attached(
     }
     if connection is not None:
         status["connection"] = {"port": connection.port_id or "", "slot": connection.slot_hint or ""}
+    device = attachment.status.device or device_record(occupant)
+    if device is not None:
+        status["device"] = msgspec.to_builtins(device)
     # A stale view would turn the phase back that the node has moved on meanwhile.
     return _status(attachment, status, resource_version=attachment.metadata.resource_version)
 
@@ -140,13 +145,40 @@ def failed(
     }
     if attachment.status.connection is not None:
         status["connection"] = msgspec.to_builtins(attachment.status.connection)
+    if attachment.status.device is not None:
+        status["device"] = msgspec.to_builtins(attachment.status.device)
     return _status(attachment, status)
 
 
+def device_record(occupant: contract.Device | None) -> attachments.DeviceRecord | None:
+    """Return what an attachment records of the device that is in its place; None where none is."""
+    if occupant is None:
+        return None
+    return attachments.DeviceRecord(id=occupant.id, serial=occupant.serial or "", pci_id=_pci_id(occupant))
+
+
+Occupants = Mapping[names.DeviceKey, attachments.DeviceRecord]
+
+
 def claim_attached(
-    claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, message: str, now: datetime.datetime
+    claim: claims.ResourceClaim,
+    driver: str,
+    key: names.DeviceKey,
+    message: str,
+    now: datetime.datetime,
+    *,
+    occupants: Occupants | None = None,
 ) -> dict[str, Any] | None:
-    """Return the claim's status with the device attached; None if it has that already."""
+    """Return the claim's status with the device attached; None if it has that already.
+
+    Args:
+        claim: as it is.
+        driver: the DRA driver's name.
+        key: the device, or its place.
+        message: where it is attached.
+        now: for the condition.
+        occupants: the devices that are in the claim's places.
+    """
     return _claim(
         claim,
         driver,
@@ -156,11 +188,17 @@ def claim_attached(
             )
         },
         now,
+        occupants,
     )
 
 
 def claim_failed(
-    claim: claims.ResourceClaim, driver: str, failure: attachments.Failure, now: datetime.datetime
+    claim: claims.ResourceClaim,
+    driver: str,
+    failure: attachments.Failure,
+    now: datetime.datetime,
+    *,
+    occupants: Occupants | None = None,
 ) -> dict[str, Any] | None:
     """Return the claim's status with all our devices failed; None if it has that already.
 
@@ -172,7 +210,7 @@ def claim_failed(
         reason=failure.reason,
         message=failure.message[:CLAIM_MESSAGE_CHARS],
     )
-    return _claim(claim, driver, dict.fromkeys(claim_index.devices(claim, driver), statement), now)
+    return _claim(claim, driver, dict.fromkeys(claim_index.devices(claim, driver), statement), now, occupants)
 
 
 def _claim(
@@ -180,6 +218,7 @@ def _claim(
     driver: str,
     said: Mapping[names.DeviceKey, bindings.Statement],
     now: datetime.datetime,
+    occupants: Occupants | None,
 ) -> dict[str, Any] | None:
     pools = {key: result.pool for key, result in claim_index.devices(claim, driver).items()}
     return bindings.applied(
@@ -189,6 +228,14 @@ def _claim(
         statements={
             bindings.Key(pool=pools[key], device=key.device): statement
             for key, statement in said.items()
+            if key in pools
+        },
+        data={
+            bindings.Key(pool=pools[key], device=key.device): {
+                "deviceID": device.id,
+                **({"serialNumber": device.serial} if device.serial else {}),
+            }
+            for key, device in (occupants or {}).items()
             if key in pools
         },
         now=meta.timestamp(now),

@@ -13,12 +13,22 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Protocol
 
 from drawbar.driver import backoff
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names
-from drawbar.driver.controller.fabrics import credentials, losses, readings, redacting_adapter, status, turns
+from drawbar.driver.controller.fabrics import (
+    credentials,
+    losses,
+    places,
+    places_adapter,
+    readings,
+    redacting_adapter,
+    status,
+    turns,
+)
 from drawbar.fabric import contract, errors
 
 log = logging.getLogger(__name__)
@@ -75,6 +85,10 @@ class Listener(Protocol):
         """Return the names of the devices in the fabric's slices."""
         ...
 
+    def taken(self, fabric: str) -> places.Taken:
+        """Return what DeviceAttachments and claims have taken of the fabric's places."""
+        ...
+
     def troubles_changed(self, fabric: str) -> None:
         """What was reported of it is different."""
         ...
@@ -116,6 +130,8 @@ class Session:
         self._vault = vault
         self._mark = marks.mark(cluster, self.name, fabric.spec.driver)
         self._adapter: contract.FabricAdapter | None = None
+        # Of a fabric that chooses the device itself.
+        self._places: places_adapter.PlacesAdapter | None = None
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
         # The fabric's version as it was last listed.
         self._version = ""
@@ -174,8 +190,14 @@ class Session:
         """Return the device of that DRA name, as last reported."""
         return self._devices.get(name)
 
+    def occupant(self, name: str) -> contract.Device | None:
+        """Return the device that is in a place; None of a fabric whose devices can be named, or where none is."""
+        return self._places.occupant(name) if self._places is not None else None
+
     def reconsider(self, name: str) -> None:
-        """Judge a device anew whose node reports something else of it: one that is missing may be lost now."""
+        """Judge a device anew whose attachment is different: one that is missing may be lost now, a place be free."""
+        if self._places is not None and self.listed:
+            self._places.arrange()
         if name in self._devices_lost.missing:
             self._judge_missing(name, self._devices_lost.missing[name].counted_at)
 
@@ -316,6 +338,7 @@ class Session:
             try:
                 await self._follow(adapter)
             finally:
+                self._places = None
                 await self._let_go(adapter)
         except errors.FabricError as error:
             redacting_adapter.clean(error, config.credentials)
@@ -348,6 +371,11 @@ class Session:
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
         self._wake(self.turns.allow(can))
+        if places_adapter.is_needed(can):
+            self._places = places_adapter.PlacesAdapter(
+                adapter, mark=self.mark, taken=lambda: self._listener.taken(self.name), report=self._take
+            )
+            self._adapter = adapter = self._places
         pauses = backoff.Backoff()
         while True:
             # Shared with the readings of other callers, or the older of two could be taken over last.
@@ -393,6 +421,10 @@ class Session:
         try:
             inventory = await adapter.devices()
             listed_hosts = await adapter.hosts()
+            if self._places is not None:
+                # With everything that was reported meanwhile.
+                inventory = replace(inventory, devices=self._places.shown)
+                self._reported_devices.clear()
             self._learn_all(inventory, listed_hosts)
         finally:
             self._reported_devices.clear()
@@ -438,10 +470,14 @@ class Session:
         # Before its first listing a session expects the devices that are attached and those that are published.
         expected |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
         absent = [name for name in expected if name not in listed and name not in self._reported_devices]
+        withdrawn = self._places.withdrawn(tuple(expected)) if self._places is not None else frozenset()
+        withdrawn = withdrawn.intersection(absent) - witnesses.keys()
+        absent = [name for name in absent if name not in withdrawn]
         over = [name for name in self._devices_lost.missing if name not in self._reported_devices]
-        return self._devices_lost.judge(
+        lost = self._devices_lost.judge(
             absent, over, witnesses=witnesses, now=_monotonic(), count=len(expected)
         )
+        return (*lost, *sorted(withdrawn))
 
     def _judge_missing(self, name: str, now: float) -> None:
         witnesses = self._listener.witnesses(self.name)

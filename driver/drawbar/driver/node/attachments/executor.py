@@ -129,7 +129,7 @@ class Context:
     def match(self, attachment: attachments.DeviceAttachment) -> matching.Match:
         """Which of this node's cards the device is, as far as is known now."""
         slot = matching.expected_slot(attachment, self.boot_id)
-        return matching.match(self.arrivals.inventory, attachment.spec.identity, slot=slot)
+        return matching.match(self.arrivals.inventory, attachment.identity, slot=slot)
 
     def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
         """The device, while this node has it."""
@@ -197,7 +197,7 @@ class _Work:
         return actions.Observed(
             attachment=attachment,
             match=match,
-            lack=classes.by_name(spec.identity.device_class).lacks(card) if card is not None else None,
+            lack=classes.by_name(attachment.identity.device_class).lacks(card) if card is not None else None,
             attempt=self._memory.attempt,
             held_by=context.holder(spec.pool, spec.device),
             boot_id=context.boot_id,
@@ -285,7 +285,7 @@ class _Work:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
                 lack, reason = _ALL_ONES, plan.LINK_DOWN
             else:
-                operations = classes.by_name(self._attachment.spec.identity.device_class)
+                operations = classes.by_name(self._attachment.identity.device_class)
                 lack = await operations.initialise(self._context.kernel, card) or ""
         except errors.KernelRefused as refused:
             lack = str(refused)
@@ -295,14 +295,14 @@ class _Work:
     async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
         context = self._context
         host = classes.Host.from_sysfs(context.kernel.sysfs)
-        why = await clean(context.kernel, host, card, self._attachment.spec.identity.device_class)
+        why = await clean(context.kernel, host, card, self._attachment.identity.device_class)
         self._remember(None, why, now)
         return _Done(again=True, cleaned=why)
 
     async def _release(self, card: model.Card | None, slot: str) -> _Done:
         self._memory.leaving = card
         outcome = await self._context.releaser.step(
-            card, slot, device_class=self._attachment.spec.identity.device_class
+            card, slot, device_class=self._attachment.identity.device_class
         )
         if isinstance(outcome, release_plan.Released):
             self._memory.leaving = None

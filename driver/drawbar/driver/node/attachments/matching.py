@@ -91,7 +91,7 @@ def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str
     if status.node is not None and status.node.boot_id == boot_id and status.node.slot:
         return status.node.slot
     connected = status.connection.slot if status.connection is not None else ""
-    return attachment.spec.identity.slot or connected
+    return attachment.identity.slot or connected
 
 
 def _in_slot(inventory: index.Inventory, identity: attachments.Identity, name: str) -> Match:

@@ -119,13 +119,13 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     else:
         reason = NOT_INITIALISED
     waited = f"{observed.patience.total_seconds():.0f} s"
-    serial = observed.attachment.spec.identity.serial
+    serial = observed.attachment.identity.serial
     name = f"{card.address} (serial {serial})" if serial else card.address
     return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
 
 
 def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
-    serial = attachment.spec.identity.serial
+    serial = attachment.identity.serial
     article = "the device" if is_present else "device"
     return f"{article} with serial {serial}" if serial else f"{article} {attachment.spec.device}"
 

@@ -307,7 +307,7 @@ def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment]
 
 
 def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str) -> bool:
-    serial, node = attachment.spec.identity.serial, attachment.status.node
+    serial, node = attachment.identity.serial, attachment.status.node
     if serial and _has_serial(card, serial):
         return True
     seen_at = node.pci_address if node is not None and node.boot_id == boot_id else ""
@@ -320,7 +320,7 @@ def _perhaps_of_fabric(resident: Resident, situation: Situation) -> str | None:
     """Of an attached device that nothing tells apart, any of its kind may be the one that is on its way."""
     kind = f"{resident.whole.first.vendor:04x}:{resident.whole.first.device:04x}"
     for attachment in situation.attached if resident.name not in situation.held else ():
-        identity, node = attachment.spec.identity, attachment.status.node
+        identity, node = attachment.identity, attachment.status.node
         is_identified = identity.serial or _slots(attachment) or (node is not None and node.pci_address)
         if not is_identified and identity.pci_id == kind:
             return f"it may be the device of attachment {attachment.metadata.name}, of which no more is known"
@@ -329,7 +329,7 @@ def _perhaps_of_fabric(resident: Resident, situation: Situation) -> str | None:
 
 def _slots(attachment: attachments.DeviceAttachment) -> frozenset[str]:
     node, connection = attachment.status.node, attachment.status.connection
-    said = {attachment.spec.identity.slot, connection.slot if connection else "", node.slot if node else ""}
+    said = {attachment.identity.slot, connection.slot if connection else "", node.slot if node else ""}
     return frozenset(said - {""})
 
 

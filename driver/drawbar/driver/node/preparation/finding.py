@@ -331,14 +331,14 @@ class Finder:
         attachment = self._attachment(wanted, uid)
         card = self._card(attachment)
         if card is not None:
-            identity = attachment.spec.identity
+            identity = attachment.identity
             return self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
         visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
         if visible is not None and not visible.is_true:
             raise errors.PrepareError(
                 f"{wanted.name} cannot be used on this node: {visible.message}", reason=FAILED
             )
-        serial = attachment.spec.identity.serial
+        serial = attachment.identity.serial
         raise errors.DeviceLate(
             f"{wanted.name} (serial {serial or 'unknown'}) is not visible on this node yet; trying again",
             reason=NOT_VISIBLE,

@@ -75,7 +75,7 @@ def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> reco
                 device=device,
                 cdi_id=f"{edits.kind(finder.driver)}={devices.get(device, f'{uid}-{device}')}",
                 requests=reference.requests if reference is not None else (),
-                serial=attachment.spec.identity.serial if attachment is not None else "",
+                serial=attachment.identity.serial if attachment is not None else "",
             )
         )
     return records.PreparedClaim(

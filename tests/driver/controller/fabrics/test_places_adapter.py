@@ -1,0 +1,319 @@
+"""A fabric that chooses the device itself, through the whole controller and at its adapter: one device for each claim."""
+
+import asyncio
+import contextlib
+from dataclasses import replace
+
+import pytest
+
+from drawbar.driver.controller.fabrics import places, places_adapter
+from drawbar.driver.kube import kinds
+from drawbar.fabric import contract, errors
+from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
+
+MARK = "drawbar/c/fab"
+
+
+def disk(number):
+    return {"id": f"disk-{number}", "class": "nvme", "model": "M1", "serial": f"SN{number}", "memoryBytes": 8}
+
+
+def chassis(*numbers):
+    return [{"id": "enc-1", "devices": [disk(number) for number in numbers]}]
+
+
+@pytest.fixture
+def chooser(controller_world):
+    """`async with chooser(**changes) as cluster`: with a fabric that gives its last free disk of three."""
+
+    @contextlib.asynccontextmanager
+    async def running(**changes):
+        form = {"chooses": "last", "enclosures": chassis(1, 2, 3)}
+        async with controller_world(**form | changes) as cluster:
+            cluster.start(leader_election=False)
+            await cluster.make_fabric()
+            await cluster.published()
+            yield cluster
+
+    return running
+
+
+async def names(cluster):
+    return sorted(device["name"] for spec in await cluster.slices() for device in spec.get("devices", ()))
+
+
+def connections(cluster):
+    return {
+        device.id: device.connection.host_id
+        for device in cluster.fabric._world.stock.devices()
+        if device.connection is not None
+    }
+
+
+async def place_names(cluster):
+    """Return the published places, by their numbers."""
+    return sorted(int(name.rpartition("-")[2]) for name in await names(cluster))
+
+
+async def place(cluster, number):
+    return next(name for name in await names(cluster) if name.endswith(f"-{number}"))
+
+
+async def entry(cluster, name="c1"):
+    claim = await cluster.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+    return claim["status"]["devices"][0]
+
+
+async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, until):
+    async with chooser() as cluster:
+        assert await place_names(cluster) == [1, 2, 3]
+        (spec,) = await cluster.slices()
+        attributes = spec["devices"][0]["attributes"]
+        assert attributes["model"] == {"string": "M1"}
+        assert "serial" not in attributes
+        first = await place(cluster, 1)
+        await cluster.allocate(first)
+        await cluster.attached(first)
+        assert connections(cluster) == {"disk-3": "host-node-1"}, "the fabric gave its last disk"
+        assert (await entry(cluster))["data"] == {"deviceID": "disk-3", "serialNumber": "SN3"}
+        recorded = await until(cluster.attachments, lambda read: "device" in read[f"fab.{first}"]["status"])
+        attachment = recorded[f"fab.{first}"]
+        assert attachment["spec"]["deviceID"] == first
+        assert attachment["status"]["device"] == {"id": "disk-3", "serial": "SN3"}
+        assert await place_names(cluster) == [1, 2, 3]
+        assert (await cluster.slices())[0]["devices"][0]["attributes"] == attributes
+        await cluster.deallocate()
+        await cluster.deleting(f"fab.{first}")
+        await cluster.released(f"fab.{first}")
+        assert connections(cluster) == {}
+        assert await place_names(cluster) == [1, 2, 3]
+        assert cluster.calls("detach") == ["disk-3"]
+
+
+async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
+    async with chooser() as cluster:
+        second = await place(cluster, 2)
+        await cluster.allocate(second)
+        await cluster.attached(second)
+        await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
+        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
+        await cluster.fabric.console.surprise_detach("disk-1")
+        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2, 3])
+        assert connections(cluster) == {"disk-3": "host-node-1"}
+
+
+async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
+    async with chooser() as cluster:
+        second = await place(cluster, 2)
+        await cluster.allocate(second)
+        await cluster.attached(second)
+        cluster.fabric.console.set_health("disk-3", contract.Health.CRITICAL)
+        marks = await until(lambda: cluster.marks(second), bool)
+        assert marks == [("fabric-health", "critical", "NoSchedule")]
+        # A free one that is ill is not handed out by the fabric: there is one place less.
+        cluster.fabric.console.set_health("disk-1", contract.Health.CRITICAL)
+        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["that is remembered", "that is forgotten"])
+async def test_a_controller_that_ends_during_an_attach_attaches_no_second_device(chooser, until, forgets):
+    async with chooser(attachSeconds=0.5) as cluster:
+        first = await place(cluster, 1)
+        await cluster.allocate(first)
+        await cluster.called("attach")
+        await cluster.stop()
+        await until(lambda: asyncio.sleep(0, connections(cluster)), bool)
+        if forgets:
+            await cluster.fabric.console.forget_operations()
+        cluster.start(leader_election=False)
+        await cluster.attached(first)
+        assert connections(cluster) == {"disk-3": "host-node-1"}
+        assert cluster.calls("attach") == ["disk-3"]
+        assert (await entry(cluster))["data"]["serialNumber"] == "SN3"
+
+
+async def test_a_lost_answer_attaches_no_second_device(chooser):
+    lost = [{"effect": "lose-reply", "method": "attach", "times": 1}]
+    async with chooser(faults=lost) as cluster:
+        first = await place(cluster, 1)
+        await cluster.allocate(first)
+        await cluster.attached(first)
+        assert cluster.calls("attach") == ["disk-3"]
+
+
+async def test_a_restart_shows_the_same_places_and_detaches_the_device_that_came(chooser, until):
+    async with chooser() as cluster:
+        second = await place(cluster, 2)
+        await cluster.allocate(second)
+        await cluster.attached(second)
+        await until(cluster.attachments, lambda read: "device" in read[f"fab.{second}"]["status"])
+        await cluster.stop()
+        await cluster.fabric.console.forget_operations()
+        await cluster.deallocate()
+        cluster.start(leader_election=False)
+        await cluster.deleting(f"fab.{second}")
+        assert await place_names(cluster) == [1, 2, 3]
+        await cluster.released(f"fab.{second}")
+        assert connections(cluster) == {}
+        assert cluster.calls("attach") == ["disk-3"]
+
+
+async def test_two_claims_on_one_node_get_two_devices(chooser):
+    async with chooser(attachSeconds=0.1) as cluster:
+        first, second = await place(cluster, 1), await place(cluster, 2)
+        await cluster.allocate(first)
+        await cluster.allocate(second, name="c2")
+        await cluster.attached(first)
+        await cluster.attached(second, "c2")
+        assert sorted(connections(cluster)) == ["disk-2", "disk-3"]
+        serials = {(await entry(cluster, claim))["data"]["serialNumber"] for claim in ("c1", "c2")}
+        assert serials == {"SN2", "SN3"}
+
+
+async def test_a_claim_fails_where_the_fabric_has_no_device_left(chooser):
+    none = [{"effect": "refuse", "method": "attach", "code": "RESOURCE_EXHAUSTED", "reason": "NO_DEVICE"}]
+    async with chooser(faults=none) as cluster:
+        first = await place(cluster, 1)
+        await cluster.allocate(first)
+        assert (await cluster.failed(first))[first]["attach-failed"] == "DeviceGone"
+
+
+# --- fabrics that show no request ids, at the adapter ---
+
+
+class Anonymous(SimulatedFabric):
+    """Shows no request ids with connections."""
+
+    async def devices(self):
+        inventory = await super().devices()
+        return replace(inventory, devices=tuple(_anonymous(device) for device in inventory.devices))
+
+    async def operation(self, **given):
+        operation = await super().operation(**given)
+        return replace(operation, device=_anonymous(operation.device))
+
+
+def _anonymous(device):
+    if device is None or device.connection is None:
+        return device
+    return replace(device, connection=replace(device.connection, request_id=None))
+
+
+@pytest.fixture
+async def rack():
+    """`await rack(marks=True)`: a fabric with three disks, the places before it, and what holds them."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def made(*, marks=True, lost=0):
+            described = configuration.Configuration(
+                hosts=(configuration.HostSpec(id="h1", ports=4),),
+                enclosures=(
+                    configuration.EnclosureSpec(
+                        id="e",
+                        devices=tuple(
+                            configuration.DeviceSpec(id=f"d{number}", device_class="nvme", model="m")
+                            for number in (1, 2, 3)
+                        ),
+                    ),
+                ),
+                chooses="last",
+                keeps_marks=marks,
+                faults=(faults.LoseReply(method=contract.OperationKind.ATTACH, times=lost),) if lost else (),
+            )
+            fabric = await stack.enter_async_context(Anonymous.running(described))
+            holds = []
+            return fabric, holds, restarted(fabric, holds, marks=marks)
+
+        yield made
+
+
+def restarted(fabric, holds, *, marks=True):
+    """Return the adapter as a process has it that has just begun."""
+    return places_adapter.PlacesAdapter(
+        fabric,
+        mark=MARK if marks else None,
+        taken=lambda: places.Taken(holds=tuple(holds)),
+        report=lambda event: None,
+    )
+
+
+def held(name, uid):
+    return places.Hold(place=name, uid=uid, model="m", host_id="h1")
+
+
+def wanted(hold, attempt=1):
+    return contract.AttachRequest(
+        request_id=f"{hold.uid}-a{attempt}", device_id=hold.place, host_id="h1", mark=MARK
+    )
+
+
+def connected(fabric):
+    return sorted(device.id for device in fabric._world.stock.devices() if device.connection is not None)
+
+
+@pytest.mark.parametrize("marks", [True, False], ids=["with marks", "without marks"])
+async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rack, marks):
+    fabric, holds, adapter = await rack(marks=marks, lost=1)
+    await adapter.devices()
+    holds.append(held("m-2", "u1"))
+    with pytest.raises(errors.Unavailable):
+        await adapter.attach(wanted(holds[0]))
+    await fabric.console.forget_operations()
+    again = restarted(fabric, holds, marks=marks)
+    await again.devices()
+    operation = await again.attach(wanted(holds[0]))
+    assert operation.succeeded
+    assert operation.device.id == "m-2"
+    assert again.occupant("m-2").id == "d3"
+    assert connected(fabric) == ["d3"]
+    await again.detach(
+        contract.DetachRequest(request_id="u1-d1", device_id="m-2", host_id="h1", host_prepared=True)
+    )
+    assert connected(fabric) == []
+
+
+async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
+    fabric, holds, adapter = await rack(lost=1)
+    await adapter.devices()
+    holds.append(held("m-1", "u1"))
+    with pytest.raises(errors.Unavailable):
+        await adapter.attach(wanted(holds[0]))
+    assert (await adapter.attach(wanted(holds[0], attempt=2))).succeeded
+    assert connected(fabric) == ["d3"]
+
+
+async def test_what_another_request_has_connected_is_not_adopted(rack):
+    fabric, holds, adapter = await rack(lost=1)
+    await adapter.devices()
+    holds += [held("m-1", "u1"), held("m-2", "u2")]
+    with pytest.raises(errors.Unavailable):
+        await adapter.attach(wanted(holds[0]))
+    await adapter.attach(wanted(holds[1]))
+    assert connected(fabric) == ["d2", "d3"]
+    assert adapter.occupant("m-2").id == "d2"
+    assert (await adapter.operation(request_id="u1-a1")).device.id == "m-1"
+    assert adapter.occupant("m-1").id == "d3"
+
+
+async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
+    fabric, holds, adapter = await rack(lost=1)
+    await adapter.devices()
+    holds.append(held("m-1", "u1"))
+    with pytest.raises(errors.Unavailable):
+        await adapter.attach(wanted(holds[0]))
+    await fabric.console.forget_operations()
+    again = restarted(fabric, holds)
+    await again.devices()
+    done = await again.detach(
+        contract.DetachRequest(request_id="u1-d1", device_id="m-1", host_id="h1", host_prepared=True)
+    )
+    assert done.succeeded
+    assert connected(fabric) == []
+
+
+async def test_an_attach_without_an_attachment_is_refused(rack):
+    fabric, _, adapter = await rack()
+    await adapter.devices()
+    with pytest.raises(errors.NotFound):
+        await adapter.attach(wanted(held("m-1", "u1")))
+    assert connected(fabric) == []
