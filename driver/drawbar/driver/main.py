@@ -20,6 +20,7 @@ VERBS = {
     "controller": "drawbar.driver.cli.controller",
     "discover": "drawbar.driver.cli.discover",
     "doctor": "drawbar.driver.cli.doctor.command",
+    "fabric": "drawbar.driver.cli.fabric.command",
     "node": "drawbar.driver.cli.node",
     "webhook": "drawbar.driver.cli.webhook",
 }

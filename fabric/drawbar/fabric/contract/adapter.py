@@ -59,6 +59,11 @@ class FabricAdapter(abc.ABC):
         """
 
     @classmethod
+    def parameters_schema(cls) -> Mapping[str, object] | None:
+        """Return the JSON Schema of `AdapterConfig.parameters`, or None where the adapter has none to give; no I/O."""
+        return None
+
+    @classmethod
     @abc.abstractmethod
     async def connect(cls, config: AdapterConfig) -> Self:
         """Connects to the fabric manager and returns the adapter, ready.

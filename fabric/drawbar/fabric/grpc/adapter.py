@@ -6,7 +6,7 @@ adapter; nothing is retried that the sidecar could have seen.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Self, TypeVar
 
@@ -73,6 +73,11 @@ class GrpcAdapter(contract.FabricAdapter):
         problems += tls.problems(config.credentials)
         if problems:
             raise errors.InvalidConfiguration(problems)
+
+    @classmethod
+    def parameters_schema(cls) -> Mapping[str, object]:
+        """Return the schema of no parameters."""
+        return {"type": "object", "properties": {}, "additionalProperties": False}
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:

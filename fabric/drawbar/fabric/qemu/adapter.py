@@ -6,7 +6,7 @@ later adopts everything. Remembered here are only operations, for as long as the
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Self
@@ -63,6 +63,11 @@ class QemuAdapter(contract.FabricAdapter):
             )
         if problems:
             raise errors.InvalidConfiguration(problems)
+
+    @classmethod
+    def parameters_schema(cls) -> Mapping[str, object]:
+        """Return the schema of no parameters."""
+        return {"type": "object", "properties": {}, "additionalProperties": False}
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:

@@ -7,7 +7,7 @@ adapter that connects later adopts everything. Remembered here are only operatio
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
@@ -203,6 +203,11 @@ class RedfishAdapter(contract.FabricAdapter):
     def validate(cls, config: contract.AdapterConfig) -> None:
         """The endpoint is `https://host[:port]`; see `parameters.SCHEMA`."""
         parameters.parse(config)
+
+    @classmethod
+    def parameters_schema(cls) -> Mapping[str, object]:
+        """Return the schema of `parameters`."""
+        return parameters.schema()
 
     @classmethod
     async def connect(cls, config: contract.AdapterConfig) -> Self:

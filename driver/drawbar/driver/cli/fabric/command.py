@@ -1,0 +1,212 @@
+"""`drawbar fabric`: looks at a fabric, for an operator with a configuration file or the name of a Fabric object."""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver import errors
+from drawbar.driver.cli import command
+
+TIMEOUT_SECONDS = 60.0
+NAMESPACE = "drawbar"
+
+Run = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
+
+
+def _seconds(content: str) -> float:
+    seconds = float(content)
+    if not 0 < seconds <= 86400:
+        raise argparse.ArgumentTypeError("give a number of seconds from 0 to 86400")
+    return seconds
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the actions and their options."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    adapters = _action(actions, "adapters", "list the installed adapters and their parameters", _adapters)
+    adapters.add_argument("--json", action="store_true", help="print JSON")
+    for name, help_text, run in (
+        ("check", "reach a fabric manager, and show what it has and what is odd", _check),
+        ("devices", "list the devices of a fabric", _devices),
+        ("hosts", "list the hosts of a fabric, and their nodes", _hosts),
+    ):
+        _fabric_options(_action(actions, name, help_text, run))
+
+
+def _action(
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]", name: str, help_text: str, run: Run
+) -> argparse.ArgumentParser:
+    examples = "\n".join(f"  {line}" for line in EXAMPLES if line.startswith(f"drawbar fabric {name}"))
+    parser = actions.add_parser(
+        name,
+        help=help_text,
+        description=f"{help_text[:1].upper()}{help_text[1:]}.",
+        epilog=f"examples:\n{examples}\n\n{STATUSES}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(act=run)
+    return parser
+
+
+def _fabric_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("fabric", nargs="?", metavar="FABRIC", help="name of a Fabric object of the cluster")
+    parser.add_argument(
+        "--config", metavar="FILE", type=Path, help="YAML in the form of a Fabric's spec, in place of FABRIC"
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
+    )
+    parser.add_argument(
+        "--namespace",
+        metavar="NAME",
+        default=NAMESPACE,
+        help="the controller's, with the Fabric's Secret (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=_seconds,
+        default=TIMEOUT_SECONDS,
+        help="the longest that all of it may take (default: %(default)g)",
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run an action and return the exit status.
+
+    Raises:
+        DrawbarError: the fabric manager refuses, fails or is not reached (status 1), or the options or the file are wrong (2).
+    """
+    act: Run = args.act
+    with _quiet(), command.printing():
+        return asyncio.run(_bounded(act, args))
+
+
+async def _bounded(act: Run, args: argparse.Namespace) -> int:
+    seconds = getattr(args, "timeout", None)
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await act(args)
+    except TimeoutError as error:
+        if not deadline.expired():
+            raise
+        raise errors.DrawbarError(
+            f"not finished within {seconds:g} s; is the address right, and reachable from here? --timeout allows more"
+        ) from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the logs of adapters and libraries off the terminal: what fails is one sentence."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.asynccontextmanager
+async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
+    """`async with`: the fabric that the options mean."""
+    from drawbar.driver.cli.fabric import connections, sources
+    from drawbar.driver.kube import client, config
+
+    if (args.fabric is None) == (args.config is None):
+        raise errors.UsageError("name either a Fabric of the cluster or --config FILE")
+    if args.config is not None:
+        yield sources.from_file(args.config)
+        return
+    async with client.connecting(config.load(args.kubeconfig)) as api:
+        async with connections.progress("reading the cluster"):
+            source = await sources.from_cluster(api, args.fabric, args.namespace)
+        yield source
+
+
+def _print(args: argparse.Namespace, document: Any, show: Callable[[Any, Any], None]) -> None:
+    if args.json:
+        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    else:
+        command.print_tables(lambda out: show(out, document))
+
+
+async def _adapters(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import views
+    from drawbar.fabric import errors as fabric_errors
+    from drawbar.fabric import registry
+
+    listed: list[dict[str, Any]] = []
+    for name in registry.adapter_names():
+        try:
+            schema, problem = registry.adapter_class(name).parameters_schema(), None
+        except fabric_errors.InvalidConfiguration as error:
+            schema, problem = None, error.message
+        listed.append({"name": name, "parameters": schema, "problem": problem})
+    _print(args, listed, views.show_adapters)
+    return 0
+
+
+async def _check(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, views
+
+    async with _source(args) as source, connections.connected(source) as adapter:
+        async with connections.progress("reading the fabric"):
+            can = await adapter.capabilities()
+            devices = (await adapter.devices()).devices
+            hosts = await adapter.hosts()
+        _print(args, views.check(source, can, hosts, devices), views.show_check)
+    return 0
+
+
+async def _devices(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, views
+
+    async with _source(args) as source, connections.connected(source) as adapter:
+        async with connections.progress("reading the devices"):
+            inventory = await adapter.devices()
+        _print(args, [views.device(device, source) for device in inventory.devices], views.show_devices)
+    return 0
+
+
+async def _hosts(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, oddities, views
+
+    async with _source(args) as source, connections.connected(source) as adapter:
+        async with connections.progress("reading the hosts"):
+            hosts = await adapter.hosts()
+        mapped = oddities.node_map(source, hosts)
+        _print(args, [views.host(host, mapped) for host in hosts], views.show_hosts)
+    return 0
+
+
+STATUSES = (
+    "exit status: 0 done, whatever is odd; 1 the fabric manager or the cluster refuses, fails or is not reached in time;\n"
+    "2 the command line or the file is wrong."
+)
+EXAMPLES = (
+    "drawbar fabric adapters",
+    "drawbar fabric check rack-1",
+    "drawbar fabric check --config fabric.yaml --timeout 10",
+    "drawbar fabric devices --config fabric.yaml --json",
+    "drawbar fabric hosts rack-1",
+)
+COMMAND = command.Command(
+    name="fabric",
+    help="look at a fabric",
+    description=(
+        "Looks at a fabric through its adapter, from where this runs. The fabric is a Fabric object of the cluster, or a\n"
+        "configuration file in the form of a Fabric's spec. Nothing is changed."
+    ),
+    examples=EXAMPLES,
+    configure=configure,
+    run=run,
+)

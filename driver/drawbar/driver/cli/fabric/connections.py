@@ -1,0 +1,96 @@
+"""A connected adapter, with a deadline, without secrets in its errors, and with progress for what takes long."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator, Iterator
+
+from drawbar.driver import errors
+from drawbar.driver.cli.fabric import observed
+from drawbar.driver.controller.fabrics import redacting_adapter
+from drawbar.fabric import contract, registry
+from drawbar.fabric import errors as fabric_errors
+
+PROGRESS_AFTER_SECONDS = 1.0
+PROGRESS_EVERY_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
+
+
+class Failed(errors.DrawbarError):
+    """The fabric manager refuses, fails, or is not reached."""
+
+
+@contextlib.contextmanager
+def translated(subject: str) -> Iterator[None]:
+    """Raise what a fabric manager answers as an error for users."""
+    try:
+        yield
+    except fabric_errors.InvalidConfiguration as error:
+        raise errors.UsageError(
+            "\nerror: ".join(f"{subject}: {problem}" for problem in error.problems)
+        ) from error
+    except fabric_errors.FabricError as error:
+        unknown = " (whether it had an effect is unknown: list the devices before you try again)"
+        raise Failed(
+            f"{subject}: {error.reason}: {error.message}{unknown if error.side_effects_unknown else ''}"
+        ) from error
+
+
+@contextlib.asynccontextmanager
+async def connected(source: observed.Source) -> AsyncIterator[contract.FabricAdapter]:
+    """`async with`: the adapter, connected.
+
+    Raises:
+        DrawbarError: the configuration is wrong, or the fabric manager is not reached or refuses.
+    """
+    spec, given = source.spec, source.credentials
+    config = contract.AdapterConfig(
+        name=source.name,
+        endpoint=spec.endpoint,
+        parameters=spec.parameters,
+        timeout_seconds=spec.timeout_seconds,
+        credentials=given,
+        tls=contract.Tls(verify=spec.tls.verify, server_name=spec.tls.server_name),
+    )
+    with translated(f"fabric {source.name}"):
+        try:
+            adapter_class = registry.adapter_class(spec.adapter)
+            adapter_class.validate(config)
+            async with progress("connecting to the fabric manager"):
+                inner = await adapter_class.connect(config)
+        except fabric_errors.InvalidConfiguration as error:
+            raise fabric_errors.InvalidConfiguration(
+                [given.redacted(problem) for problem in error.problems]
+            ) from None
+        except fabric_errors.FabricError as error:
+            redacting_adapter.clean(error, given)
+            raise
+        except Exception as error:  # noqa: BLE001 -- foreign code, which may raise anything
+            raise redacting_adapter.defect(error, given, fabric=source.name, name=spec.adapter) from None
+        adapter = redacting_adapter.RedactingAdapter(inner, given, fabric=source.name, name=spec.adapter)
+        try:
+            yield adapter
+        finally:
+            with contextlib.suppress(fabric_errors.FabricError, TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await adapter.close()
+
+
+@contextlib.asynccontextmanager
+async def progress(activity: str) -> AsyncIterator[None]:
+    """`async with`: report on stderr what is being done, after a second and then every five."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    timer: asyncio.TimerHandle
+
+    def report() -> None:
+        nonlocal timer
+        sys.stderr.write(f"{activity} ... {loop.time() - began:.0f} s\n")
+        sys.stderr.flush()
+        timer = loop.call_later(PROGRESS_EVERY_SECONDS, report)
+
+    timer = loop.call_later(PROGRESS_AFTER_SECONDS, report)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,100 @@
+"""What is odd about a fabric, as its manager lists it and as the cluster has it; pure."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from drawbar.driver.api import attachments, fabrics, meta
+from drawbar.driver.cli.fabric import observed
+from drawbar.driver.controller import hosts as host_map
+from drawbar.fabric import contract
+
+
+def oddities(
+    source: observed.Source,
+    can: contract.Capabilities,
+    hosts: tuple[contract.Host, ...],
+    devices: tuple[contract.Device, ...],
+) -> tuple[str, ...]:
+    """Return a sentence with the remedy for everything that is odd."""
+    return (
+        *_setup(source, can, hosts, devices),
+        *_devices(hosts, devices),
+        *_cluster(source, hosts, devices),
+    )
+
+
+def node_map(source: observed.Source, hosts: tuple[contract.Host, ...]) -> host_map.NodeMap:
+    """Return which host is which node, as the controller maps them; empty without a cluster."""
+    if source.cluster is None:
+        return host_map.NodeMap()
+    return host_map.node_map(source.spec, hosts, source.cluster.nodes)
+
+
+def _setup(
+    source: observed.Source,
+    can: contract.Capabilities,
+    hosts: tuple[contract.Host, ...],
+    devices: tuple[contract.Device, ...],
+) -> Iterator[str]:
+    if not source.spec.tls.verify:
+        yield "tls.verify is off: any server may pose as the fabric manager; give ca.crt and turn it on"
+    if not hosts:
+        yield "the fabric manager lists no host; check what the account may see"
+    if not devices:
+        yield "the fabric manager lists no device; check what the account may see, and the adapter's parameters"
+    if not can.marks:
+        yield "the fabric keeps no marks: whose connections these are is not visible; let one cluster alone use it"
+
+
+def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, ...]) -> Iterator[str]:
+    host_ids = {host.id for host in hosts}
+    for device in devices:
+        if device.connection is not None and device.connection.host_id not in host_ids:
+            yield (
+                f"device {device.id} is attached to host {device.connection.host_id}, which is not listed; "
+                "check what the account may see"
+            )
+        if device.health in (contract.Health.WARNING, contract.Health.CRITICAL):
+            yield f"device {device.id} has the health {device.health.value}; see the fabric manager's log"
+        if device.serial is None:
+            yield f"device {device.id} has no serial number: its node cannot verify which device arrived"
+    serials = Counter(device.serial for device in devices if device.serial)
+    for serial in sorted(serial for serial, count in serials.items() if count > 1):
+        ids = ", ".join(device.id for device in devices if device.serial == serial)
+        yield f"devices {ids} have the same serial number {serial}; tell the vendor"
+    for host in hosts:
+        if faulty := [port.id for port in host.ports if port.state is contract.PortState.FAULT]:
+            yield f"host {host.id} has ports with a fault: {', '.join(faulty)}; see the fabric manager's log"
+
+
+def _cluster(
+    source: observed.Source, hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, ...]
+) -> Iterator[str]:
+    cluster = source.cluster
+    if cluster is None:
+        return
+    mapped = node_map(source, hosts)
+    yield from mapped.problems
+    for host in hosts:
+        if mapped.node_of(host.id) is None:
+            yield f"host {host.id} is no node of the cluster; map it in spec.hosts if it should be one"
+    condition = meta.find(cluster.fabric.status.conditions, fabrics.CONNECTED)
+    if condition is None or not condition.is_true:
+        message = condition.message if condition is not None else "no controller has served the Fabric yet"
+        yield f"the controller is not connected to it: {message}; see `drawbar doctor`"
+    by_id = {device.id: device for device in devices}
+    for attachment in cluster.attachments:
+        device = by_id.get(attachment.device_id)
+        # A place has no device until the fabric has chosen one.
+        is_place = attachment.spec.device_id not in by_id and attachment.status.device is None
+        if attachment.deleting or (is_place and not attachment.holds(attachments.ATTACHED)):
+            continue
+        if device is None:
+            yield f"DeviceAttachment {attachment.metadata.name} has a device that is not listed; see its conditions"
+        elif attachment.holds(attachments.ATTACHED) and (
+            device.connection is None or device.connection.host_id != attachment.spec.host_id
+        ):
+            yield (
+                f"DeviceAttachment {attachment.metadata.name} is Attached to host {attachment.spec.host_id}, and the fabric "
+                "manager shows the device elsewhere; see the Fabric's conditions"
+            )

@@ -1,0 +1,188 @@
+"""What `drawbar fabric` prints, as tables and as JSON; pure. Text of a fabric manager is shown without control characters."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import console, table, text
+
+from drawbar.driver.cli.fabric import observed, oddities
+from drawbar.driver.controller import hosts as host_map
+from drawbar.fabric import contract
+
+_USER_INFO = re.compile(r"//[^/@]*@")
+
+
+def clean(content: object) -> str:
+    """Return foreign text as one line without control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(content))
+
+
+def endpoint(content: str) -> str:
+    """Return an endpoint without a user name or password in it."""
+    return _USER_INFO.sub("//[redacted]@", content)
+
+
+def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[object]], none: str) -> None:
+    """Print a table, or a sentence where it would be empty."""
+    if not lines:
+        out.print(text.Text(none))
+        return
+    shown = table.Table(box=None, pad_edge=False, header_style="bold")
+    for name in head:
+        shown.add_column(name, overflow="fold")
+    for line in lines:
+        shown.add_row(*(text.Text("-" if cell in (None, "") else clean(cell)) for cell in line))
+    out.print(shown)
+
+
+def identity(credentials: contract.Credentials) -> str:
+    """Return as whom an adapter logs in, without a secret."""
+    parts = [f"user {credentials.username}"] if credentials.username else []
+    parts += ["a token"] if credentials.token else []
+    parts += ["a client certificate"] if credentials.certificate else []
+    return " and ".join(parts) or "no credentials"
+
+
+def capabilities(can: contract.Capabilities) -> dict[str, Any]:
+    """Return capabilities as JSON values."""
+    return {
+        "exactDevice": can.exact_device,
+        "selectByModel": can.select_by_model,
+        "forceDetach": can.force_detach,
+        "watch": can.watch,
+        "cancel": can.cancel,
+        "marks": can.marks,
+        "maxConcurrentOperations": can.max_concurrent_operations,
+        "serializationScope": can.serialization_scope.value,
+    }
+
+
+def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
+    """Return a device as JSON values."""
+    attachment = attachment_of(item.id, source)
+    claim = attachment.spec.claim if attachment is not None else None
+    place = item.connection
+    return {
+        "id": item.id,
+        "class": item.device_class.value,
+        "vendor": item.vendor,
+        "model": item.model,
+        "serial": item.serial,
+        "enclosure": item.enclosure,
+        "memoryBytes": item.memory_bytes,
+        "health": item.health.value,
+        "host": place.host_id if place is not None else None,
+        "port": place.port_id if place is not None else None,
+        "mark": place.mark if place is not None else None,
+        "attachment": attachment.metadata.name if attachment is not None else None,
+        "claim": f"{claim.namespace}/{claim.name}" if claim is not None else None,
+    }
+
+
+def attachment_of(device_id: str, source: observed.Source) -> Any:
+    """Return the DeviceAttachment of a device, or None."""
+    listed = source.cluster.attachments if source.cluster is not None else ()
+    return next((item for item in listed if item.device_id == device_id), None)
+
+
+def show_devices(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of devices."""
+    head = ("DEVICE", "CLASS", "MODEL", "SERIAL", "HEALTH", "HOST", "PORT", "ATTACHMENT", "CLAIM")
+    keys = ("id", "class", "model", "serial", "health", "host", "port", "attachment", "claim")
+    rows(out, head, [[item[key] for key in keys] for item in items], "The fabric manager lists no device.")
+
+
+def host(item: contract.Host, mapped: host_map.NodeMap) -> dict[str, Any]:
+    """Return a host as JSON values."""
+    return {
+        "id": item.id,
+        "name": item.name,
+        "node": mapped.node_of(item.id),
+        "identifiers": dict(item.identifiers),
+        "ports": [
+            {"id": port.id, "state": port.state.value, "device": port.device_id, "slot": port.slot_hint}
+            for port in item.ports
+        ],
+    }
+
+
+def show_hosts(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of hosts."""
+    lines = []
+    for item in items:
+        free = sum(port["state"] == contract.PortState.FREE.value for port in item["ports"])
+        names = ", ".join(f"{key}={value}" for key, value in sorted(item["identifiers"].items()))
+        held = ", ".join(f"{port['id']}={port['device']}" for port in item["ports"] if port["device"])
+        lines.append((item["id"], item["name"], item["node"], f"{free} of {len(item['ports'])}", held, names))
+    head = ("HOST", "NAME", "NODE", "FREE PORTS", "DEVICES", "IDENTIFIERS")
+    rows(out, head, lines, "The fabric manager lists no host.")
+
+
+def check(
+    source: observed.Source,
+    can: contract.Capabilities,
+    hosts: tuple[contract.Host, ...],
+    devices: tuple[contract.Device, ...],
+) -> dict[str, Any]:
+    """Return everything that was read of a fabric, as JSON values."""
+    mapped = oddities.node_map(source, hosts)
+    return {
+        "fabric": source.name,
+        "adapter": source.spec.adapter,
+        "endpoint": endpoint(source.spec.endpoint),
+        "as": identity(source.credentials),
+        "capabilities": capabilities(can),
+        "hosts": [host(item, mapped) for item in hosts],
+        "devices": [device(item, source) for item in devices],
+        "odd": list(oddities.oddities(source, can, hosts, devices)),
+    }
+
+
+def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
+    """Print what was read of a fabric."""
+    can = document["capabilities"]
+    out.print(
+        text.Text(
+            clean(
+                f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, "
+                f"as {document['as']}"
+            )
+        )
+    )
+    limit = can["maxConcurrentOperations"]
+    able = [name for name, value in can.items() if value is True]
+    scope = "no limit on operations at once" if limit is None else f"{limit} operations at once"
+    out.print(
+        text.Text(
+            f"Capabilities: {', '.join(able) or 'none'}; {scope}; one at a time per {can['serializationScope']}"
+        )
+    )
+    out.print()
+    show_hosts(out, document["hosts"])
+    out.print()
+    show_devices(out, document["devices"])
+    out.print()
+    out.print(text.Text(f"Odd: {len(document['odd']) or 'nothing'}"))
+    for sentence in document["odd"]:
+        out.print(text.Text(f"- {clean(sentence)}"))
+
+
+def show_adapters(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
+    """Print the installed adapters with their parameters."""
+    lines: list[tuple[object, ...]] = []
+    for item in items:
+        if item["problem"] or item["parameters"] is None:
+            lines.append((item["name"], None, item["problem"] or "its vendor describes no parameters"))
+            continue
+        properties = item["parameters"].get("properties", {})
+        lines += [
+            (item["name"] if number == 0 else " ", name, _description(described))
+            for number, (name, described) in enumerate(properties.items())
+        ] or [(item["name"], None, "no parameters")]
+    rows(out, ("ADAPTER", "PARAMETER", "DESCRIPTION"), lines, "No fabric adapter is installed.")
+
+
+def _description(described: Mapping[str, Any]) -> str:
+    allowed = f" ({', '.join(map(str, described['enum']))})" if "enum" in described else ""
+    return f"{described.get('description', '')}{allowed}"

@@ -1,0 +1,111 @@
+import asyncio
+import base64
+import json
+
+import pytest
+import yaml
+
+from drawbar.driver import main
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks.cluster import deployment
+from drawbar.mocks.testing import processes
+
+PASSWORD = "correct horse battery"
+
+
+@pytest.fixture(autouse=True)
+def no_kubeconfig(monkeypatch, tmp_path):
+    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def drawbar_command(capsys):
+    """Runs `drawbar fabric` and returns its status, output and errors."""
+
+    def run(*words):
+        try:
+            status = main.main(["fabric", *map(str, words)])
+        except SystemExit as ended:
+            status = ended.code
+        printed = capsys.readouterr()
+        assert "Traceback" not in printed.out + printed.err
+        assert PASSWORD not in printed.out + printed.err
+        return status, printed.out, printed.err
+
+    return run
+
+
+@pytest.fixture
+def config_file(tmp_path):
+    """Writes a configuration file; content that is no text is made YAML."""
+
+    def write(content):
+        path = tmp_path / "fabric.yaml"
+        path.write_text(content if isinstance(content, str) else yaml.safe_dump(content))
+        return path
+
+    return write
+
+
+@pytest.fixture
+def grpc_file(drawbar_fabric, config_file):
+    return config_file({"adapter": "grpc", "endpoint": drawbar_fabric.endpoint})
+
+
+@pytest.fixture
+def redfish_file(tmp_path, config_file):
+    """A configuration file of an emulated Redfish service with a password."""
+    content = {
+        "hosts": [{"id": "h1"}, {"id": "h2"}],
+        "enclosures": [
+            {"id": "e1", "devices": [{"id": "gpu-1", "kind": "gpu", "model": "A100", "serial": "S1"}]}
+        ],
+        "username": "drawbar",
+        "password": PASSWORD,
+    }
+    (tmp_path / "redfish.json").write_text(json.dumps(content))
+    (tmp_path / "username").write_text("drawbar\n")
+    (tmp_path / "password").write_text(PASSWORD + "\n")
+    arguments = ("--config", str(tmp_path / "redfish.json"))
+    with processes.running("redfish", tmp_path / "redfish.log", *arguments) as ready:
+        yield config_file(
+            {
+                "adapter": "redfish",
+                "endpoint": ready["endpoint"],
+                "credentialFiles": {"username": "username", "password": "password"},
+            }
+        )
+
+
+@pytest.fixture
+def cluster(drawbar_apiserver, drawbar_fabric):
+    """An API server with the Fabric rack-1, its Secret, and the node node-1; runs coroutine functions with a client."""
+
+    def call(function):
+        async def work():
+            async with client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api:
+                return await function(api)
+
+        return asyncio.run(work())
+
+    async def deploy(api):
+        await deployment.apply(api)
+        secret = {"token": base64.b64encode(PASSWORD.encode()).decode()}
+        spec = {
+            "adapter": "grpc",
+            "endpoint": drawbar_fabric.endpoint,
+            "credentialsSecretRef": {"name": "rack-1"},
+        }
+        for kind, namespace, name, content in (
+            (kinds.NODE, None, "node-1", {"spec": {}}),
+            (kinds.SECRET, "drawbar", "rack-1", {"data": secret}),
+            (kinds.FABRIC, None, "rack-1", {"spec": spec}),
+        ):
+            body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name}} | content
+            await api.create(kind, body, into=dict, namespace=namespace)
+
+    call(deploy)
+    call.kubeconfig = drawbar_apiserver.kubeconfig
+    return call

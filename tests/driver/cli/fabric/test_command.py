@@ -1,0 +1,114 @@
+"""`drawbar fabric` as it is typed: on a file, over gRPC and Redfish, and on a Fabric object."""
+
+import json
+import socket
+
+import pytest
+
+from drawbar.driver.kube import kinds
+
+
+def test_the_installed_adapters_are_listed_with_the_parameters_of_their_schemas(drawbar_command):
+    status, out, _ = drawbar_command("adapters")
+    assert status == 0
+    assert "pollSeconds" in out
+    assert "no parameters" in out
+    listed = {item["name"]: item for item in json.loads(drawbar_command("adapters", "--json")[1])}
+    assert "profile" in listed["redfish"]["parameters"]["properties"]
+    assert listed["grpc"]["parameters"]["properties"] == {}
+
+
+def test_a_check_shows_hosts_devices_and_what_is_odd(drawbar_command, grpc_file):
+    status, out, err = drawbar_command("check", "--config", grpc_file)
+    assert (status, err) == (0, "")
+    assert "as no credentials" in out
+    assert "gpu-1" in out
+    assert "host-1" in out
+    document = json.loads(drawbar_command("check", "--config", grpc_file, "--json")[1])
+    assert [device["id"] for device in document["devices"]] == ["gpu-1", "gpu-2"]
+    assert document["capabilities"]["exactDevice"] is True
+    assert document["odd"] == []
+
+
+@pytest.mark.drawbar(
+    fabric={
+        "hosts": [{"id": "host-1"}],
+        "enclosures": [
+            {"id": "e", "devices": [{"id": "a", "class": "gpu", "model": "\x1b[31mred", "serial": ""}]}
+        ],
+    }
+)
+def test_control_characters_of_a_fabric_manager_do_not_reach_the_terminal(drawbar_command, grpc_file):
+    _, out, _ = drawbar_command("devices", "--config", grpc_file)
+    assert "\x1b" not in out
+    assert "?[31mred" in out
+
+
+def test_devices_and_hosts_of_a_redfish_manager_are_listed_as_the_user_of_the_files(
+    drawbar_command, redfish_file
+):
+    status, out, _ = drawbar_command("devices", "--config", redfish_file, "--json")
+    assert status == 0
+    assert [device["serial"] for device in json.loads(out)] == ["S1"]
+    status, out, _ = drawbar_command("hosts", "--config", redfish_file)
+    assert status == 0
+    assert "16 of 16" in out
+    assert "as user drawbar" in drawbar_command("check", "--config", redfish_file)[1]
+
+
+def test_a_wrong_password_is_one_sentence(drawbar_command, redfish_file, tmp_path):
+    (tmp_path / "password").write_text("another wrong horse")
+    status, out, err = drawbar_command("check", "--config", redfish_file)
+    assert (status, out) == (1, "")
+    assert "UNAUTHENTICATED" in err
+    assert "another wrong horse" not in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_manager_that_is_not_there_is_one_sentence_within_the_deadline(
+    drawbar_command, config_file, tmp_path
+):
+    path = config_file({"adapter": "grpc", "endpoint": f"unix:{tmp_path}/no.sock"})
+    status, _, err = drawbar_command("check", "--config", path, "--timeout", 5)
+    assert status == 1
+    assert len(err.splitlines()) == 1
+
+
+def test_a_stalled_manager_ends_the_command_at_its_deadline_with_progress(
+    drawbar_command, config_file, tmp_path
+):
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+        server.listen()
+        path = config_file({"adapter": "grpc", "endpoint": f"unix:{tmp_path}/s"})
+        status, _, err = drawbar_command("check", "--config", path, "--timeout", 1.5)
+    assert status == 1
+    assert "connecting to the fabric manager ..." in err
+    assert "not finished within 1.5 s" in err
+
+
+def test_a_fabric_of_the_cluster_is_read_with_its_secret_nodes_and_attachments(drawbar_command, cluster):
+    at = ("--kubeconfig", cluster.kubeconfig)
+    status, out, _ = drawbar_command("hosts", "rack-1", *at, "--json")
+    assert status == 0
+    assert [(host["id"], host["node"]) for host in json.loads(out)] == [("host-1", "node-1")]
+    document = json.loads(drawbar_command("check", "rack-1", *at, "--json")[1])
+    assert document["as"] == "a token"
+    assert any("the controller is not connected" in sentence for sentence in document["odd"])
+
+
+def test_a_fabric_that_is_not_there_or_a_secret_that_is_missing_is_a_sentence(drawbar_command, cluster):
+    at = ("--kubeconfig", cluster.kubeconfig)
+    status, _, err = drawbar_command("check", "rack-2", *at)
+    assert status == 2
+    assert "there is no Fabric rack-2" in err
+    cluster(lambda api: api.delete(kinds.SECRET, "rack-1", namespace="drawbar"))
+    status, _, err = drawbar_command("check", "rack-1", *at)
+    assert status == 1
+    assert "Secret drawbar/rack-1 of the Fabric does not exist" in err
+
+
+def test_a_fabric_and_a_file_together_or_none_of_them_are_refused(drawbar_command, config_file):
+    path = config_file({"adapter": "grpc", "endpoint": "unix:/x"})
+    assert drawbar_command("check")[0] == 2
+    assert drawbar_command("check", "rack-1", "--config", path)[0] == 2
