@@ -338,16 +338,23 @@ class RedfishAdapter(contract.FabricAdapter):
             raise errors.DeadlineExceeded(text, side_effects_unknown=changes) from error
 
     async def _keep(self) -> None:
-        """Read everything after each event, and every `pollSeconds` while there are watchers."""
+        """Read everything after each event, and every `pollSeconds` while there are watchers.
+
+        A service that takes long is left alone for as long as it took.
+        """
+        clock = asyncio.get_running_loop().time
+        due = clock() + self._parameters.poll_seconds
         while True:
             try:
-                async with asyncio.timeout(self._parameters.poll_seconds):
+                async with asyncio.timeout_at(due):
                     await self._poke.wait()
+                await asyncio.sleep(EVENTS_PACE_SECONDS)
             except TimeoutError:
                 if not self._service.history.watchers:
+                    due = clock() + self._parameters.poll_seconds
                     continue
-            await asyncio.sleep(EVENTS_PACE_SECONDS)
             self._poke.clear()
+            began = clock()
             try:
                 async with self._bounded(), self._service.looking(whole=True):
                     pass
@@ -355,6 +362,9 @@ class RedfishAdapter(contract.FabricAdapter):
                 # Also where the deadline came before an answer, which no look has seen as an error.
                 self._service.history.interrupt(error)
                 _logger.debug("the Redfish service cannot be read now", extra={"error": error.message})
+            took = clock() - began
+            # As early as what changes during this reading is to be shown by the end of the next one.
+            due = began + max(self._parameters.poll_seconds - took, 2 * took)
 
     async def _listen(self) -> None:
         """Take every event of the service for a hint that something changed."""
