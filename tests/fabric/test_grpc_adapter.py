@@ -79,7 +79,7 @@ def test_a_wrong_configuration_is_told_whole_and_without_any_connection():
         ("unix:relative/path", "not absolute"),
         ("unix:///var/run/x.sock", "two slashes too many"),
         ("unix:/" + "x" * 107, "has 108 bytes"),
-        ("localhost:50051", "not a UNIX socket"),
+        ("localhost:50051", "no address of a plugin"),
     ],
 )
 def test_an_endpoint_that_cannot_work_is_told(endpoint, words):

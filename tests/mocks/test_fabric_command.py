@@ -9,7 +9,9 @@ import sys
 from contextlib import asynccontextmanager
 
 import pytest
+import trustme
 
+from drawbar.driver import errors as driver_errors
 from drawbar.fabric import contract, errors
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import command
@@ -88,12 +90,50 @@ async def test_it_says_when_it_serves_remembers_over_a_kill_and_ends_on_sigterm(
     assert len((tmp_path / "j").read_text().splitlines()) == 2
 
 
+async def test_over_the_network_it_serves_those_who_show_a_certificate(tmp_path, config):
+    authority = trustme.CA()
+    own, caller = authority.issue_cert("127.0.0.1"), authority.issue_cert("drawbar.example")
+    files = {name: tmp_path / name for name in ("certificate", "key", "authority")}
+    authority.cert_pem.write_to_path(files["authority"])
+    own.private_key_pem.write_to_path(files["key"])
+    own.cert_chain_pems[0].write_to_path(files["certificate"])
+    options = [word for name, file in files.items() for word in (f"--{name}", file)]
+    credentials = contract.Credentials(
+        authority=authority.cert_pem.bytes().decode(),
+        certificate=caller.cert_chain_pems[0].bytes().decode(),
+        key=caller.private_key_pem.bytes().decode(),
+    )
+    async with process("--config", config, "--listen", "tls://127.0.0.1:0", *options) as child:
+        endpoint = json.loads(await child.stdout.readline())["endpoint"]
+        adapter_config = contract.AdapterConfig(
+            name="f", endpoint=endpoint, credentials=credentials, timeout_seconds=10
+        )
+        async with await GrpcAdapter.connect(adapter_config) as adapter:
+            assert (await adapter.devices()).device("d1") is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--listen", "tls://127.0.0.1:0"), "goes with --certificate"),
+        (("--listen", "unix:/tmp/f", "--key", "k"), "goes with --certificate"),
+        (
+            ("--listen", "tls://0.0.0.0:1", "--certificate", "c", "--key", "k", "--authority", "a"),
+            "no address of this machine alone",
+        ),
+    ],
+)
+async def test_certificates_go_with_an_address_of_this_machine(config, options, words):
+    with pytest.raises(driver_errors.UsageError, match=words):
+        await command.serve(parsed("--config", str(config), *options))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"--config": "/no/such/file.json"}, "cannot be read"),
         ({"--listen": "unix:/no/such/directory/f.sock"}, "does not exist"),
-        ({"--listen": "tcp:1"}, "not a UNIX socket"),
+        ({"--listen": "tcp:1"}, "no address of a plugin"),
         ({"--journal": "/no/such/directory/j"}, "/no/such/directory/j"),
         ({"--state": "/dev/null"}, "remove it to start afresh"),
     ],

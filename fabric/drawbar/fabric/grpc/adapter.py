@@ -1,4 +1,4 @@
-"""The adapter for fabric plugins: a sidecar on a UNIX socket that speaks fabric.proto.
+"""The adapter for fabric plugins that speak fabric.proto: a sidecar on a UNIX socket, or a server with mutual TLS.
 
 Every call has a deadline. gRPC reconnects by itself, so that a restarted sidecar is found again without a new
 adapter; nothing is retried that the sidecar could have seen.
@@ -8,12 +8,13 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 import grpc
 
 from drawbar.fabric import contract, errors, tls
-from drawbar.fabric.grpc import conversion, endpoints, statuses
+from drawbar.fabric.grpc import certificates, conversion, endpoints, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
@@ -24,9 +25,9 @@ LISTING_ATTEMPTS = 3
 LISTING_PAGES = 10_000
 """More pages than any fabric has: a plugin whose tokens never end is noticed."""
 
+# The default would be the percent-encoded socket path, which some servers refuse.
+_SOCKET_OPTIONS = (("grpc.default_authority", "localhost"),)
 _CHANNEL_OPTIONS = (
-    # The default would be the percent-encoded socket path, which some servers refuse.
-    ("grpc.default_authority", "localhost"),
     # A restarted sidecar is to be found within seconds; the default goes up to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     # How long a connection may take, in spite of its name: a busy sidecar accepts and says its first word later.
@@ -62,8 +63,10 @@ class GrpcAdapter(contract.FabricAdapter):
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
-        """As the contract says; the endpoint is `unix:/absolute/path`, and there are no parameters."""
+        """As the contract says; for endpoints see `endpoints`, and there are no parameters."""
         problems = list(endpoints.problems(config.endpoint))
+        if endpoints.is_network(config.endpoint):
+            problems += certificates.problems(config.credentials, config.tls)
         if not config.timeout_seconds > 0:
             problems.append(f"the timeout of {config.timeout_seconds} s is not positive")
         problems += [
@@ -83,7 +86,7 @@ class GrpcAdapter(contract.FabricAdapter):
     async def connect(cls, config: contract.AdapterConfig) -> Self:
         """As the contract says: the plugin has answered once when this returns."""
         cls.validate(config)
-        adapter = cls(config, grpc.aio.insecure_channel(config.endpoint, options=_CHANNEL_OPTIONS))
+        adapter = cls(config, _channel(config))
         try:
             plugin = await adapter._ask(adapter._identity.GetPluginInfo, pb.GetPluginInfoRequest())
             await adapter._configure()
@@ -208,7 +211,12 @@ class GrpcAdapter(contract.FabricAdapter):
         Raises:
             InvalidConfiguration: it takes none.
         """
-        message = conversion.configure_message(self._config.credentials, self._config.tls)
+        given, tls_settings = self._config.credentials, self._config.tls
+        if endpoints.is_network(self._config.endpoint):
+            # They are those of this very connection, and the key is for this adapter alone.
+            given = replace(given, authority="", certificate="", key="")
+            tls_settings = contract.Tls()
+        message = conversion.configure_message(given, tls_settings)
         if message == pb.ConfigureRequest():
             return
         try:
@@ -256,7 +264,10 @@ class GrpcAdapter(contract.FabricAdapter):
         try:
             return await call
         except grpc.aio.AioRpcError as failure:
-            raise statuses.from_rpc(failure, peer=self._peer, changes_fabric=changes_fabric) from failure
+            is_tls = endpoints.is_network(self._config.endpoint)
+            raise statuses.from_rpc(
+                failure, peer=self._peer, changes_fabric=changes_fabric, is_tls=is_tls
+            ) from failure
         except (grpc.aio.UsageError, asyncio.CancelledError) as error:
             # Closing the channel cancels its calls; that must not look like the cancellation of the caller.
             task = asyncio.current_task()
@@ -293,3 +304,15 @@ class GrpcAdapter(contract.FabricAdapter):
 def _judge(request: contract.AttachRequest | contract.DetachRequest) -> None:
     if problems := request.problems():
         raise errors.InvalidArgument("; ".join(problems))
+
+
+def _channel(config: contract.AdapterConfig) -> grpc.aio.Channel:
+    if not endpoints.is_network(config.endpoint):
+        return grpc.aio.insecure_channel(config.endpoint, options=(*_CHANNEL_OPTIONS, *_SOCKET_OPTIONS))
+    name = config.tls.server_name
+    named = (("grpc.ssl_target_name_override", name),) if name else ()
+    return grpc.aio.secure_channel(
+        endpoints.host_and_port(config.endpoint),
+        certificates.channel(config.credentials),
+        options=(*_CHANNEL_OPTIONS, *named),
+    )

@@ -1,18 +1,30 @@
-"""Addresses of fabric plugins: `unix:/absolute/path`, and nothing else.
+"""Addresses of fabric plugins: `unix:/absolute/path`, or `tls://HOST:PORT`, and nothing else.
 
-A plugin has no authentication of its own; the file system guards it. So an address that other machines could
-reach is refused rather than warned about.
+A plugin at a socket has no authentication of its own; the file system guards it. At an address that other machines can
+reach, both sides show certificates: there is no form without TLS.
 """
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 PREFIX = "unix:"
+TLS_PREFIX = "tls://"
 PATH_BYTES = 107
 """`sun_path` holds 108 bytes with the closing NUL (unix(7))."""
 
 
 def problems(endpoint: str) -> tuple[str, ...]:
-    """One sentence for everything that is wrong with an address; empty when it can be used."""
+    """Return one sentence for everything that is wrong with an address; empty when it can be used."""
+    if endpoint.startswith(TLS_PREFIX):
+        return _network_problems(endpoint)
+    if not endpoint.startswith(PREFIX):
+        shapes = "unix:/absolute/path, or tls://HOST:PORT with certificates"
+        return (f'the endpoint "{endpoint}" is no address of a plugin; write {shapes}',)
+    return socket_problems(endpoint)
+
+
+def socket_problems(endpoint: str) -> tuple[str, ...]:
+    """Return one sentence for everything that is wrong with the address of a UNIX socket."""
     if not endpoint.startswith(PREFIX):
         return (f'the endpoint "{endpoint}" is not a UNIX socket; write unix:/absolute/path',)
     path = endpoint.removeprefix(PREFIX)
@@ -29,6 +41,30 @@ def problems(endpoint: str) -> tuple[str, ...]:
     return tuple(wrong)
 
 
+def _network_problems(endpoint: str) -> tuple[str, ...]:
+    if "@" in endpoint:
+        # Not quoted: what stands before the @ may be a password.
+        return ("the endpoint carries a user name or password; put these into the Fabric's Secret",)
+    try:
+        parts = urlsplit(endpoint)
+        is_whole = bool(parts.hostname) and parts.port is not None
+    except ValueError:
+        is_whole = False
+    if not is_whole or endpoint != f"{TLS_PREFIX}{parts.netloc}":
+        return (f'the endpoint "{endpoint}" is no host and port; write tls://HOST:PORT',)
+    return ()
+
+
+def is_network(endpoint: str) -> bool:
+    """Return whether an address without problems is that of a host and port, not of a socket."""
+    return endpoint.startswith(TLS_PREFIX)
+
+
+def host_and_port(endpoint: str) -> str:
+    """Return `HOST:PORT` of such an address, as gRPC has it."""
+    return endpoint.removeprefix(TLS_PREFIX)
+
+
 def socket_path(endpoint: str) -> Path:
-    """The path of an address that has no problems."""
+    """Return the path of the address of a socket without problems."""
     return Path(endpoint.removeprefix(PREFIX))

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.grpc import endpoints, services
+from drawbar.fabric.grpc import certificates, endpoints, services
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 
 STOP_SECONDS = 1.0
@@ -28,31 +28,42 @@ async def serving(
     name: str,
     version: str,
     configure: services.Configure | None = None,
-) -> AsyncIterator[None]:
-    """Serves the adapter at `unix:/absolute/path`; connections are accepted once entered.
+    files: certificates.ServerFiles | None = None,
+) -> AsyncIterator[str]:
+    """Serve the adapter at `unix:/absolute/path`, or at `tls://HOST:PORT` with `files`; yield the endpoint.
 
-    The adapter stays the caller's to close. The socket file is replaced when no process serves it, and removed at
+    Connections are accepted once entered; port 0 is one of the kernel's choice. The adapter stays the caller's to close. The socket file is replaced when no process serves it, and removed at
     the end; its mode follows the umask. `configure` is given the credentials that a caller sends; without it none
     are taken.
 
     Raises:
         InvalidConfiguration: the endpoint cannot be used; all that is wrong is listed.
     """
-    problems = endpoints.problems(endpoint) or await _obstacles(endpoints.socket_path(endpoint))
+    problems = endpoints.problems(endpoint)
+    is_network = endpoints.is_network(endpoint)
+    if not problems and is_network != (files is not None):
+        problems = (f"certificates go with an endpoint {endpoints.TLS_PREFIX}HOST:PORT; give both or none",)
+    if not (problems or is_network):
+        problems = await _obstacles(endpoints.socket_path(endpoint))
     if problems:
         raise errors.InvalidConfiguration(problems)
+    shown = await asyncio.to_thread(files.credentials) if files is not None else None
     server = grpc.aio.server()
     pb_grpc.add_IdentityServicer_to_server(
         services.Identity(adapter, name=name, version=version, configure=configure), server
     )
     pb_grpc.add_FabricManagerServicer_to_server(services.FabricManager(adapter), server)
     try:
-        server.add_insecure_port(endpoint)
+        if shown is None:
+            server.add_insecure_port(endpoint)
+        else:
+            port = server.add_secure_port(endpoints.host_and_port(endpoint), shown)
+            endpoint = f"{endpoint.rpartition(':')[0]}:{port}"
     except RuntimeError as error:
         raise errors.InvalidConfiguration([f"cannot listen at {endpoint}: {error}"]) from error
     await server.start()
     try:
-        yield
+        yield endpoint
     finally:
         await server.stop(STOP_SECONDS)
 

@@ -69,13 +69,16 @@ async def refuse(context: "grpc.aio.ServicerContext[object, object]", error: err
     )
 
 
-def from_rpc(failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool) -> errors.FabricError:
+def from_rpc(
+    failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool, is_tls: bool = False
+) -> errors.FabricError:
     """The error that a failed call stands for.
 
     Args:
         failure: as gRPC raised it.
         peer: who was called, for messages.
         changes_fabric: the call was an attach or detach, so that a lost answer leaves effects unknown.
+        is_tls: the connection is one with TLS.
     """
     detail = _detail(failure)
     said = failure.details() or ""
@@ -95,6 +98,9 @@ def from_rpc(failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool) 
             f"(uid {os.getuid()}), or let it open the socket to a group that both have (mode 0660)",
             reason=errors.Reason.SOCKET_FORBIDDEN,
         )
+    if code is errors.Code.UNAVAILABLE and is_tls and (trouble := _tls_trouble(said)):
+        reason, sentence = trouble
+        return errors.Unavailable(f"{peer} {sentence}", reason=reason)
     if code is errors.Code.UNAVAILABLE:
         return errors.Unavailable(
             f"{peer} cannot be reached ({errors.cut(said, 200)}); is the sidecar running?",
@@ -106,6 +112,29 @@ def from_rpc(failure: grpc.aio.AioRpcError, *, peer: str, changes_fabric: bool) 
             side_effects_unknown=changes_fabric,
         )
     return errors.BY_CODE[code](said or f"{peer} answered {code} without a message")
+
+
+def _tls_trouble(said: str) -> tuple[str, str] | None:
+    """Return the reason and what is wrong with the TLS of a connection, or None where that is not the trouble."""
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        cause = said.rpartition("CERTIFICATE_VERIFY_FAILED: ")[2].removesuffix(": OK")
+        sentence = f"has a certificate that is not trusted ({errors.cut(cause, 80)}); put the authority that signed it into ca.crt, or renew it"
+        return "CERTIFICATE_REFUSED", sentence
+    if "Hostname Verification Check failed" in said:
+        return (
+            "CERTIFICATE_REFUSED",
+            "has a certificate for another name; set tls.serverName to the name in it",
+        )
+    if "handshake failed" in said:
+        return "TLS_REFUSED", "speaks no TLS that this adapter can use; look at the endpoint"
+    # The library does not show the alert by which a server refuses a certificate (RFC 8446, section 6.2).
+    if said.startswith("failed to connect") and said.endswith("Socket closed"):
+        sentence = (
+            "ended the connection before its first answer; where it refuses this adapter's certificate, put one into tls.crt "
+            "that it trusts and that has not expired"
+        )
+        return "TLS_REFUSED", sentence
+    return None
 
 
 def _detail(failure: grpc.aio.AioRpcError) -> pb.FabricError | None:

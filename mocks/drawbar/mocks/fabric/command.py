@@ -15,7 +15,7 @@ from pathlib import Path
 
 from drawbar.driver import errors as driver_errors
 from drawbar.fabric import errors
-from drawbar.fabric.grpc import server
+from drawbar.fabric.grpc import certificates, endpoints, server
 from drawbar.mocks.fabric import commands, configuration, control
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
@@ -31,7 +31,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config", type=Path, metavar="FILE", help="hosts, enclosures, times and faults, as JSON"
     )
     parser.add_argument(
-        "--listen", metavar="unix:/PATH", help="where to serve; the path has at most 107 bytes"
+        "--listen",
+        metavar="ENDPOINT",
+        help="where to serve: unix:/PATH of at most 107 bytes, or tls://127.0.0.1:PORT (0: one that is free) with the three files",
+    )
+    parser.add_argument(
+        "--certificate", type=Path, metavar="FILE", help="of tls://, as PEM; read again for each connection"
+    )
+    parser.add_argument("--key", type=Path, metavar="FILE", help="of --certificate, as PEM")
+    parser.add_argument(
+        "--authority",
+        type=Path,
+        metavar="FILE",
+        help="what the certificates of callers must come from, as PEM",
     )
     parser.add_argument(
         "--journal", type=Path, metavar="FILE", help="append a JSON line per operation start and finish"
@@ -69,13 +81,14 @@ async def serve(args: argparse.Namespace) -> int:
         raise driver_errors.UsageError(
             "a simulated fabric needs --config and --listen (or --control and --tell)"
         )
+    files = _files(args)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     reasons: list[BaseException] = []
     try:
-        await _serve_until(stop, args)
+        await _serve_until(stop, args, files)
     except* (errors.FabricError, OSError) as group:
         # The fabric runs in a task group, so what ends it arrives in a group.
         reasons = _leaves(group)
@@ -87,7 +100,27 @@ async def serve(args: argparse.Namespace) -> int:
     return 1 if reasons else 0
 
 
-async def _serve_until(stop: asyncio.Event, args: argparse.Namespace) -> None:
+def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
+    given = (args.certificate, args.key, args.authority)
+    is_network = endpoints.is_network(args.listen)
+    if is_network and not endpoints.host_and_port(args.listen).startswith(
+        ("127.0.0.1:", "[::1]:", "localhost:")
+    ):
+        raise driver_errors.UsageError(
+            f"--listen {args.listen} is no address of this machine alone; give tls://127.0.0.1:PORT"
+        )
+    if is_network != all(given) or is_network != any(given):
+        raise driver_errors.UsageError(
+            "--listen tls://HOST:PORT goes with --certificate, --key and --authority; give all, or unix:/PATH alone"
+        )
+    if not is_network:
+        return None
+    return certificates.ServerFiles(certificate=args.certificate, key=args.key, authority=args.authority)
+
+
+async def _serve_until(
+    stop: asyncio.Event, args: argparse.Namespace, files: certificates.ServerFiles | None
+) -> None:
     described = await asyncio.to_thread(configuration.load, args.config)
     async with AsyncExitStack() as stack:
         fabric = await stack.enter_async_context(
@@ -98,16 +131,17 @@ async def _serve_until(stop: asyncio.Event, args: argparse.Namespace) -> None:
                 forget_operations=args.forget_operations_on_start,
             )
         )
-        await stack.enter_async_context(
+        endpoint = await stack.enter_async_context(
             server.serving(
                 fabric,
                 args.listen,
                 name=PLUGIN_NAME,
                 version=metadata.version("drawbar"),
                 configure=fabric.configure,
+                files=files,
             )
         )
-        ready = {"ready": True, "endpoint": args.listen}
+        ready = {"ready": True, "endpoint": endpoint}
         if args.control is not None:
             await stack.enter_async_context(control.serving(fabric.console, args.control))
             ready["control"] = args.control

@@ -30,7 +30,7 @@ async def serving(console: Console, endpoint: str) -> AsyncIterator[None]:
     Raises:
         InvalidConfiguration: the endpoint cannot be used.
     """
-    if problems := endpoints.problems(endpoint):
+    if problems := endpoints.socket_problems(endpoint):
         raise errors.InvalidConfiguration(problems)
     path = endpoints.socket_path(endpoint)
     connections: set[asyncio.Task[None]] = set()
@@ -90,7 +90,7 @@ async def tell(endpoint: str, line: bytes) -> dict[str, Any]:
     Raises:
         Unavailable: no fabric listens there, or it does not answer.
     """
-    if problems := endpoints.problems(endpoint):
+    if problems := endpoints.socket_problems(endpoint):
         raise errors.InvalidConfiguration(problems)
     path = endpoints.socket_path(endpoint)
     try:

@@ -7,7 +7,9 @@ Implement these two services in any language and ship the program as a
 sidecar of the Drawbar controller: it listens on a UNIX socket, Drawbar is
 told the socket's address (`unix:/absolute/path`, at most 107 bytes of
 path) and calls it. There is no TLS on the socket; whoever may open the file
-may attach hardware, so keep its directory private to the pod. The plugin
+may attach hardware, so keep its directory private to the pod. A plugin
+elsewhere is reached over the network (`tls://HOST:PORT`), where both sides
+show certificates and the plugin refuses callers without one. The plugin
 keeps the credentials of its own fabric manager, or is given them by
 Configure.
 
