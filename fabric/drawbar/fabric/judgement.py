@@ -28,12 +28,15 @@ class Begin:
     """An operation begins.
 
     Attributes:
-        device_id: the device, chosen if a model was asked for.
+        device_id: the device, chosen if a model was asked for; where the fabric chooses, a free one of the model that is
+            kept for the operation.
         port_id: the port that it goes to, or leaves; empty where the host has no ports.
+        fabric_chooses: which device comes is known at the end.
     """
 
     device_id: str
     port_id: str
+    fabric_chooses: bool = False
 
 
 def operation_id(request_id: str, *, prefix: str) -> str:
@@ -70,6 +73,7 @@ def attach(
     *,
     busy: Set[str],
     choose_port: Callable[[contract.AttachRequest, contract.Device, Host], str],
+    fabric_chooses: bool = False,
 ) -> Stay | Begin:
     """Return what an attach comes to.
 
@@ -79,11 +83,14 @@ def attach(
         hosts: all of the fabric, by id, as seen now.
         busy: the devices with an operation in flight.
         choose_port: returns the id of the port that a free device goes to, or raises; such as `free_port`.
+        fabric_chooses: the fabric takes no device by name.
 
     Raises:
         FabricError: it is refused, as `FabricAdapter.attach` says.
     """
     host = _entry(hosts, request.host_id, "host")
+    if fabric_chooses and request.device_id is not None:
+        raise errors.Unimplemented("the fabric chooses the device itself; attach by model")
     device = _selected(request, devices, busy)
     _check_idle(device.id, busy)
     if request.expected_etag not in {None, device.etag}:
@@ -92,7 +99,8 @@ def attach(
         )
     connection = device.connection
     if connection is None:
-        return Begin(device_id=device.id, port_id=choose_port(request, device, host))
+        port_id = choose_port(request, device, host)
+        return Begin(device_id=device.id, port_id=port_id, fabric_chooses=fabric_chooses)
     is_same = connection.host_id == request.host_id and request.port_id in {None, connection.port_id}
     if is_same and connection.mark in {None, request.mark}:
         return Stay(device_id=device.id)

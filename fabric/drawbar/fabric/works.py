@@ -51,8 +51,11 @@ class Backend(Protocol):
 
     async def attach(
         self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
-    ) -> None:
-        """Connect the device, or raise an error of the contract; what is true is read afterwards."""
+    ) -> str | None:
+        """Connect the device, or raise an error of the contract; what is true is read afterwards.
+
+        Returns the id of the device that came where the fabric has chosen it, else None.
+        """
         ...
 
     async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
@@ -177,24 +180,25 @@ class Works:
             case judgement.Stay(device_id=device_id):
                 finished = self._finished(request.request_id, kind, backend.history.devices[device_id])
                 return self._remember(request, finished)
-            case judgement.Begin(device_id=device_id, port_id=port_id):
+            case judgement.Begin(device_id=device_id, port_id=port_id) as begun:
                 backend.pending[device_id] = (request.host_id, port_id) if is_attach else None
                 backend.publish()
                 operation = replace(
                     self._finished(request.request_id, kind, backend.history.devices[device_id]),
+                    device=None if begun.fabric_chooses else backend.history.devices[device_id],
                     done=False,
                     percent=None,
                     retry_after_seconds=ASK_AGAIN_SECONDS,
                 )
                 record = self._remember(request, operation)
                 self._running[operation.id] = self._tasks.create_task(
-                    self._carry_out(record, device_id, port_id), name=f"{kind} {device_id}"
+                    self._carry_out(record, begun), name=f"{kind} {device_id}"
                 )
                 return record
 
     # --- carrying out ---
 
-    async def _carry_out(self, record: _Record, device_id: str, port_id: str) -> None:
+    async def _carry_out(self, record: _Record, begun: judgement.Begin) -> None:
         def report(percent: int | None, retry_after_seconds: float | None) -> None:
             operation = replace(
                 record.operation,
@@ -205,25 +209,35 @@ class Works:
                 self._remember(record.request, operation)
 
         error: errors.FabricError | None = None
+        device_id, came = begun.device_id, None if begun.fabric_chooses else begun.device_id
         try:
             match record.request:
                 case contract.AttachRequest() as request:
-                    await self._backend.attach(request, device_id, port_id, report)
+                    came = await self._backend.attach(request, device_id, begun.port_id, report) or came
                 case contract.DetachRequest() as request:
                     await self._backend.detach(request, device_id, report)
         except errors.FabricError as failure:
             error = failure
-        await self._finish(record, device_id, error)
+        await self._finish(record, device_id, came, error)
 
-    async def _finish(self, record: _Record, device_id: str, error: errors.FabricError | None) -> None:
-        """Read what has really become of it, and remember that."""
+    async def _finish(
+        self, record: _Record, device_id: str, came: str | None, error: errors.FabricError | None
+    ) -> None:
+        """Read what has really become of it, and remember that.
+
+        Args:
+            record: of the operation.
+            device_id: the device that is pending.
+            came: the device that it is about; None where the fabric was to choose one, and none came.
+            error: of the answer.
+        """
         operation, request, backend = record.operation, record.request, self._backend
         device: contract.Device | None = None
         try:
             async with backend.looking():
                 backend.pending.pop(device_id, None)
                 backend.publish()
-                device = backend.history.devices.get(device_id)
+                device = backend.history.devices.get(came) if came is not None else None
                 if device is not None:
                     error = judgement.verified(request, device, error, shows_requests=self._shows_requests)
         except errors.FabricError as blind:
@@ -242,7 +256,7 @@ class Works:
         self._remember(request, finished)
         _logger.info(
             "an operation of the fabric is finished",
-            extra={"operation": operation.kind, "device": device_id, "host": request.host_id}
+            extra={"operation": operation.kind, "device": came or device_id, "host": request.host_id}
             | ({} if error is None else {"error": error.message}),
         )
         self._on_finished()

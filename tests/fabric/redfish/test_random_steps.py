@@ -25,6 +25,7 @@ FORMS = {
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
+    "composition by counts": {"method": "composition", "constrained": True},
 }
 MARK = "walk"
 DEVICES, HOSTS = ("gpu-1", "gpu-2", "disk-1"), ("h1", "h2")
@@ -57,15 +58,17 @@ class Walk:
         self._lab, self._service, self._form, self._chance = lab, service, form, chance
         self._path = "/Systems" if form.get("method") == "composition" else "/Zones"
         self._prefix = "" if form.get("method") == "composition" else "PCIe."
-        # The operation that was begun last for each device.
+        self._is_constrained = bool(form.get("constrained"))
+        # The operation that was begun last for each device; by its own id while the service chooses the device.
         self._begun = {}
+        self._models = {"gpu-1": "A100", "gpu-2": "A100", "disk-1": "P5"}
         self.steps, self.succeeded = [], 0
         self._adapter = None
 
     async def connect(self):
-        config = self._lab.config(
-            self._service, timeout_seconds=20, parameters={"taskSeconds": "60", "pollSeconds": "9999"}
-        )
+        parameters = {"taskSeconds": "60", "pollSeconds": "9999"}
+        parameters |= {"profile": "constrained"} if self._is_constrained else {}
+        config = self._lab.config(self._service, timeout_seconds=20, parameters=parameters)
         async with asyncio.timeout(60):
             while self._adapter is None:
                 try:
@@ -93,6 +96,8 @@ class Walk:
         host_id, is_by_model = self._chance.choice(HOSTS), self._chance.random() < 0.2
         name = self._chance.choice(DEVICES)
         wanted = {"model": "A100", "device_id": None} if is_by_model else {"device_id": self._prefix + name}
+        if self._is_constrained:
+            wanted = {"model": self._models[name], "device_id": None}
         self._remember(
             await self._adapter.attach(self._lab.attach(host_id=host_id, mark=MARK, **wanted)), host_id
         )
@@ -106,8 +111,9 @@ class Walk:
         )
 
     def _remember(self, operation, host_id):
-        self.steps.append(f"{operation.kind} {operation.device.id} {host_id} {operation.id}")
-        self._begun[operation.device.id] = (operation.id, host_id)
+        name = operation.device.id if operation.device is not None else operation.id
+        self.steps.append(f"{operation.kind} {name} {host_id} {operation.id}")
+        self._begun[name] = (operation.id, host_id)
 
     async def meet(self):
         kind = self._chance.choices(tuple(ACCIDENTS), tuple(ACCIDENTS.values()))[0]
@@ -132,7 +138,7 @@ class Walk:
         service = self._service
         pending = str([service.tree[uri] for uri in service.tree.below(world.TASKS)])
         name, host_id = self._chance.choice(DEVICES), self._chance.choice(HOSTS)
-        if name in pending or self._prefix + name in self._begun:
+        if name in pending or self._prefix + name in self._begun or (self._is_constrained and self._begun):
             return
         hosts = service.connections().get(name, [])
         self.steps.append(f"another client: {name} {hosts or host_id}")
@@ -151,6 +157,11 @@ class Walk:
             uri = next(uri for uri in tree.below(world.ZONES) if target in str(tree[uri]["Links"]))
             self._service._rules.change("DELETE", uri, {})
             return
+        if self._is_constrained and connects:
+            # By a count it would not be this device.
+            given = self._service._rules._blocks(f"{world.SYSTEMS}/{host_id}")
+            self._service._rules._compose(f"{world.SYSTEMS}/{host_id}", [*given, target])
+            return
         uri = f"{world.SYSTEMS if is_composition else world.ZONES}/{host_id}"
         links = [link for link in tree[uri]["Links"][key] if link["@odata.id"] != target]
         self._service._rules.change(
@@ -168,7 +179,8 @@ class Walk:
             if not operation.done:
                 continue
             del self._begun[device_id]
-            hosts = self._service.connections().get(device_id.removeprefix(self._prefix), [])
+            name = operation.device.id if operation.device is not None else device_id
+            hosts = self._service.connections().get(name.removeprefix(self._prefix), [])
             self.steps.append(f"{operation_id} ended: {operation.error and operation.error.message}")
             if operation.succeeded:
                 self.succeeded += 1

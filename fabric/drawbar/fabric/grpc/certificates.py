@@ -65,7 +65,11 @@ class ServerFiles:
             raise errors.InvalidConfiguration(
                 [f"{error.filename} cannot be read ({error.strerror}); give the PEM files of the plugin"]
             ) from error
-        return grpc.dynamic_ssl_server_credentials(first, renewed, require_client_authentication=True)
+        return grpc.dynamic_ssl_server_credentials(
+            first,
+            renewed,  # type: ignore[arg-type] # None is "as before", says its documentation and not its type
+            require_client_authentication=True,
+        )
 
     def _read(self) -> grpc.ServerCertificateConfiguration:
         pair = self.key.read_bytes(), self.certificate.read_bytes()

@@ -7,14 +7,23 @@ adapter that connects later adopts everything. Remembered here are only operatio
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
 
 from drawbar.fabric import contract, errors, judgement
 from drawbar.fabric.history import History
-from drawbar.fabric.redfish import client, composition, methods, parameters, profiles, tasks, zones
+from drawbar.fabric.redfish import (
+    client,
+    composition,
+    constrained,
+    methods,
+    parameters,
+    profiles,
+    tasks,
+    zones,
+)
 from drawbar.fabric.works import Report, Works
 
 _logger = logging.getLogger(__name__)
@@ -38,6 +47,8 @@ class _Service:
         self.oddities: tuple[str, ...] = ()
         self._client = connection
         self._method = method
+        # Where the service chooses the device.
+        self._constrained = method if isinstance(method, constrained.Constrained) else None
         self._task_seconds = task_seconds
         # Changes of earlier clients that still run, with their devices.
         self._foreign: dict[tasks.Change, frozenset[str]] = {}
@@ -76,17 +87,36 @@ class _Service:
         devices, busy = self.history.devices, self.pending.keys()
         match request:
             case contract.AttachRequest():
-                return judgement.attach(request, devices, hosts, busy=busy, choose_port=judgement.free_port)
+                self._check_followed(request)
+                return judgement.attach(
+                    request,
+                    devices,
+                    hosts,
+                    busy=busy,
+                    choose_port=judgement.free_port,
+                    fabric_chooses=self._constrained is not None,
+                )
             case contract.DetachRequest():
                 return judgement.detach(request, devices, hosts, busy=busy)
 
     async def hold(self) -> tuple[tasks.Change, ...]:
         """Make the devices of changes that run already pending, and return these changes; each is to be `release`d."""
         for change in await tasks.changes(self._client):
-            if device_ids := self._method.device_ids(change.uris):
+            device_ids = self._method.device_ids(change.uris)
+            if device_ids or self._constrained is not None:
                 self._foreign[change] = device_ids
                 self.pending |= dict.fromkeys(device_ids)
         return tuple(self._foreign)
+
+    def _check_followed(self, request: contract.AttachRequest) -> None:
+        """Refuse an attach while an earlier client's change of the host runs, whose device is not known yet."""
+        if self._constrained is None:
+            return
+        if any(self._constrained.is_at(change.uris, request.host_id) for change in self._foreign):
+            raise errors.Aborted(
+                f"the service is still changing host {request.host_id}; wait for the end of its task",
+                reason=errors.Reason.OPERATION_PENDING,
+            )
 
     async def release(self, change: tasks.Change) -> None:
         """Wait for the end of a change, but no longer than one may take; its devices are not pending any more then."""
@@ -107,8 +137,10 @@ class _Service:
 
     async def attach(
         self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
-    ) -> None:
+    ) -> str | None:
         """See `works.Backend`."""
+        if self._constrained is not None:
+            return await self._attach_any(self._constrained, request, device_id, report)
 
         def plan() -> methods.Call:
             current = self._method.view().devices.get(device_id)
@@ -118,7 +150,52 @@ class _Service:
                 )
             return self._method.attach(request, device_id, port_id)
 
-        await self._carry_out(request.host_id, device_id, plan, report)
+        await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
+        return None
+
+    async def _attach_any(
+        self, method: constrained.Constrained, request: contract.AttachRequest, device_id: str, report: Report
+    ) -> str:
+        """Have the service attach a device like this one; return the id of the one that came."""
+        host_id = request.host_id
+        before: frozenset[str] = frozenset()
+        came: str | None = None
+
+        def attached() -> frozenset[str]:
+            return frozenset(
+                device.id
+                for device in method.view().devices.values()
+                if device.connection is not None and device.connection.host_id == host_id
+            )
+
+        def plan() -> methods.Call:
+            nonlocal before
+            before = attached()
+            return method.attach(request, device_id, "")
+
+        async def conclude() -> bool:
+            nonlocal came
+            async with self._lock:
+                await method.read_connections(self._client)
+                devices = method.view().devices
+                new = {new_id for new_id in attached() - before if devices[new_id].model == request.model}
+            came = min(new, default=None)
+            return came is not None
+
+        def is_at_host(uris: Set[str]) -> bool:
+            return method.is_at(uris, host_id)
+
+        await self._carry_out(host_id, is_at_host, plan, report, conclude)
+        if came is None:
+            raise errors.Unavailable(
+                f"the service accepted the request for a device on host {host_id} and shows none; read the fabric again",
+                reason="NOT_SHOWN",
+                side_effects_unknown=True,
+            )
+        return came
+
+    def _is_about(self, device_id: str) -> Callable[[Set[str]], bool]:
+        return lambda uris: device_id in self._method.device_ids(uris)
 
     async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
         """See `works.Backend`."""
@@ -126,14 +203,26 @@ class _Service:
         def plan() -> methods.Call | None:
             return self._method.detach(request, device_id)
 
-        await self._carry_out(request.host_id, device_id, plan, report)
+        await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
 
     async def _carry_out(
-        self, host_id: str, device_id: str, plan: Callable[[], methods.Call | None], report: Report
+        self,
+        host_id: str,
+        concerns: Callable[[Set[str]], bool],
+        plan: Callable[[], methods.Call | None],
+        report: Report,
+        conclude: Callable[[], Awaitable[bool]] | None = None,
     ) -> None:
         """Send what the plan makes of a new reading: again where another client changed the resource in between.
 
         One at a time for a host: its connections may be one resource of the service.
+
+        Args:
+            host_id: of the request.
+            concerns: whether a change of these URIs may be this one.
+            plan: returns the request, from a new reading.
+            report: called with the progress.
+            conclude: called once the change may be made; returns whether it is.
         """
 
         def progressed(progress: client.Progress) -> None:
@@ -156,20 +245,25 @@ class _Service:
                             raise
                     except errors.FabricError as error:
                         if error.side_effects_unknown:
-                            await self._settled(device_id)
+                            await self._settled(concerns)
+                            with contextlib.suppress(errors.FabricError):
+                                if conclude is not None and await conclude():
+                                    return
                         raise
                     else:
+                        if conclude is not None:
+                            await conclude()
                         return
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
 
-    async def _settled(self, device_id: str) -> None:
-        """Wait for the ends of the service's changes of the device: one may be a task whose monitor was in a lost reply."""
+    async def _settled(self, concerns: Callable[[Set[str]], bool]) -> None:
+        """Wait for the ends of the service's changes that may be the caller's: one may be a task whose monitor was in a lost reply."""
         with contextlib.suppress(errors.FabricError):
             for change in await tasks.changes(self._client):
-                if device_id in self._method.device_ids(change.uris):
+                if concerns(change.uris):
                     await self._client.task_ended(change.task_uri)
 
     def _hosts(self) -> tuple[contract.Host, ...]:
@@ -232,6 +326,8 @@ class RedfishAdapter(contract.FabricAdapter):
         method: methods.Method
         if profile.method is profiles.MethodName.ZONES:
             method = zones.Zones(profile, fabrics=self._parameters.fabrics)
+        elif profile.method is profiles.MethodName.CONSTRAINED:
+            method = constrained.Constrained(profile)
         else:
             method = composition.Composition(profile)
         self._service = _Service(self._client, method, task_seconds=self._parameters.task_seconds)
@@ -256,7 +352,7 @@ class RedfishAdapter(contract.FabricAdapter):
         """As the contract says; no force, and what has begun ends."""
         self._check_open()
         return contract.Capabilities(
-            exact_device=True,
+            exact_device=self._profile.method is not profiles.MethodName.CONSTRAINED,
             select_by_model=True,
             watch=True,
             marks=bool(self._profile.note_place),

@@ -31,6 +31,7 @@ class _Read:
         systems: by host id.
         unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
+        parts: the first part of each device, with the name of its array, by device id.
         oddities: see `methods.View`.
     """
 
@@ -38,6 +39,7 @@ class _Read:
     systems: Mapping[str, Document] = field(default_factory=dict)
     unnamed: tuple[Document, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
+    parts: Mapping[str, tuple[str, Document]] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
 
 
@@ -184,6 +186,7 @@ def _card(part: Document) -> str:
 def _devices(blocks: list[Document], read: Mapping[str, Document]) -> _Read:
     devices: dict[str, contract.Device] = {}
     used: dict[str, Document] = {}
+    first: dict[str, tuple[str, Document]] = {}
     oddities = []
     for block in sorted(blocks, key=lambda block: block.uri):
         if len(block.id.encode()) > contract.STRING_BYTES or block.id in devices:
@@ -191,11 +194,14 @@ def _devices(blocks: list[Document], read: Mapping[str, Document]) -> _Read:
             continue
         if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
             continue
-        linked = [read[uri] for name in _PARTS for uri in block.links(name) if uri in read]
+        named = [(name, read[uri]) for name in _PARTS for uri in block.links(name) if uri in read]
+        linked = [part for _, part in named]
         cards = [read[uri] for part in linked if (uri := _card(part)) in read]
         devices[block.id] = entities.device(block.id, block, (*linked, *cards, *parts.functions(cards)))
         used[block.id] = block
-    return _Read(blocks=used, devices=devices, oddities=tuple(oddities))
+        if named:
+            first[block.id] = named[0]
+    return _Read(blocks=used, devices=devices, parts=first, oddities=tuple(oddities))
 
 
 def _types(block: Document) -> tuple[str, ...]:

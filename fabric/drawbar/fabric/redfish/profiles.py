@@ -13,6 +13,7 @@ class MethodName(StrEnum):
 
     ZONES = "zones"
     COMPOSITION = "composition"
+    CONSTRAINED = "constrained"
 
 
 class ZoneStyle(StrEnum):
@@ -58,6 +59,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "sunfish": Profile(products=("sunfish", "openfabrics")),
         "h3": Profile(zone_style=ZoneStyle.PORT, note_place=NotePlace.NONE, products=("h3", "falcon")),
         "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
+        "constrained": Profile(method=MethodName.CONSTRAINED, note_place=NotePlace.NONE, ports=32),
     }
 )
 

@@ -22,8 +22,10 @@ an example configuration (all of it may be left out but ids):
      {{"id": "gpu-1", "kind": "gpu", "model": "A100", "vendor": "NVIDIA", "serial": "S1"}},
      {{"id": "memory-1", "kind": "cxl-memory", "memoryMib": 65536}}]}}],
    "method": "zones", "zones": "port", "username": "drawbar", "password": "secret",
-   "actions": false, "expand": true, "events": true, "sessions": true, "taskSeconds": 0.5}}
-  method: zones or composition; zones: a zone for each connection (pair) or for each host port (port)
+   "actions": false, "expand": true, "events": true, "sessions": true, "taskSeconds": 0.5,
+   "constrained": false}}
+  method: zones or composition; zones: a zone for each connection (pair) or for each host port (port);
+  constrained: compositions ask for devices by count and model, and the service chooses its last free ones
 
 faults are {_SHAPE}, such as lost-reply, busy:GET:/Systems:all, html:POST+PATCH:/Zones:2:1:
   KIND is one of {", ".join(faults.FaultKind)}; METHODS of HTTP with + between

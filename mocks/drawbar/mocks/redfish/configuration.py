@@ -65,6 +65,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         method: by which resources devices and hosts are connected.
         zones: whether there is a zone for each host already, to which endpoints are added.
         actions: whether a change of a connection is offered as an action as well.
+        constrained: whether blocks are only given by a count and a model, and the service chooses them, the last first; of
+            compositions alone.
         expand: whether collections are expanded.
         task_seconds: how long a change takes; 0: it is made before the answer.
         events: whether there is a stream of events.
@@ -81,6 +83,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     method: Literal["zones", "composition"] = "zones"
     zones: Literal["pair", "port"] = "pair"
     actions: bool = False
+    constrained: bool = False
     expand: bool = True
     task_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     events: bool = True

@@ -49,8 +49,17 @@ class Rules:
             return self._create_zone(body)
         if collection == world.ZONES:
             self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
+        elif collection == world.SYSTEMS and self._configuration.constrained and "Links" not in body:
+            self._request(path, body)
         elif collection == world.SYSTEMS:
-            self._compose(path, _links(body, "ResourceBlocks"))
+            blocks = _links(body, "ResourceBlocks")
+            if self._configuration.constrained and not set(blocks) <= set(self._blocks(path)):
+                raise Refused(
+                    status=400,
+                    key="Base.1.18.PropertyValueConflict",
+                    text="Blocks are given by a count; the service chooses them.",
+                )
+            self._compose(path, blocks)
         else:
             self._act(collection.removesuffix("/Actions"), name, body)
         return None
@@ -145,8 +154,39 @@ class Rules:
 
     # --- composition ---
 
+    def _request(self, uri: str, body: Mapping[str, Any]) -> None:
+        """Give a system as many blocks of what is described as it asks for, the last free ones first."""
+        given = self._blocks(uri)
+        for name, wanted in _requests(body):
+            for _ in range(wanted["@Redfish.RequestedCount"]):
+                free = (
+                    block
+                    for block in reversed(self._tree.below(world.BLOCKS))
+                    if block not in given and self._is_free(block) and self._matches(block, name, wanted)
+                )
+                chosen = next(free, None)
+                if chosen is None:
+                    raise Refused(
+                        status=409,
+                        key="Composition.1.1.NoResourceMatch",
+                        text=f"There are not enough free {name} as described.",
+                    )
+                given.append(chosen)
+        self._compose(uri, given)
+
+    def _is_free(self, block: str) -> bool:
+        return not self._tree[block]["Links"]["ComputerSystems"]
+
+    def _matches(self, block: str, name: str, wanted: Mapping[str, Any]) -> bool:
+        parts = [self._tree[part["@odata.id"]] for part in self._tree[block].get(name, ())]
+        described = {key: value for key, value in wanted.items() if not key.startswith("@")}
+        return any(all(part.get(key) == value for key, value in described.items()) for part in parts)
+
+    def _blocks(self, uri: str) -> list[str]:
+        return [entry["@odata.id"] for entry in self._tree[uri]["Links"]["ResourceBlocks"]]
+
     def _compose(self, uri: str, blocks: list[str]) -> None:
-        current = [entry["@odata.id"] for entry in self._tree[uri]["Links"]["ResourceBlocks"]]
+        current = self._blocks(uri)
         for block in blocks:
             if block not in self._tree or not block.startswith(world.BLOCKS):
                 raise Refused(
@@ -170,6 +210,27 @@ class Rules:
             }
             links = {"ComputerSystems": [reference(uri)] if is_used else []}
             self._tree.update(block, CompositionStatus=status, Links=links)
+
+
+def _requests(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return what a body asks for: the name of the blocks' parts, with a description of each."""
+
+    def members(name: str) -> list[Any]:
+        collection = body.get(name)
+        listed = collection.get("Members") if isinstance(collection, dict) else None
+        return listed if isinstance(listed, list) else []
+
+    wanted = [(name, member) for name in ("Processors", "Memory") for member in members(name)]
+    storages = [member for member in members("Storage") if isinstance(member, dict)]
+    wanted += [("Drives", drive) for storage in storages for drive in storage.get("Drives", ())]
+    counts = [entry.get("@Redfish.RequestedCount") for _, entry in wanted if isinstance(entry, dict)]
+    if not wanted or len(counts) < len(wanted) or not all(isinstance(count, int) for count in counts):
+        raise Refused(
+            status=400,
+            key="Base.1.18.PropertyMissing",
+            text="The request needs members with @Redfish.RequestedCount.",
+        )
+    return wanted
 
 
 def missing(uri: str) -> Refused:

@@ -16,6 +16,7 @@ SYSTEMS = f"{ROOT}/Systems"
 BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
 SESSIONS = f"{ROOT}/SessionService/Sessions"
 TASKS = f"{ROOT}/TaskService/Tasks"
+CAPABILITIES = f"{ROOT}/CompositionService/ConstrainedCapabilities"
 EVENTS = f"{ROOT}/EventService/SSE"
 OK: Mapping[str, str] = MappingProxyType({"State": "Enabled", "Health": "OK"})
 
@@ -128,11 +129,48 @@ def create(configuration: Configuration) -> Tree:
             },
         )
         tree.collection(BLOCKS, "ResourceBlock", "Resource Blocks")
+        if configuration.constrained:
+            _capabilities(tree)
     for host in configuration.hosts:
         _host(tree, host, configuration)
     for enclosure in configuration.enclosures:
         _enclosure(tree, enclosure, configuration)
     return tree
+
+
+def _capabilities(tree: Tree) -> None:
+    """Say which parts of a system are asked for by a count, and by which properties (DSP0266, "Constrained composition")."""
+    counted = {"@Redfish.RequestedCountRequired": True, "Model@Redfish.RequiredOnCreate": True}
+    processor = counted | {
+        "@odata.type": "#Processor.v1_21_0.Processor",
+        "ProcessorType@Redfish.RequiredOnCreate": True,
+    }
+    drive = counted | {"@odata.type": "#Drive.v1_21_0.Drive"}
+    memory = counted | {"@odata.type": "#Memory.v1_22_0.Memory"}
+    tree.put(
+        CAPABILITIES,
+        {
+            "@odata.type": "#ComputerSystem.v1_24_0.ComputerSystem",
+            "Id": "ConstrainedCapabilities",
+            "Name": "Capabilities of compositions",
+            "Processors@Redfish.OptionalOnCreate": True,
+            "Processors": {"Members": [processor]},
+            "Memory@Redfish.OptionalOnCreate": True,
+            "Memory": {"Members": [memory]},
+            "Storage@Redfish.OptionalOnCreate": True,
+            "Storage": {"Members": [{"@Redfish.RequestedCountRequired": True, "Drives": [drive]}]},
+        },
+    )
+    offered = {
+        "CapabilitiesObject": reference(CAPABILITIES),
+        "UseCase": "ComputerSystemConstrainedComposition",
+        "Links": {"TargetCollection": reference(SYSTEMS)},
+    }
+    annotation = {
+        "@odata.type": "#CollectionCapabilities.v1_4_1.CollectionCapabilities",
+        "Capabilities": [offered],
+    }
+    tree.update(SYSTEMS, **{"@Redfish.CollectionCapabilities": annotation})
 
 
 def block(device_id: str) -> str:

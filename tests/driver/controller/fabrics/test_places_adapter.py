@@ -5,11 +5,13 @@ import contextlib
 from dataclasses import replace
 
 import pytest
+from tests.scenes import sessions
 
 from drawbar.driver.controller.fabrics import places, places_adapter
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
+from drawbar.mocks.testing import virtualtime
 
 MARK = "drawbar/c/fab"
 
@@ -100,6 +102,19 @@ async def test_a_device_attached_by_hand_takes_one_place_away(chooser, until):
         await cluster.fabric.console.surprise_detach("disk-1")
         await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2, 3])
         assert connections(cluster) == {"disk-3": "host-node-1"}
+
+
+async def test_a_held_place_keeps_its_name_and_free_ones_have_the_lowest_numbers(chooser, until):
+    async with chooser() as cluster:
+        third = await place(cluster, 3)
+        await cluster.allocate(third)
+        await cluster.attached(third)
+        await cluster.fabric.console.foreign_attach("disk-1", "host-node-2", mark=None)
+        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 3])
+        await cluster.deallocate()
+        await cluster.deleting(f"fab.{third}")
+        await cluster.released(f"fab.{third}")
+        await until(lambda: place_names(cluster), lambda numbers: numbers == [1, 2])
 
 
 async def test_a_device_that_falls_ill_taints_its_place(chooser, until):
@@ -317,3 +332,67 @@ async def test_an_attach_without_an_attachment_is_refused(rack):
     with pytest.raises(errors.NotFound):
         await adapter.attach(wanted(held("m-1", "u1")))
     assert connected(fabric) == []
+
+
+# --- the session with such a fabric, in virtual time ---
+
+
+class Listener(sessions.Listener):
+    """Has taken what it is given."""
+
+    def __init__(self, *holds):
+        self.holds = holds
+
+    def taken(self, fabric):
+        return places.Taken(holds=self.holds)
+
+
+class Manager(sessions.Manager):
+    """A fabric that chooses among three disks; with or without a watch."""
+
+    def __init__(self, *, watch):
+        super().__init__()
+        self._watch = watch
+        self.devices_now = tuple(self.disk(number) for number in (1, 2, 3))
+        self.hosts_now = (contract.Host(id="h1", name="n1"),)
+
+    @staticmethod
+    def disk(number, host=None):
+        connection = contract.Connection(host_id=host) if host is not None else None
+        return contract.Device(
+            id=f"d{number}", device_class=contract.DeviceClass.NVME, model="m", connection=connection
+        )
+
+    async def capabilities(self):
+        return contract.Capabilities(exact_device=False, select_by_model=True, watch=self._watch)
+
+
+def shown(opened):
+    return sorted(place.id for place in opened.devices)
+
+
+@virtualtime.in_virtual_time
+async def test_an_attachment_that_is_gone_arranges_the_places_anew():
+    listener, manager = Listener(held("m-3", "u1")), Manager(watch=True)
+    manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
+    async with sessions.running(manager, listener) as opened:
+        assert shown(opened) == ["m-1", "m-3"]
+        listener.holds = ()
+        opened.reconsider("m-3")
+        assert shown(opened) == ["m-1", "m-2"]
+
+
+@virtualtime.in_virtual_time
+async def test_a_listing_with_devices_of_other_owners_withdraws_places_and_one_that_lacks_devices_does_not():
+    manager = Manager(watch=False)
+    async with sessions.running(manager, Listener()) as opened:
+        assert shown(opened) == ["m-1", "m-2", "m-3"]
+        manager.devices_now = (manager.disk(1, "h9"), manager.disk(2, "h9"), manager.disk(3))
+        await opened.read()
+        assert shown(opened) == ["m-1"]
+        manager.devices_now = (manager.disk(1), manager.disk(2), manager.disk(3))
+        await opened.read()
+        manager.devices_now = (manager.disk(1),)
+        await opened.read()
+        assert shown(opened) == ["m-1", "m-2", "m-3"]
+        assert opened.missing == {"m-2", "m-3"}

@@ -3,10 +3,12 @@
 import base64
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.controller import names
 from drawbar.driver.kube import kinds
 from drawbar.mocks import redfish
+from drawbar.mocks.redfish import world
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
 
 USER, PASSWORD = "drawbar", "correct horse"
@@ -54,6 +56,46 @@ async def test_a_claim_gets_a_device_and_gives_it_back(controller_world, until, 
         (name,) = await cluster.attachments()
         await cluster.deleting(name)
         await cluster.released(name)
+        assert not any(service.connections().values())
+
+
+GPUS = tuple(Device(id=f"gpu-{n}", kind="gpu", model="A100", vendor="N", serial=f"S{n}") for n in (1, 2, 3))
+
+
+@pytest.mark.parametrize("accident", ["none", "the reply is lost", "the controller ends"])
+async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_one_back(
+    controller_world, until, accident
+):
+    form = {"method": "composition", "constrained": True, "username": "", "password": ""}
+    form |= {"enclosures": (Enclosure(id="e1", devices=GPUS),)}
+    seconds = 0.5 if accident == "the controller ends" else 0.0
+    async with (
+        controller_world() as cluster,
+        redfish.serving(configuration(**form, task_seconds=seconds)) as service,
+    ):
+        cluster.start(leader_election=False)
+        await cluster.make_fabric(
+            "rack", adapter="redfish", endpoint=service.url, parameters={"profile": "constrained"}
+        )
+        place = f"{names.label('A100')}-1"
+        await until(lambda: cluster.taints(place), lambda taints: taints == [])
+        if accident == "the reply is lost":
+            fault = redfish.Fault(kind=redfish.FaultKind.LOST_REPLY, methods=("PATCH",), path="/Systems")
+            service.faults.add(fault)
+        await cluster.allocate(place, pool="rack/e1")
+        if accident == "the controller ends":
+            await until(cluster.attachments, bool)
+            await waiting.eventually(lambda: service.tree.below(world.TASKS))
+            await cluster.stop()
+            cluster.start(leader_election=False)
+        await cluster.attached(place)
+        # The service gives the last free block of the model.
+        assert service.connections() == {"gpu-3": ["node-1"]}
+        claim = await cluster.api.read(kinds.CLAIM, "c1", namespace="default", into=dict)
+        assert claim["status"]["devices"][0]["data"] == {"deviceID": "gpu-3", "serialNumber": "S3"}
+        await cluster.deallocate()
+        await cluster.deleting(f"rack.{place}")
+        await cluster.released(f"rack.{place}")
         assert not any(service.connections().values())
 
 

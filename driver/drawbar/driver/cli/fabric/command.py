@@ -1,4 +1,4 @@
-"""`drawbar fabric`: looks at a fabric, for an operator with a configuration file or the name of a Fabric object."""
+"""`drawbar fabric`: looks at a fabric and changes it, for an operator with a configuration file or the name of a Fabric object."""
 
 import argparse
 import asyncio
@@ -14,7 +14,9 @@ from drawbar.driver import errors
 from drawbar.driver.cli import command
 
 TIMEOUT_SECONDS = 60.0
+CHANGE_TIMEOUT_SECONDS = 300.0
 NAMESPACE = "drawbar"
+UNREACHED = "is the address right, and reachable from here? What was begun may go on: `drawbar fabric devices` shows it"
 
 Run = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
@@ -37,6 +39,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("hosts", "list the hosts of a fabric, and their nodes", _hosts),
     ):
         _fabric_options(_action(actions, name, help_text, run))
+    attach = _action(actions, "attach", "attach a device to a host by hand", _attach)
+    attach.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
+    attach.add_argument(
+        "host", metavar="HOST", help="id of the fabric's host; with --fabric also the name of its node"
+    )
+    detach = _action(actions, "detach", "detach a device that was attached by hand", _detach)
+    detach.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
+    for change in (attach, detach):
+        _fabric_options(change, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
+        change.add_argument("--yes", action="store_true", help="do not ask before the change")
 
 
 def _action(
@@ -54,8 +66,14 @@ def _action(
     return parser
 
 
-def _fabric_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("fabric", nargs="?", metavar="FABRIC", help="name of a Fabric object of the cluster")
+def _fabric_options(
+    parser: argparse.ArgumentParser, *, positional: bool = True, seconds: float = TIMEOUT_SECONDS
+) -> None:
+    help_text = "name of a Fabric object of the cluster"
+    if positional:
+        parser.add_argument("fabric", nargs="?", metavar="FABRIC", help=help_text)
+    else:
+        parser.add_argument("--fabric", metavar="FABRIC", help=help_text)
     parser.add_argument(
         "--config", metavar="FILE", type=Path, help="YAML in the form of a Fabric's spec, in place of FABRIC"
     )
@@ -74,7 +92,7 @@ def _fabric_options(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         metavar="SECONDS",
         type=_seconds,
-        default=TIMEOUT_SECONDS,
+        default=seconds,
         help="the longest that all of it may take (default: %(default)g)",
     )
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -100,7 +118,7 @@ async def _bounded(act: Run, args: argparse.Namespace) -> int:
         if not deadline.expired():
             raise
         raise errors.DrawbarError(
-            f"not finished within {seconds:g} s; is the address right, and reachable from here? --timeout allows more"
+            f"not finished within {seconds:g} s; {UNREACHED}; --timeout allows more"
         ) from error
 
 
@@ -117,19 +135,19 @@ def _quiet() -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
-    """`async with`: the fabric that the options mean."""
+    """`async with`: the fabric that the options mean, and a client of its cluster, or None with a file."""
     from drawbar.driver.cli.fabric import connections, sources
     from drawbar.driver.kube import client, config
 
     if (args.fabric is None) == (args.config is None):
         raise errors.UsageError("name either a Fabric of the cluster or --config FILE")
     if args.config is not None:
-        yield sources.from_file(args.config)
+        yield sources.from_file(args.config), None
         return
     async with client.connecting(config.load(args.kubeconfig)) as api:
         async with connections.progress("reading the cluster"):
             source = await sources.from_cluster(api, args.fabric, args.namespace)
-        yield source
+        yield source, api
 
 
 def _print(args: argparse.Namespace, document: Any, show: Callable[[Any, Any], None]) -> None:
@@ -158,7 +176,7 @@ async def _adapters(args: argparse.Namespace) -> int:
 async def _check(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
-    async with _source(args) as source, connections.connected(source) as adapter:
+    async with _source(args) as (source, _), connections.connected(source) as adapter:
         async with connections.progress("reading the fabric"):
             can = await adapter.capabilities()
             devices = (await adapter.devices()).devices
@@ -170,7 +188,7 @@ async def _check(args: argparse.Namespace) -> int:
 async def _devices(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
-    async with _source(args) as source, connections.connected(source) as adapter:
+    async with _source(args) as (source, _), connections.connected(source) as adapter:
         async with connections.progress("reading the devices"):
             inventory = await adapter.devices()
         _print(args, [views.device(device, source) for device in inventory.devices], views.show_devices)
@@ -180,12 +198,45 @@ async def _devices(args: argparse.Namespace) -> int:
 async def _hosts(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, oddities, views
 
-    async with _source(args) as source, connections.connected(source) as adapter:
+    async with _source(args) as (source, _), connections.connected(source) as adapter:
         async with connections.progress("reading the hosts"):
             hosts = await adapter.hosts()
         mapped = oddities.node_map(source, hosts)
         _print(args, [views.host(host, mapped) for host in hosts], views.show_hosts)
     return 0
+
+
+async def _attach(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, direct, locked
+
+    async with _source(args) as (source, api), connections.connected(source) as adapter:
+        if api is None:
+            outcome = await direct.attach(adapter, args.device, args.host, assumed=args.yes)
+        else:
+            outcome = await locked.attach(api, source, adapter, args.device, args.host, assumed=args.yes)
+    _print_outcome(args, outcome)
+    return 0
+
+
+async def _detach(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, direct, locked
+
+    async with _source(args) as (source, api):
+        if api is not None:
+            outcome = await locked.detach(api, source, args.device, assumed=args.yes)
+        else:
+            async with connections.connected(source) as adapter:
+                outcome = await direct.detach(adapter, args.device, assumed=args.yes)
+    _print_outcome(args, outcome)
+    return 0
+
+
+def _print_outcome(args: argparse.Namespace, outcome: dict[str, Any]) -> None:
+    if args.json:
+        sys.stdout.write(json.dumps(outcome, indent=2) + "\n")
+        return
+    where = f"attached to host {outcome['host']}" if outcome["host"] is not None else "detached"
+    sys.stdout.write(f"Device {outcome['device']} is {where}{'' if outcome['changed'] else ' already'}.\n")
 
 
 STATUSES = (
@@ -198,13 +249,16 @@ EXAMPLES = (
     "drawbar fabric check --config fabric.yaml --timeout 10",
     "drawbar fabric devices --config fabric.yaml --json",
     "drawbar fabric hosts rack-1",
+    "drawbar fabric attach gpu-1 worker-1 --fabric rack-1",
+    "drawbar fabric attach gpu-1 host-1 --config fabric.yaml --yes",
+    "drawbar fabric detach gpu-1 --fabric rack-1",
 )
 COMMAND = command.Command(
     name="fabric",
-    help="look at a fabric",
+    help="look at a fabric, attach and detach by hand",
     description=(
-        "Looks at a fabric through its adapter, from where this runs. The fabric is a Fabric object of the cluster, or a\n"
-        "configuration file in the form of a Fabric's spec. Nothing is changed."
+        "Looks at a fabric through its adapter, from where this runs, and attaches and detaches by hand. The fabric is a Fabric object of the cluster, or a\n"
+        "configuration file in the form of a Fabric's spec."
     ),
     examples=EXAMPLES,
     configure=configure,

@@ -66,6 +66,24 @@ def restored(
     return _object(key, spec)
 
 
+def held_by_hand(
+    driver: str, key: names.DeviceKey, device: contract.Device, node: str, host_id: str
+) -> dict[str, Any]:
+    """Return the attachment that an operator makes, for no claim; its device is in no pool that a claim was given."""
+    spec = attachments.AttachmentSpec(
+        fabric=key.fabric,
+        device_id=device.id,
+        driver=driver,
+        pool=names.pool(key.fabric, device.enclosure),
+        device=key.device,
+        node_name=node,
+        host_id=host_id,
+        identity=_identity(device),
+        model=device.model,
+    )
+    return _object(key, spec)
+
+
 def _identity(device: contract.Device) -> attachments.Identity:
     return attachments.Identity(
         device_class=device.device_class.value, serial=device.serial or "", pci_id=_pci_id(device)

@@ -1,0 +1,36 @@
+"""The question before a change."""
+
+import asyncio
+import sys
+
+from drawbar.driver import errors
+
+
+class Declined(errors.DrawbarError):
+    """The operator answered no, and nothing was changed."""
+
+
+async def ask(question: str, *, assumed: bool) -> None:
+    """Return once the operator has agreed on the terminal, at once where agreement is assumed.
+
+    Raises:
+        UsageError: there is no terminal to ask on.
+        Declined: the answer is no.
+    """
+    if assumed:
+        return
+    if not sys.stdin.isatty():
+        raise errors.UsageError(
+            "there is no terminal to ask on, and nothing was changed; add --yes to go on without"
+        )
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    # Without a thread, so that the deadline and an interrupt end the wait.
+    loop.add_reader(sys.stdin.fileno(), readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Declined("nothing was changed")

@@ -1,0 +1,126 @@
+"""Attach and detach by the adapter itself, without a cluster.
+
+No lock of a cluster is taken. So a device whose connection carries the mark of one, or that has an operation in flight, is
+left alone.
+"""
+
+import asyncio
+import sys
+import uuid
+from typing import Any
+
+from drawbar.driver import errors
+from drawbar.driver.cli.fabric import connections, consent
+from drawbar.fabric import contract
+
+POLL_SECONDS = 0.5
+POLL_SECONDS_MIN = 0.05
+POLL_SECONDS_MAX = 5.0
+
+
+async def attach(
+    adapter: contract.FabricAdapter, device_id: str, host_id: str, *, assumed: bool
+) -> dict[str, Any]:
+    """Attach a free device and return the outcome as JSON values.
+
+    Raises:
+        DrawbarError: it cannot be attached, or the operator declines.
+    """
+    can, device = await _read(adapter, device_id)
+    if not can.exact_device:
+        raise errors.DrawbarError(
+            "the fabric chooses the device itself, so none can be named; use a ResourceClaim"
+        )
+    if host_id not in {host.id for host in await adapter.hosts()}:
+        raise errors.UsageError(f"there is no host {host_id}; `drawbar fabric hosts` lists the ids")
+    if device.connection is not None:
+        if device.connection.host_id == host_id:
+            return _outcome(device_id, host_id, changed=False)
+        raise errors.DrawbarError(
+            f"device {device_id} is attached to host {device.connection.host_id}; detach it there first"
+        )
+    await consent.ask(f"Attach device {device_id} to host {host_id}?{_unmarked(can)}", assumed=assumed)
+    request = contract.AttachRequest(
+        request_id=_request_id(), device_id=device_id, host_id=host_id, expected_etag=device.etag
+    )
+    await _finished(adapter, await adapter.attach(request), f"attaching device {device_id} to host {host_id}")
+    return _outcome(device_id, host_id, changed=True)
+
+
+async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bool) -> dict[str, Any]:
+    """Detach a device from the host that has it, and return the outcome as JSON values.
+
+    Raises:
+        DrawbarError: it cannot be detached, or the operator declines.
+    """
+    can, device = await _read(adapter, device_id)
+    if device.connection is None:
+        return _outcome(device_id, None, changed=False)
+    host_id = device.connection.host_id
+    await consent.ask(
+        f"Detach device {device_id} from host {host_id}? That host is not asked: whatever uses the device there fails."
+        f"{_unmarked(can)}",
+        assumed=assumed,
+    )
+    request = contract.DetachRequest(
+        request_id=_request_id(), device_id=device_id, host_id=host_id, host_prepared=True
+    )
+    await _finished(
+        adapter, await adapter.detach(request), f"detaching device {device_id} from host {host_id}"
+    )
+    return _outcome(device_id, None, changed=True)
+
+
+async def _read(
+    adapter: contract.FabricAdapter, device_id: str
+) -> tuple[contract.Capabilities, contract.Device]:
+    """Return what the fabric can do and a device that may be changed."""
+    async with connections.progress("reading the fabric"):
+        can = await adapter.capabilities()
+        device = (await adapter.devices()).device(device_id)
+        operations = await adapter.operations()
+    if device is None:
+        raise errors.UsageError(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
+    mark = device.connection.mark if device.connection is not None else None
+    if mark is not None:
+        raise errors.DrawbarError(
+            f"device {device_id} is attached by a cluster (mark {mark}); in that cluster delete the pod or claim that has it, "
+            "or use `drawbar fabric detach` with --fabric"
+        )
+    for operation in operations:
+        if not operation.done and operation.device is not None and operation.device.id == device_id:
+            raise errors.DrawbarError(
+                f"device {device_id} has the {operation.kind.value} {operation.id} in flight; wait for its end"
+            )
+    return can, device
+
+
+async def _finished(adapter: contract.FabricAdapter, operation: contract.Operation, activity: str) -> None:
+    """Wait for the end of an operation and report its progress; raise its failure."""
+    async with connections.progress(activity):
+        percent = None
+        while not operation.done:
+            if operation.percent not in (None, percent):
+                percent = operation.percent
+                sys.stderr.write(f"{activity} ... {percent} %\n")
+            pause = operation.retry_after_seconds or POLL_SECONDS
+            await asyncio.sleep(min(max(pause, POLL_SECONDS_MIN), POLL_SECONDS_MAX))
+            operation = await adapter.operation(operation_id=operation.id)
+    failure = operation.failure()
+    if failure is not None:
+        raise failure
+
+
+def _unmarked(can: contract.Capabilities) -> str:
+    """Return the warning that belongs into a question where a cluster's use of a device cannot be seen."""
+    return (
+        "" if can.marks else " The fabric keeps no marks: whether a cluster uses the device is not visible."
+    )
+
+
+def _request_id() -> str:
+    return f"by-hand-{uuid.uuid4()}"
+
+
+def _outcome(device_id: str, host_id: str | None, *, changed: bool) -> dict[str, Any]:
+    return {"device": device_id, "host": host_id, "changed": changed}

@@ -1,0 +1,189 @@
+"""Attach and detach by a DeviceAttachment, which is the lock: the controller calls the fabric.
+
+An attachment without a claim is held by hand: the controller keeps it until it is deleted, and gives the device to no claim.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from drawbar.driver import errors
+from drawbar.driver.api import attachments
+from drawbar.driver.cli.fabric import connections, consent, observed, oddities, views
+from drawbar.driver.controller import names
+from drawbar.driver.controller.attachments import statements
+from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.fabric import contract
+
+WATCH_AGAIN_SECONDS = 1.0
+
+
+async def attach(
+    api: client.Client,
+    source: observed.Source,
+    adapter: contract.FabricAdapter,
+    device_id: str,
+    host_name: str,
+    *,
+    assumed: bool,
+) -> dict[str, Any]:
+    """Create the DeviceAttachment of a free device and return the outcome once the controller has attached it.
+
+    Args:
+        api: the cluster's API server.
+        source: the Fabric.
+        adapter: connected to its manager.
+        device_id: of the fabric.
+        host_name: a host's id, or the name of its node.
+        assumed: whether the operator's agreement is.
+
+    Raises:
+        DrawbarError: it cannot be attached, or the operator declines.
+    """
+    assert source.cluster is not None
+    async with connections.progress("reading the fabric"):
+        can = await adapter.capabilities()
+        device = (await adapter.devices()).device(device_id)
+        mapped = oddities.node_map(source, await adapter.hosts())
+    if not can.exact_device:
+        raise errors.DrawbarError(
+            "the fabric chooses the device itself, so none can be named; use a ResourceClaim"
+        )
+    if device is None:
+        raise errors.UsageError(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
+    if source.cluster.fabric.deleting:
+        raise errors.DrawbarError(f"Fabric {source.name} is being deleted; attach nothing through it")
+    host_id = mapped.host_of.get(host_name, host_name)
+    node = mapped.node_of(host_id)
+    if node is None:
+        raise errors.UsageError(
+            f"{host_name} is neither a node of the cluster nor a host that is mapped to one; `drawbar fabric hosts` lists both"
+        )
+    _refuse_taken(source, device)
+    await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
+    key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
+    body = statements.held_by_hand(source.spec.driver, key, device, node, host_id)
+    try:
+        made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+    except kube_errors.AlreadyExists as error:
+        raise errors.DrawbarError(
+            f"device {device_id} was taken meanwhile: DeviceAttachment {key.attachment} exists; choose another device"
+        ) from error
+    await _attached(api, made)
+    return {"device": device_id, "host": host_id, "node": node, "attachment": key.attachment, "changed": True}
+
+
+async def detach(
+    api: client.Client, source: observed.Source, device_id: str, *, assumed: bool
+) -> dict[str, Any]:
+    """Delete the DeviceAttachment of a device that is held by hand, and return the outcome once it is gone.
+
+    Raises:
+        DrawbarError: a claim has the device, there is no attachment, or the operator declines.
+    """
+    attachment = views.attachment_of(device_id, source)
+    if attachment is None:
+        raise errors.UsageError(
+            f"device {device_id} has no DeviceAttachment of Fabric {source.name}; `drawbar fabric devices` shows what has one"
+        )
+    spec, name = attachment.spec, attachment.metadata.name
+    if not attachment.held_by_hand:
+        holder = (
+            f"claim {spec.claim.namespace}/{spec.claim.name}" if spec.claim is not None else "the next claim"
+        )
+        raise errors.DrawbarError(
+            f"DeviceAttachment {name} is not held by hand but for {holder}; delete the pod or claim, or for an idle device "
+            "set the Fabric's policy.keepAttachedSeconds to 0"
+        )
+    await consent.ask(
+        f"Detach device {device_id} from node {spec.node_name}? The node lets go of it first.",
+        assumed=assumed,
+    )
+    await api.delete(kinds.ATTACHMENT, name, uid=attachment.metadata.uid)
+    await _gone(api, attachment)
+    return {"device": device_id, "host": None, "node": None, "attachment": name, "changed": True}
+
+
+def _refuse_taken(source: observed.Source, device: contract.Device) -> None:
+    attachment = views.attachment_of(device.id, source)
+    if attachment is not None:
+        claim = attachment.spec.claim
+        holder = f"claim {claim.namespace}/{claim.name}" if claim is not None else "no claim"
+        raise errors.DrawbarError(
+            f"device {device.id} has the DeviceAttachment {attachment.metadata.name}, for {holder} on node "
+            f"{attachment.spec.node_name}; choose another device, or detach it first"
+        )
+    if device.connection is not None:
+        raise errors.DrawbarError(
+            f"device {device.id} is attached to host {device.connection.host_id} without a DeviceAttachment of Fabric "
+            f"{source.name}; whoever attached it has to detach it"
+        )
+
+
+async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> None:
+    """Return once the controller has attached the device; raise when it does not come about."""
+    name, shown, last = made.metadata.name, set[str](), made
+    activity = f"waiting for the controller to attach it with DeviceAttachment {name}"
+    async with connections.progress(activity), aclosing(_states(api, name)) as states:
+        async for state in states:
+            if state is None or state.metadata.uid != made.metadata.uid or state.deleting:
+                raise errors.DrawbarError(f"DeviceAttachment {name} was deleted meanwhile; see its Events")
+            last = state
+            _show(state, shown)
+            if state.holds(attachments.ATTACHED):
+                return
+            if state.status.error is not None and not state.status.error.retryable:
+                break
+    failure = last.status.error
+    reason = (
+        f"{failure.reason}: {failure.message}" if failure is not None else "the controller gives no reason"
+    )
+    raise errors.DrawbarError(
+        f"DeviceAttachment {name} does not come about: {reason}; remove it with `drawbar fabric detach`"
+    )
+
+
+async def _gone(api: client.Client, attachment: attachments.DeviceAttachment) -> None:
+    """Return once there is no such attachment any more."""
+    name, shown = attachment.metadata.name, set[str]()
+    activity = f"waiting for the detach by DeviceAttachment {name}"
+    async with connections.progress(activity), aclosing(_states(api, name)) as states:
+        async for state in states:
+            if state is None or state.metadata.uid != attachment.metadata.uid:
+                return
+            _show(state, shown)
+
+
+def _show(attachment: attachments.DeviceAttachment, shown: set[str]) -> None:
+    """Report each condition on stderr that was not reported before."""
+    for condition in attachment.status.conditions:
+        line = views.clean(
+            f"{condition.type} {condition.status}: {condition.reason} {condition.message}".rstrip()
+        )
+        if line not in shown:
+            shown.add(line)
+            sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+async def _states(api: client.Client, name: str) -> AsyncGenerator[attachments.DeviceAttachment | None, None]:
+    """Yield an attachment now and whenever it changes; None when there is none."""
+    only = f"metadata.name={name}"
+    while True:
+        listing = await api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment, fields=only)
+        yield listing.items[0] if listing.items else None
+        try:
+            async for event in api.watch(
+                kinds.ATTACHMENT,
+                into=attachments.DeviceAttachment,
+                fields=only,
+                resource_version=listing.resource_version,
+            ):
+                if event.item is not None:
+                    yield None if event.type == "DELETED" else event.item
+        except (kube_errors.Expired, kube_errors.Unreachable):
+            pass
+        await asyncio.sleep(WATCH_AGAIN_SECONDS)

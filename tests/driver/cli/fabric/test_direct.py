@@ -1,0 +1,140 @@
+"""Attach and detach with a file alone: by the adapter itself, asked first, and never against a cluster's mark."""
+
+import asyncio
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drawbar.fabric import contract
+from drawbar.fabric.grpc.adapter import GrpcAdapter
+
+
+@pytest.fixture
+def marked(drawbar_fabric):
+    """Attaches a device as a cluster does."""
+
+    def attach(device_id, mark):
+        async def work():
+            config = contract.AdapterConfig(name="cluster", endpoint=drawbar_fabric.endpoint)
+            async with await GrpcAdapter.connect(config) as adapter:
+                request = contract.AttachRequest(
+                    request_id="of-a-cluster", device_id=device_id, host_id="host-1", mark=mark
+                )
+                operation = await adapter.attach(request)
+                while not operation.done:
+                    operation = await adapter.operation(operation_id=operation.id)
+
+        asyncio.run(work())
+
+    return attach
+
+
+def hosts(drawbar_command, file):
+    return {
+        device["id"]: device["host"]
+        for device in json.loads(drawbar_command("devices", "--config", file, "--json")[1])
+    }
+
+
+@pytest.mark.parametrize(("file", "host"), [("grpc_file", "host-1"), ("redfish_file", "h1")])
+def test_a_device_is_attached_and_detached(drawbar_command, request, file, host):
+    file = request.getfixturevalue(file)
+    device = next(iter(hosts(drawbar_command, file)))
+    status, out, _ = drawbar_command("attach", device, host, "--config", file, "--yes")
+    assert (status, out) == (0, f"Device {device} is attached to host {host}.\n")
+    assert hosts(drawbar_command, file)[device] == host
+    assert drawbar_command("attach", device, host, "--config", file, "--yes")[1].endswith("already.\n")
+    status, out, _ = drawbar_command("detach", device, "--config", file, "--yes", "--json")
+    assert json.loads(out) == {"device": device, "host": None, "changed": True}
+    assert hosts(drawbar_command, file)[device] is None
+    assert drawbar_command("detach", device, "--config", file)[:2] == (
+        0,
+        f"Device {device} is detached already.\n",
+    )
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_changed(drawbar_command, grpc_file, monkeypatch):
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        status, _, err = drawbar_command("attach", "gpu-1", "host-1", "--config", grpc_file)
+    assert status == 2
+    assert "add --yes" in err
+    assert hosts(drawbar_command, grpc_file)["gpu-1"] is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "host"), [(b"y\n", 0, "host-1"), (b"\n", 1, None), (b"nay\n", 1, None)]
+)
+def test_the_answer_on_the_terminal_decides(drawbar_command, grpc_file, answer, status, host):
+    ours, theirs = pty.openpty()
+    words = ["fabric", "attach", "gpu-1", "host-1", "--config", str(grpc_file)]
+    os.write(ours, answer)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "drawbar.driver.main", *words],
+            stdin=theirs,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.returncode == status, done.stderr
+    assert "Attach device gpu-1 to host host-1? [y/N]" in done.stderr
+    assert hosts(drawbar_command, grpc_file)["gpu-1"] == host
+
+
+def test_a_device_with_the_mark_of_a_cluster_is_left_alone(drawbar_command, grpc_file, marked):
+    marked("gpu-1", "drawbar/0f1e/rack-1")
+    for words in (("detach", "gpu-1"), ("attach", "gpu-1", "host-1")):
+        status, _, err = drawbar_command(*words, "--config", grpc_file, "--yes")
+        assert status == 1
+        assert "attached by a cluster (mark drawbar/0f1e/rack-1); in that cluster delete" in err
+    assert hosts(drawbar_command, grpc_file)["gpu-1"] == "host-1"
+
+
+def test_an_unknown_device_or_host_is_one_sentence(drawbar_command, grpc_file):
+    for words, sentence in (
+        (("attach", "gpu-9", "host-1"), "there is no device gpu-9"),
+        (("attach", "gpu-1", "host-9"), "there is no host host-9"),
+        (("detach", "gpu-9"), "there is no device gpu-9"),
+    ):
+        status, _, err = drawbar_command(*words, "--config", grpc_file, "--yes")
+        assert status == 2
+        assert sentence in err
+
+
+@pytest.mark.drawbar(
+    fabric={
+        "hosts": [{"id": "host-1"}],
+        "chooses": "first",
+        "enclosures": [{"id": "e", "devices": [{"id": "a", "class": "gpu", "model": "A"}]}],
+    }
+)
+def test_a_fabric_that_chooses_the_device_is_refused(drawbar_command, grpc_file):
+    status, _, err = drawbar_command("attach", "a", "host-1", "--config", grpc_file, "--yes")
+    assert status == 1
+    assert "the fabric chooses the device itself" in err
+
+
+@pytest.mark.drawbar(
+    fabric={
+        "hosts": [{"id": "host-1"}],
+        "attachSeconds": 3600,
+        "enclosures": [{"id": "e", "devices": [{"id": "a", "class": "gpu", "model": "A"}]}],
+    }
+)
+def test_an_attach_that_does_not_end_ends_the_command_and_a_second_one_is_refused(drawbar_command, grpc_file):
+    words = ("attach", "a", "host-1", "--config", grpc_file, "--yes")
+    status, _, err = drawbar_command(*words, "--timeout", 2)
+    assert status == 1
+    assert "attaching device a to host host-1 ..." in err
+    assert "What was begun may go on" in err
+    assert "in flight" in drawbar_command(*words)[2]

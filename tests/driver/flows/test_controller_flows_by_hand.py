@@ -1,0 +1,49 @@
+"""A device that an operator attaches with `drawbar fabric`: held by a DeviceAttachment, kept by both daemons, and given back."""
+
+import asyncio
+
+from drawbar.driver import main
+from drawbar.driver.kube import kinds
+
+
+async def drawbar_fabric(cluster, *words):
+    """Run `drawbar fabric` beside the daemons and return its exit status."""
+    kubeconfig = cluster.path / "admin"
+    return await asyncio.to_thread(
+        main.main, ["fabric", *words, "--fabric", "fab", "--kubeconfig", str(kubeconfig), "--yes"]
+    )
+
+
+async def test_a_device_attached_by_hand_is_kept_until_it_is_detached(flow_lab, capsys):
+    async with flow_lab("1.36", devices=2) as cluster:
+        await cluster.until(cluster.slices, bool)
+        (device, *_) = (await cluster.fabric.devices()).devices
+        assert await drawbar_fabric(cluster, "attach", device.id, "node-1") == 0
+        assert "Attached True" in capsys.readouterr().err
+        connected = await cluster.connected()
+        assert list(connected) == [device.id]
+        (attachment,) = (await cluster.attachments()).values()
+        assert attachment["spec"]["nodeName"] == "node-1"
+        assert "claim" not in attachment["spec"]
+        assert "ownerReferences" not in attachment["metadata"]
+        # The node has recorded it, so that the controller has had every occasion to remove it.
+        await cluster.until(
+            cluster.attachments, lambda value: value[device.id]["status"].get("phase") == "Ready"
+        )
+        assert await drawbar_fabric(cluster, "attach", device.id, "node-2") == 1
+        assert "for no claim on node node-1" in capsys.readouterr().err
+        assert await drawbar_fabric(cluster, "detach", device.id) == 0
+        assert await cluster.connected() == {}
+        assert await cluster.attachments() == {}
+
+
+async def test_a_device_of_a_claim_is_not_detached_by_hand(flow_lab, capsys):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await cluster.until(cluster.slices, bool)
+        await cluster.pod("user")
+        await cluster.running("user")
+        (device,) = await cluster.connected()
+        assert await drawbar_fabric(cluster, "detach", device) == 1
+        assert "delete the pod or claim" in capsys.readouterr().err
+        assert list(await cluster.connected()) == [device]
+        assert len((await cluster.api.list_all(kinds.ATTACHMENT, into=dict)).items) == 1
