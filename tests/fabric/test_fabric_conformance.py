@@ -3,6 +3,7 @@
 import asyncio
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 
@@ -293,3 +294,99 @@ async def _fill(adapter, host_id, port_id):
             request_id=f"fill-{host_id}-{port_id}", device_id=free[0].id, host_id=host_id, port_id=port_id
         )
     )
+
+
+class Recorded(SimulatedFabric):
+    """Notes what is asked of it."""
+
+    asked: list[tuple[str | None, str | None, str]]
+
+    async def attach(self, request):
+        self.asked.append((request.device_id, request.model, request.host_id))
+        return await super().attach(request)
+
+    async def detach(self, request):
+        self.asked.append((request.device_id, None, request.host_id))
+        return await super().detach(request)
+
+
+async def test_with_bounds_no_other_device_and_host_is_touched(connected, monkeypatch):
+    monkeypatch.setattr(Recorded, "asked", [], raising=False)
+    adapter = await connected(kind=Recorded)
+    before = {device.id: device for device in (await adapter.devices()).devices}
+    report = await conformance.check(adapter, device_ids=("d2", "d1"), host_ids=("h2",), check_seconds=20)
+    assert report.passed
+    assert {outcome.detail for outcome in report.skipped} == {
+        "needs a second host with a free port",
+        "the fabric could choose d3, which is not to be touched",
+    }
+    unknown = {"no-such-device", "no-such-host", None, ""}
+    assert {device for device, _, _ in Recorded.asked} <= {"d2", *unknown}
+    assert {model for _, model, _ in Recorded.asked} == {None}
+    assert {host for _, _, host in Recorded.asked} <= {"h2", *unknown}
+    after = {device.id: device for device in (await adapter.devices()).devices}
+    assert {name: after[name] for name in ("d1", "d3", "d4")} == {
+        name: before[name] for name in ("d1", "d3", "d4")
+    }
+
+
+async def test_with_all_devices_of_a_model_within_the_bounds_no_check_by_model_is_skipped(connected):
+    adapter = await connected()
+    report = await conformance.check(adapter, device_ids=("d2", "d3", "d4"), check_seconds=20)
+    assert report.failed + report.skipped == ()
+
+
+@pytest.mark.parametrize(
+    ("bounds", "sentence"),
+    [
+        ({"device_ids": ("d9",)}, "there is no device d9"),
+        ({"device_ids": ("d2", "d1")}, "device d1 is attached to host h1"),
+        ({"device_ids": ("d2",), "host_ids": ("h9",)}, "there is no host h9"),
+    ],
+)
+async def test_bounds_that_do_not_hold_are_refused_before_anything_is_touched(connected, bounds, sentence):
+    adapter = await connected()
+    await adapter.attach(contract.AttachRequest(request_id="user", device_id="d1", host_id="h1"))
+    with pytest.raises(errors.FailedPrecondition, match=sentence):
+        await conformance.check(adapter, **bounds)
+
+
+async def test_a_fabric_that_could_choose_another_device_is_refused_with_bounds(connected):
+    adapter = await connected(chooses="first")
+    with pytest.raises(errors.FailedPrecondition, match="could choose d3"):
+        await conformance.check(adapter, device_ids=("d2",))
+
+
+class Wrong(SimulatedFabric):
+    """Attaches another device than it is asked to."""
+
+    async def attach(self, request):
+        return await super().attach(
+            replace(request, device_id="d3") if request.device_id == "d2" else request
+        )
+
+
+async def test_a_device_out_of_bounds_that_the_fabric_attaches_all_the_same_is_reported_and_left(connected):
+    adapter = await connected(kind=Wrong)
+    (check, *_) = [
+        check for check in conformance.CHECKS if check.name.startswith("an attached device is listed")
+    ]
+    report = await conformance.check(adapter, device_ids=("d2",), checks=[check], check_seconds=5)
+    assert "attached the device d3, which was not to be touched" in report.failed[0].detail
+    assert (await adapter.devices()).device("d3").connection is not None
+
+
+def test_a_report_is_written_as_junit():
+    verdicts = conformance.Verdict
+    outcomes = (
+        conformance.Outcome(name="a", verdict=verdicts.PASSED),
+        conformance.Outcome(name="b", verdict=verdicts.FAILED, detail="<no>\x00"),
+        conformance.Outcome(name="c", verdict=verdicts.SKIPPED, detail="none"),
+    )
+    root = ElementTree.fromstring(conformance.junit(conformance.Report(outcomes=outcomes), suite="grpc"))
+    assert root.attrib == {"name": "grpc", "tests": "3", "failures": "1", "skipped": "1"}
+    assert [[(part.tag, part.get("message")) for part in case] for case in root] == [
+        [],
+        [("failure", "<no>?")],
+        [("skipped", "none")],
+    ]

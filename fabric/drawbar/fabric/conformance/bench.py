@@ -63,11 +63,23 @@ class Bench:
         device: contract.Device,
         host_id: str,
         other_host_id: str | None,
+        device_ids: frozenset[str] | None = None,
     ) -> None:
+        """Set up a bench.
+
+        Args:
+            adapter: that is judged.
+            capabilities: of it.
+            device: that is attached and detached.
+            host_id: where to.
+            other_host_id: another one; None where there is none.
+            device_ids: the only devices that may be touched; None: those that the fabric chooses as well.
+        """
         self.adapter = adapter
         self.capabilities = capabilities
         self.device_id = device.id
         self.model = device.model
+        self.device_ids = device_ids
         self._used = {device.id}
         self.host_id = host_id
         self._other_host_id = other_host_id
@@ -90,6 +102,18 @@ class Bench:
         """Skip the check where an attach cannot name its device."""
         if not self.capabilities.exact_device:
             raise CheckSkipped("the fabric chooses the device")
+
+    async def require_model_within_bounds(self) -> None:
+        """Skip the check where an attach by model could choose a device that is not to be touched."""
+        if self.device_ids is None:
+            return
+        devices = (await self.adapter.devices()).devices
+        outside = [item.id for item in devices if item.model == self.model and not self._may_touch(item.id)]
+        if outside:
+            raise CheckSkipped(f"the fabric could choose {outside[0]}, which is not to be touched")
+
+    def _may_touch(self, device_id: str) -> bool:
+        return self.device_ids is None or device_id in self.device_ids
 
     def request_id(self) -> str:
         """Return an id that was never used."""
@@ -125,6 +149,10 @@ class Bench:
         )
         if operation.device is None:
             fail("the finished operation names no device")
+        if not self._may_touch(operation.device.id):
+            fail(
+                f"the fabric attached the device {operation.device.id}, which was not to be touched; detach it by hand"
+            )
         self.device_id = operation.device.id
         self._used.add(self.device_id)
         return operation
@@ -171,10 +199,12 @@ class Bench:
             is_own, device = operation.request_id.startswith(self._prefix), operation.device
             if is_own or (device is not None and device.id in self._used):
                 device = (await self.finished(operation)).device
-                self._used |= {device.id} if device is not None else set()
+                self._used |= {device.id} if device is not None and self._may_touch(device.id) else set()
         for device_id in sorted(self._used):
             self.device_id = device_id
             if (host_id := await self.attached_host()) is not None:
+                if self.device_ids is not None and host_id not in self.host_ids:
+                    fail(f"the device {device_id} came to host {host_id}, which is not to be touched")
                 await self.detach(self.detach_request(host_id))
 
     @staticmethod

@@ -227,7 +227,7 @@ async def _(bench: Bench) -> None:
 
 @check("an attach by model chooses a device of that model and names it")
 async def _(bench: Bench) -> None:
-    request = _by_model(bench)
+    request = await _by_model(bench)
     chosen = (await bench.attach(request)).device
     if chosen is None:
         fail("the operation does not name the device")
@@ -239,7 +239,7 @@ async def _(bench: Bench) -> None:
 
 @check("the same attach by model twice is one device, and another one gets another device or NO_DEVICE")
 async def _(bench: Bench) -> None:
-    request = _by_model(bench)
+    request = await _by_model(bench)
     before = await _attached(bench)
     first, second = await bench.attach(request), await bench.attach(request)
     expect(first.id == second.id, "the second call began another operation")
@@ -261,22 +261,23 @@ async def _(bench: Bench) -> None:
         ]
         if not free:
             with refused(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_DEVICE):
-                await bench.adapter.attach(_by_model(bench, host_id))
+                await bench.adapter.attach(await _by_model(bench, host_id))
             return
-        await bench.attach(_by_model(bench, host_id))
+        await bench.attach(await _by_model(bench, host_id))
         expect(bench.device_id not in attached, "it got a device that was attached already")
 
 
 @check("a model that no device has is not found")
 async def _(bench: Bench) -> None:
     with refused(errors.Code.NOT_FOUND):
-        await bench.adapter.attach(replace(_by_model(bench), model="no-such-model"))
+        await bench.adapter.attach(replace(await _by_model(bench), model="no-such-model"))
 
 
-def _by_model(bench: Bench, host_id: str | None = None) -> contract.AttachRequest:
+async def _by_model(bench: Bench, host_id: str | None = None) -> contract.AttachRequest:
     """Return an attach of any device of the model; skips the check where the fabric has none."""
     if not bench.capabilities.select_by_model or not bench.model:
         raise CheckSkipped("the fabric does not select by model")
+    await bench.require_model_within_bounds()
     return replace(bench.attach_request(host_id), device_id=None, model=bench.model)
 
 

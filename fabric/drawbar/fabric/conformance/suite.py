@@ -1,59 +1,12 @@
 """Runs the checks of the contract against any adapter and a fabric with something free in it, and reports."""
 
 import asyncio
-from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Callable, Iterable
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.conformance.bench import Bench, CheckFailed, CheckSkipped
 from drawbar.fabric.conformance.checks import CHECKS, Check
-
-
-class Verdict(StrEnum):
-    """How one check ended."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One check.
-
-    Attributes:
-        name: the sentence that was checked.
-        verdict: see `Verdict`.
-        detail: what was seen instead, or why it was skipped; empty when it passed.
-    """
-
-    name: str
-    verdict: Verdict
-    detail: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """All checks, in the order in which they ran."""
-
-    outcomes: tuple[Outcome, ...]
-
-    @property
-    def passed(self) -> bool:
-        """Nothing failed."""
-        return not self.failed
-
-    @property
-    def failed(self) -> tuple[Outcome, ...]:
-        """The checks that failed."""
-        return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.FAILED)
-
-    @property
-    def skipped(self) -> tuple[Outcome, ...]:
-        """The checks that this fabric does not allow."""
-        return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.SKIPPED)
-
+from drawbar.fabric.conformance.reports import Outcome, Report, Verdict
 
 CHECK_SECONDS = 60.0
 
@@ -62,29 +15,40 @@ async def check(
     adapter: contract.FabricAdapter,
     *,
     device_id: str | None = None,
+    device_ids: tuple[str, ...] = (),
     host_ids: tuple[str, ...] = (),
     check_seconds: float = CHECK_SECONDS,
     checks: Iterable[Check] = CHECKS,
+    ended: Callable[[Outcome], None] | None = None,
 ) -> Report:
     """Judges an adapter. Uses one free device and up to two hosts, and leaves them as they were found.
 
-    Attaches by model, where the fabric has them, use further free devices of that device's model.
+    Attaches by model, where the fabric has them, use further free devices of that device's model, unless `device_ids` is given.
 
     Args:
         adapter: connected; stays the caller's to close.
         device_id: the device to use; the first free one when None. What it carries may be lost.
+        device_ids: the only devices that are touched, all of them free; the first is the one to use. Checks in which the fabric
+            could choose another one are skipped.
         host_ids: the hosts to use; the first two with a free port when empty.
         check_seconds: the longest that one check may take, hardware included.
         checks: which; all by default.
+        ended: called with each check's outcome.
 
     Raises:
-        FailedPrecondition: there is no free device, or no host with a free port.
+        FailedPrecondition: there is no free device, or no host with a free port; with `device_ids`, one of them is not free,
+            the fabric chooses the device itself among others, or a host of `host_ids` is not listed.
         FabricError: the fabric cannot be read at all.
     """
-    bench = await _bench(adapter, device_id, host_ids)
+    if device_ids:
+        await _verify_bounds(adapter, device_ids, host_ids)
+        device_id = device_ids[0]
+    bench = await _bench(adapter, device_id, host_ids, frozenset(device_ids) or None)
     outcomes = []
     for next_check in checks:
         outcomes.append(await _outcome(next_check, bench, check_seconds))
+        if ended is not None:
+            ended(outcomes[-1])
         freeing = Check(name=f"the device can be freed after: {next_check.name}", body=Bench.free_device)
         freed = await _outcome(freeing, bench, check_seconds)
         if freed.verdict is not Verdict.PASSED:
@@ -94,7 +58,36 @@ async def check(
     return Report(outcomes=tuple(outcomes))
 
 
-async def _bench(adapter: contract.FabricAdapter, device_id: str | None, host_ids: tuple[str, ...]) -> Bench:
+async def _verify_bounds(
+    adapter: contract.FabricAdapter, device_ids: tuple[str, ...], host_ids: tuple[str, ...]
+) -> None:
+    """Raise FailedPrecondition where checks cannot be kept to these devices and hosts."""
+    can, inventory = await adapter.capabilities(), await adapter.devices()
+    for device_id in device_ids:
+        device = inventory.device(device_id)
+        if device is None:
+            raise errors.FailedPrecondition(f"there is no device {device_id}; name one that is listed")
+        if device.connection is not None:
+            raise errors.FailedPrecondition(
+                f"device {device_id} is attached to host {device.connection.host_id}; detach it, or name another one"
+            )
+    missing = set(host_ids) - {host.id for host in await adapter.hosts()}
+    if missing:
+        raise errors.FailedPrecondition(f"there is no host {min(missing)}; name one that is listed")
+    model = next(device.model for device in inventory.devices if device.id == device_ids[0])
+    outside = [item.id for item in inventory.devices if item.model == model and item.id not in device_ids]
+    if not can.exact_device and outside:
+        raise errors.FailedPrecondition(
+            f"the fabric chooses the device itself, and could choose {outside[0]}; name all devices of the model {model}"
+        )
+
+
+async def _bench(
+    adapter: contract.FabricAdapter,
+    device_id: str | None,
+    host_ids: tuple[str, ...],
+    device_ids: frozenset[str] | None,
+) -> Bench:
     can = await adapter.capabilities()
     device = next(
         (
@@ -118,6 +111,7 @@ async def _bench(adapter: contract.FabricAdapter, device_id: str | None, host_id
         device=device,
         host_id=host_ids[0],
         other_host_id=host_ids[1] if len(host_ids) > 1 else None,
+        device_ids=device_ids,
     )
 
 

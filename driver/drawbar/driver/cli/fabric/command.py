@@ -15,6 +15,9 @@ from drawbar.driver.cli import command
 
 TIMEOUT_SECONDS = 60.0
 CHANGE_TIMEOUT_SECONDS = 300.0
+WATCH_AGAIN_SECONDS = 1.0
+WATCH_TIMEOUT_SECONDS = 3600.0
+SUITE_TIMEOUT_SECONDS = 3600.0
 NAMESPACE = "drawbar"
 UNREACHED = "is the address right, and reachable from here? What was begun may go on: `drawbar fabric devices` shows it"
 
@@ -37,6 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("check", "reach a fabric manager, and show what it has and what is odd", _check),
         ("devices", "list the devices of a fabric", _devices),
         ("hosts", "list the hosts of a fabric, and their nodes", _hosts),
+        (
+            "operations",
+            "list the operations in flight, and those that the fabric manager remembers",
+            _operations,
+        ),
     ):
         _fabric_options(_action(actions, name, help_text, run))
     attach = _action(actions, "attach", "attach a device to a host by hand", _attach)
@@ -49,6 +57,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     for change in (attach, detach):
         _fabric_options(change, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
         change.add_argument("--yes", action="store_true", help="do not ask before the change")
+
+    watch = _action(
+        actions, "watch", "print the changes of a fabric as they come, for --timeout seconds", _watch
+    )
+    _fabric_options(watch, seconds=WATCH_TIMEOUT_SECONDS)
+    suite = _action(actions, "conformance", "judge an adapter on a live fabric", _conformance)
+    suite.add_argument(
+        "--devices",
+        metavar="IDS",
+        type=_ids,
+        required=True,
+        help="the only devices to touch, with commas; all free",
+    )
+    suite.add_argument(
+        "--hosts", metavar="IDS", type=_ids, required=True, help="the one or two hosts to touch, with a comma"
+    )
+    suite.add_argument("--junit", metavar="FILE", type=Path, help="write the report as JUnit XML, too")
+    suite.add_argument("--yes", action="store_true", help="do not ask before the first change")
+    _fabric_options(suite, positional=None, seconds=SUITE_TIMEOUT_SECONDS)
+
+
+def _ids(content: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(name.strip() for name in content.split(",")))
+    if not all(names):
+        raise argparse.ArgumentTypeError("give ids with commas between them")
+    return names
 
 
 def _action(
@@ -67,11 +101,13 @@ def _action(
 
 
 def _fabric_options(
-    parser: argparse.ArgumentParser, *, positional: bool = True, seconds: float = TIMEOUT_SECONDS
+    parser: argparse.ArgumentParser, *, positional: bool | None = True, seconds: float = TIMEOUT_SECONDS
 ) -> None:
     help_text = "name of a Fabric object of the cluster"
     if positional:
         parser.add_argument("fabric", nargs="?", metavar="FABRIC", help=help_text)
+    elif positional is None:
+        parser.set_defaults(fabric=None)
     else:
         parser.add_argument("--fabric", metavar="FABRIC", help=help_text)
     parser.add_argument(
@@ -110,7 +146,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _bounded(act: Run, args: argparse.Namespace) -> int:
-    seconds = getattr(args, "timeout", None)
+    # A watch ends at its deadline without an error.
+    seconds = None if act is _watch else getattr(args, "timeout", None)
     try:
         async with asyncio.timeout(seconds) as deadline:
             return await act(args)
@@ -206,6 +243,90 @@ async def _hosts(args: argparse.Namespace) -> int:
     return 0
 
 
+async def _operations(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, views
+
+    async with _source(args) as (source, _), connections.connected(source) as adapter:
+        async with connections.progress("reading the operations"):
+            operations = await adapter.operations()
+        _print(args, [views.operation(operation) for operation in operations], views.show_operations)
+    return 0
+
+
+async def _watch(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, views
+    from drawbar.fabric import contract
+
+    try:
+        async with asyncio.timeout(args.timeout) as deadline:
+            async with _source(args) as (source, _), connections.connected(source) as adapter:
+                if not (await adapter.capabilities()).watch:
+                    raise errors.DrawbarError(
+                        "the fabric serves no watch; use `drawbar fabric devices` now and then"
+                    )
+                version = (await adapter.devices()).version
+                sys.stderr.write("watching\n")
+                sys.stderr.flush()
+                while True:
+                    async with adapter.watch(version) as events:
+                        async for event in events:
+                            document = views.event(event, source)
+                            if document is not None and not _print_line(args, document):
+                                return 0
+                            if isinstance(event, contract.Resync):
+                                break
+                            version = event.version
+                    await asyncio.sleep(WATCH_AGAIN_SECONDS)
+                    version = (await adapter.devices()).version
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+    return 0
+
+
+def _print_line(args: argparse.Namespace, document: dict[str, Any]) -> bool:
+    """Print an event; return whether its reader is still there."""
+    from drawbar.driver.cli.fabric import views
+
+    line = json.dumps(document) if args.json else views.event_line(document)
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Not within the adapter's watch, which would take it for a defect of the adapter.
+        return False
+    return True
+
+
+async def _conformance(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import connections, consent, views
+    from drawbar.fabric import conformance
+
+    async with _source(args) as (source, _), connections.connected(source) as adapter:
+        await consent.ask(
+            f"Attach and detach the devices {', '.join(args.devices)} on the hosts {', '.join(args.hosts)}? What the devices "
+            "carry may be lost.",
+            assumed=args.yes,
+        )
+
+        def show(outcome: conformance.Outcome) -> None:
+            sys.stderr.write(f"{outcome.verdict.value}: {outcome.name}\n")
+            sys.stderr.flush()
+
+        report = await conformance.check(adapter, device_ids=args.devices, host_ids=args.hosts, ended=show)
+    if args.junit is not None:
+        try:
+            args.junit.write_bytes(
+                conformance.junit(report, suite=f"drawbar fabric adapter {source.spec.adapter}")
+            )
+        except OSError as error:
+            raise errors.UsageError(
+                f"cannot write {args.junit}: {error.strerror}; name another file"
+            ) from error
+    _print(args, views.report(report), views.show_report)
+    return 0 if report.passed else 1
+
+
 async def _attach(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, direct, locked
 
@@ -252,6 +373,9 @@ EXAMPLES = (
     "drawbar fabric attach gpu-1 worker-1 --fabric rack-1",
     "drawbar fabric attach gpu-1 host-1 --config fabric.yaml --yes",
     "drawbar fabric detach gpu-1 --fabric rack-1",
+    "drawbar fabric operations rack-1",
+    "drawbar fabric watch rack-1 --timeout 60",
+    "drawbar fabric conformance --config fabric.yaml --devices gpu-1 --hosts host-1,host-2 --junit report.xml",
 )
 COMMAND = command.Command(
     name="fabric",

@@ -9,6 +9,7 @@ from rich import console, table, text
 from drawbar.driver.cli.fabric import observed, oddities
 from drawbar.driver.controller import hosts as host_map
 from drawbar.fabric import contract
+from drawbar.fabric.conformance import reports
 
 _USER_INFO = re.compile(r"//[^/@]*@")
 
@@ -117,6 +118,102 @@ def show_hosts(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None
         lines.append((item["id"], item["name"], item["node"], f"{free} of {len(item['ports'])}", held, names))
     head = ("HOST", "NAME", "NODE", "FREE PORTS", "DEVICES", "IDENTIFIERS")
     rows(out, head, lines, "The fabric manager lists no host.")
+
+
+def operation(item: contract.Operation) -> dict[str, Any]:
+    """Return an operation as JSON values."""
+    return {
+        "id": item.id,
+        "kind": item.kind.value,
+        "device": item.device.id if item.device is not None else None,
+        "done": item.done,
+        "percent": item.percent,
+        "error": f"{item.error.reason}: {item.error.message}" if item.error is not None else None,
+        "requestId": item.request_id,
+        "mark": item.mark,
+    }
+
+
+def _state(item: Mapping[str, Any]) -> str:
+    if item["error"] is not None:
+        return "failed"
+    if item["done"]:
+        return "done"
+    return "running" if item["percent"] is None else f"running, {item['percent']} %"
+
+
+def show_operations(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of operations."""
+    lines = [(item["id"], item["kind"], item["device"], _state(item), item["error"]) for item in items]
+    rows(
+        out,
+        ("OPERATION", "KIND", "DEVICE", "STATE", "ERROR"),
+        lines,
+        "The fabric manager lists no operation.",
+    )
+
+
+def event(item: contract.WatchEvent, source: observed.Source) -> dict[str, Any] | None:
+    """Return an event of a watch as JSON values; None for one that changes nothing."""
+    match item:
+        case contract.DeviceChanged():
+            return {"event": "device", "device": device(item.device, source)}
+        case contract.DeviceGone():
+            return {"event": "device-gone", "device": {"id": item.device_id}}
+        case contract.HostChanged():
+            return {"event": "host", "host": host(item.host, host_map.NodeMap())}
+        case contract.OperationChanged():
+            return {"event": "operation", "operation": operation(item.operation)}
+        case contract.Resync():
+            return {"event": "resync"}
+        case contract.Bookmark():
+            return None
+
+
+def event_line(document: Mapping[str, Any]) -> str:
+    """Return an event as a line for people."""
+    match document["event"]:
+        case "device":
+            shown = document["device"]
+            where = f"on host {shown['host']}" if shown["host"] is not None else "free"
+            line = f"device {shown['id']}: {where}, health {shown['health']}"
+        case "device-gone":
+            line = f"device {document['device']['id']}: gone"
+        case "host":
+            ports = document["host"]["ports"]
+            free = sum(port["state"] == contract.PortState.FREE.value for port in ports)
+            line = f"host {document['host']['id']}: {free} of {len(ports)} ports free"
+        case "operation":
+            shown = document["operation"]
+            error = f" {shown['error']}" if shown["error"] is not None else ""
+            line = f"operation {shown['id']}: {shown['kind']} of {shown['device']}: {_state(shown)}{error}"
+        case _:
+            line = "changes were missed; what follows is new"
+    return clean(line)
+
+
+def report(outcome: reports.Report) -> dict[str, Any]:
+    """Return the report of the conformance suite as JSON values."""
+    return {
+        "passed": outcome.passed,
+        "checks": [
+            {"name": single.name, "verdict": single.verdict.value, "detail": single.detail}
+            for single in outcome.outcomes
+        ],
+    }
+
+
+def show_report(out: console.Console, document: Mapping[str, Any]) -> None:
+    """Print the report of the conformance suite: a row for each check that did not pass, and a sum."""
+    checks = document["checks"]
+    lines = [
+        (item["verdict"], item["name"], item["detail"]) for item in checks if item["verdict"] != "passed"
+    ]
+    if lines:
+        rows(out, ("VERDICT", "CHECK", "DETAIL"), lines, "")
+        out.print()
+    counts = {verdict: sum(item["verdict"] == verdict for item in checks) for verdict in reports.Verdict}
+    out.print(text.Text("; ".join(f"{count} {verdict.value}" for verdict, count in counts.items())))
 
 
 def check(
