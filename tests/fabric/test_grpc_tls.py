@@ -15,7 +15,8 @@ from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 DESCRIBED = configuration.parse(
     b"""{"hosts": [{"id": "h1", "ports": 2}, {"id": "h2", "ports": 2}], "enclosures": [{"id": "e", "devices": [
-        {"id": "d1", "class": "gpu", "model": "A", "vendor": "V"}, {"id": "d2", "class": "nvme", "model": "B"}]}]}"""
+        {"id": "d1", "class": "gpu", "model": "A", "vendor": "V"}, {"id": "d2", "class": "nvme", "model": "B"},
+        {"id": "m1", "class": "cxl-memory", "model": "C", "memoryBytes": 4096, "sliceStepBytes": 1024}]}]}"""
 )
 PAST = {
     "not_before": datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC),

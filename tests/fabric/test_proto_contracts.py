@@ -63,6 +63,8 @@ ROOT = Path(__file__).parents[2] / "proto"
                 "/drawbar.fabric.v1alpha1.FabricManager/ListOperations",
                 "/drawbar.fabric.v1alpha1.FabricManager/CancelOperation",
                 "/drawbar.fabric.v1alpha1.FabricManager/Watch",
+                "/drawbar.fabric.v1alpha1.FabricManager/CreateSlice",
+                "/drawbar.fabric.v1alpha1.FabricManager/DeleteSlice",
             ],
         ),
     ],

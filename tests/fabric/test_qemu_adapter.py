@@ -18,7 +18,9 @@ async def test_the_adapter_keeps_the_contract(qemu_lab, guest, device_id):
     adapter = await qemu_lab.connect()
     report = await conformance.check(adapter, device_id=device_id, check_seconds=30)
     assert [(outcome.name, outcome.detail) for outcome in report.failed] == []
-    assert [outcome.name for outcome in report.skipped] == ["cancelling a finished operation changes nothing"]
+    assert [outcome.name for outcome in report.skipped if "slices" not in outcome.detail] == [
+        "cancelling a finished operation changes nothing"
+    ]
 
 
 async def test_what_qemu_was_told_is_all_gone_after_a_detach(qemu_lab, calls, eventually):

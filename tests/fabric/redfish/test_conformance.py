@@ -36,5 +36,6 @@ async def test_the_adapter_keeps_the_contract(redfish_lab, form):
         chosen = [outcome.name for outcome in report.skipped if "chooses the device" in outcome.detail]
         assert len(chosen) == 4
         skipped |= set(chosen)
-    assert {outcome.name for outcome in report.skipped} <= skipped
+    left_out = {outcome.name for outcome in report.skipped if "slices" not in outcome.detail}
+    assert left_out <= skipped
     assert all(len(hosts) == 0 for hosts in service.connections().values())

@@ -81,6 +81,7 @@ class Bench:
         self.model = device.model
         self.device_ids = device_ids
         self._used = {device.id}
+        self._slices: set[str] = set()
         self.host_id = host_id
         self._other_host_id = other_host_id
         self._prefix = f"conformance-{secrets.token_hex(6)}-"
@@ -193,13 +194,68 @@ class Bench:
         ports = hosts[self.host_id].ports
         return next((port for port in ports if port.device_id == self.device_id), None)
 
+    async def origin(self) -> contract.Device:
+        """Return a device with room for two slices; skip the check where there is none."""
+        if not self.capabilities.slices:
+            raise CheckSkipped("the fabric makes no slices")
+        for device in (await self.adapter.devices()).devices:
+            carving = device.carving
+            if carving is None or device.connection is not None or not self._may_touch(device.id):
+                continue
+            if carving.free_bytes >= 2 * carving.step_bytes:
+                return device
+        raise CheckSkipped("no device has room for two slices")
+
+    def create_request(self, origin: contract.Device) -> contract.CreateSliceRequest:
+        """Return the creation of a slice of the least size."""
+        assert origin.carving is not None
+        return contract.CreateSliceRequest(
+            request_id=self.request_id(), device_id=origin.id, memory_bytes=origin.carving.step_bytes
+        )
+
+    async def create(self, request: contract.CreateSliceRequest) -> contract.Device:
+        """Make a slice, and return it as the operation names it."""
+        operation = await self.ended(await self.adapter.create_slice(request))
+        if operation.device is None:
+            fail("the finished operation names no slice")
+        self._slices.add(operation.device.id)
+        return operation.device
+
+    async def delete(self, slice_id: str) -> None:
+        """Give a slice back."""
+        request = contract.DeleteSliceRequest(request_id=self.request_id(), device_id=slice_id)
+        await self.ended(await self.adapter.delete_slice(request))
+
+    async def ended(self, operation: contract.Operation) -> contract.Operation:
+        """Return the operation once it is done; it must succeed."""
+        return self._succeeded(await self.finished(operation))
+
+    async def _free_slices(self) -> None:
+        for device in (await self.adapter.devices()).devices:
+            made = device.slice_of
+            if made is None or not (
+                device.id in self._slices or (made.request_id or "").startswith(self._prefix)
+            ):
+                continue
+            if device.connection is not None:
+                detach = contract.DetachRequest(
+                    request_id=self.request_id(),
+                    device_id=device.id,
+                    host_id=device.connection.host_id,
+                    host_prepared=True,
+                )
+                await self.ended(await self.adapter.detach(detach))
+            await self.delete(device.id)
+
     async def free_device(self) -> None:
-        """Waits for what is in flight and detaches each device that was used from whichever host has it."""
+        """Wait for what is in flight, detach each device that was used, and delete each slice that was made."""
+        await self._free_slices()
         for operation in await self.adapter.operations():
             is_own, device = operation.request_id.startswith(self._prefix), operation.device
             if is_own or (device is not None and device.id in self._used):
                 device = (await self.finished(operation)).device
-                self._used |= {device.id} if device is not None and self._may_touch(device.id) else set()
+                if device is not None and device.slice_of is None and self._may_touch(device.id):
+                    self._used.add(device.id)
         for device_id in sorted(self._used):
             self.device_id = device_id
             if (host_id := await self.attached_host()) is not None:

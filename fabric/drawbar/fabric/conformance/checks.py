@@ -350,3 +350,105 @@ async def _(bench: Bench) -> None:
     expect(await bench.attached_host() == bench.host_id, "the device was detached")
     with refused(errors.Code.NOT_FOUND):
         await bench.adapter.cancel(bench.request_id())
+
+
+@check("a slice is listed with its origin and size, and is taken from what is left")
+async def _(bench: Bench) -> None:
+    origin = await bench.origin()
+    assert origin.carving is not None
+    made = await bench.create(bench.create_request(origin))
+    inventory = await bench.adapter.devices()
+    listed, rest = inventory.device(made.id), inventory.device(origin.id)
+    expect(listed is not None and listed.slice_of is not None, "the slice is not listed as one")
+    assert listed is not None
+    assert listed.slice_of is not None
+    expect(listed.slice_of.origin_id == origin.id, "the slice names another origin")
+    expect(listed.memory_bytes == origin.carving.step_bytes, "the slice has another size")
+    left = rest.carving.free_bytes if rest is not None and rest.carving is not None else -1
+    expect(left == origin.carving.free_bytes - listed.memory_bytes, "what is left is wrong")
+
+
+@check("the same creation twice is one slice, and another request makes another one")
+async def _(bench: Bench) -> None:
+    origin = await bench.origin()
+    request = bench.create_request(origin)
+    made = await bench.create(request)
+    again = await bench.create(request)
+    expect(again.id == made.id, "a second slice was made")
+    other = await bench.create(bench.create_request(origin))
+    expect(other.id != made.id, "the slice of another request is the same")
+    assert origin.carving is not None
+    twice = replace(request, memory_bytes=2 * origin.carving.step_bytes)
+    with refused(errors.Code.ALREADY_EXISTS):
+        await bench.ended(await bench.adapter.create_slice(twice))
+
+
+@check("a slice is attached and detached as a device, and neither deleted meanwhile nor its origin attached")
+async def _(bench: Bench) -> None:
+    origin = await bench.origin()
+    bench.require_exact_device()
+    made = await bench.create(bench.create_request(origin))
+    attach = replace(bench.attach_request(), device_id=made.id)
+    await bench.ended(await bench.adapter.attach(attach))
+    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+        await bench.delete(made.id)
+    whole = replace(bench.attach_request(), device_id=origin.id)
+    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.CARVED):
+        await bench.adapter.attach(whole)
+    detach = replace(bench.detach_request(), device_id=made.id)
+    await bench.ended(await bench.adapter.detach(detach))
+    listed = (await bench.adapter.devices()).device(made.id)
+    expect(listed is not None and listed.connection is None, "the slice is not listed as free")
+
+
+@check("a device that is attached as a whole is not carved")
+async def _(bench: Bench) -> None:
+    origin = await bench.origin()
+    bench.require_exact_device()
+    await bench.ended(await bench.adapter.attach(replace(bench.attach_request(), device_id=origin.id)))
+    try:
+        with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):
+            await bench.create(bench.create_request(origin))
+    finally:
+        detach = replace(bench.detach_request(), device_id=origin.id)
+        await bench.ended(await bench.adapter.detach(detach))
+
+
+@check("a deleted slice gives its memory back, and deleting it again succeeds")
+async def _(bench: Bench) -> None:
+    origin = await bench.origin()
+    made = await bench.create(bench.create_request(origin))
+    await bench.delete(made.id)
+    await bench.delete(made.id)
+    inventory = await bench.adapter.devices()
+    rest = inventory.device(origin.id)
+    expect(inventory.device(made.id) is None, "the slice is still listed")
+    expect(rest is not None and rest.carving == origin.carving, "the memory did not come back")
+
+
+@check("a slice larger than what is left is exhausted, and one of no multiple of the step is invalid")
+async def _(bench: Bench) -> None:
+    origin = await bench.origin()
+    assert origin.carving is not None
+    free, step = origin.carving.free_bytes, origin.carving.step_bytes
+    request = bench.create_request(origin)
+    with refused(errors.Code.RESOURCE_EXHAUSTED, reason=errors.Reason.NO_CAPACITY):
+        await bench.create(replace(request, memory_bytes=(free // step + 1) * step))
+    if step > 1:
+        odd = replace(bench.create_request(origin), memory_bytes=step + 1)
+        with refused(errors.Code.INVALID_ARGUMENT):
+            await bench.create(odd)
+    with refused(errors.Code.NOT_FOUND):
+        await bench.create(replace(bench.create_request(origin), device_id="no-such-device"))
+
+
+@check("slices are made of the devices that can be carved, and of no other")
+async def _(bench: Bench) -> None:
+    device = await bench.device()
+    request = contract.CreateSliceRequest(request_id=bench.request_id(), device_id=device.id, memory_bytes=1)
+    if not bench.capabilities.slices:
+        with refused(errors.Code.UNIMPLEMENTED):
+            await bench.adapter.create_slice(request)
+    elif device.carving is None:
+        with refused(errors.Code.INVALID_ARGUMENT):
+            await bench.create(request)

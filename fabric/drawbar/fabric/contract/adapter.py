@@ -17,9 +17,17 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from drawbar.fabric import errors
 from drawbar.fabric.contract import changes, inventory
 from drawbar.fabric.contract.credentials import Credentials, Tls
-from drawbar.fabric.contract.operations import AttachRequest, Capabilities, DetachRequest, Operation
+from drawbar.fabric.contract.operations import (
+    AttachRequest,
+    Capabilities,
+    CreateSliceRequest,
+    DeleteSliceRequest,
+    DetachRequest,
+    Operation,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +106,7 @@ class FabricAdapter(abc.ABC):
             InvalidArgument: the request can never succeed.
             NotFound: no such device, host or port.
             AlreadyExists: the request id was used with other arguments.
-            FailedPrecondition: IN_USE (another host has it; `host_id` names it), PORT_IN_USE, INCOMPATIBLE.
+            FailedPrecondition: IN_USE (another host has it; `host_id` names it), PORT_IN_USE, INCOMPATIBLE, CARVED.
             ResourceExhausted: NO_FREE_PORT (`host_id`), NO_DEVICE.
             Aborted: OPERATION_PENDING (another request for this device is in flight), STALE_ETAG.
             Unavailable: not reached; `side_effects_unknown` is set where that is not certain.
@@ -117,6 +125,36 @@ class FabricAdapter(abc.ABC):
             FailedPrecondition: NOT_PREPARED (neither host_prepared nor force).
             Unimplemented: force, where the capabilities do not have it.
         """
+
+    async def create_slice(self, request: CreateSliceRequest) -> Operation:
+        """Begins to make a slice of a device; idempotent by request id.
+
+        The same request again returns the operation that the first one began, and after a lost reply or a restart a slice that
+        shows the request's id is the one that it made. The slice is a device: it is attached and detached as any other.
+
+        Raises:
+            InvalidArgument: the request can never succeed: no multiple of `Carving.step_bytes`, or a device that cannot be carved.
+            NotFound: no such device.
+            AlreadyExists: the request id was used with other arguments.
+            FailedPrecondition: IN_USE (the device is attached as a whole; `host_id` names the host).
+            ResourceExhausted: NO_CAPACITY.
+            Aborted, Unavailable, DeadlineExceeded: as `attach`.
+            Unimplemented: not in the capabilities.
+        """
+        del request
+        raise errors.Unimplemented("the fabric makes no slices of devices")
+
+    async def delete_slice(self, request: DeleteSliceRequest) -> Operation:
+        """Begins to give the memory of a slice back; idempotent by request id and by effect.
+
+        A slice that is not there is a success, finished at once. Errors as `create_slice`, and:
+
+        Raises:
+            InvalidArgument: the device is no slice.
+            FailedPrecondition: IN_USE (the slice is attached; `host_id` names the host).
+        """
+        del request
+        raise errors.Unimplemented("the fabric makes no slices of devices")
 
     @abc.abstractmethod
     async def operation(self, *, operation_id: str | None = None, request_id: str | None = None) -> Operation:

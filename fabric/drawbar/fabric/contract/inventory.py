@@ -111,6 +111,35 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What makes a device a slice: a part of the memory of another one, which is connected by itself.
+
+    Attributes:
+        origin_id: the device that it is a part of.
+        request_id: the request that made it, if the fabric can carry such a mark.
+        mark: the `CreateSliceRequest.mark` that it was made with; None without one. Kept by fabrics with the capability
+            `marks` for as long as the slice is there.
+    """
+
+    origin_id: str
+    request_id: str | None = None
+    mark: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carving:
+    """What slices can be made of a device.
+
+    Attributes:
+        free_bytes: memory that is in no slice.
+        step_bytes: the size of a slice is a multiple of it, and not less; 1 where any will do.
+    """
+
+    free_bytes: int
+    step_bytes: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
     """One device of the fabric, attached or not.
 
@@ -133,6 +162,8 @@ class Device:
         max_link_width: the most lanes that its link can have; 0 when not known.
         health: see `Health`.
         connection: where it is attached now, whoever attached it; None when it is free.
+        slice_of: what it is a slice of; None when it is none.
+        carving: what slices can be made of it; None when it cannot be carved. A device with slices is not attached itself.
         etag: changes whenever the device does; None when the fabric has none.
     """
 
@@ -151,6 +182,8 @@ class Device:
     max_link_width: int = 0
     health: Health = Health.UNKNOWN
     connection: Connection | None = None
+    slice_of: Slice | None = None
+    carving: Carving | None = None
     etag: str | None = None
 
 

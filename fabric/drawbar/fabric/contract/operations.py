@@ -21,6 +21,8 @@ class OperationKind(StrEnum):
 
     ATTACH = "attach"
     DETACH = "detach"
+    CREATE_SLICE = "create-slice"
+    DELETE_SLICE = "delete-slice"
 
 
 class SerializationScope(StrEnum):
@@ -39,7 +41,7 @@ class Capabilities:
     Attributes:
         exact_device: attach takes a device id.
         select_by_model: attach takes a model and picks the device.
-        slices: devices can be carved before they are connected (not yet part of the contract).
+        slices: `create_slice` and `delete_slice` are served, for the devices that have `Device.carving`.
         force_detach: detach takes `force`.
         watch: `watch` is served; without it the caller lists now and then.
         cancel: `cancel` is served.
@@ -128,6 +130,49 @@ class DetachRequest:
         return _string_problems(request_id=self.request_id, device_id=self.device_id, host_id=self.host_id)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSliceRequest:
+    """Make a slice of a device.
+
+    Attributes:
+        request_id: chosen by the caller, unique for ever.
+        device_id: the device that is carved.
+        memory_bytes: of the slice; a multiple of `Carving.step_bytes`.
+        mark: whose slice it will be, as `AttachRequest.mark`.
+    """
+
+    request_id: str
+    device_id: str
+    memory_bytes: int
+    mark: str | None = None
+
+    def problems(self) -> tuple[str, ...]:
+        """Return one sentence for everything that makes the request impossible, whatever the fabric."""
+        problems = _string_problems(request_id=self.request_id, device_id=self.device_id)
+        if self.mark is not None:
+            problems += _string_problems(mark=self.mark)
+        if self.memory_bytes <= 0:
+            problems += (f"a slice of {self.memory_bytes} bytes is none; give a positive number",)
+        return problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSliceRequest:
+    """Give the memory of a slice back to the device that it was carved from.
+
+    Attributes:
+        request_id: chosen by the caller, unique for ever.
+        device_id: the slice.
+    """
+
+    request_id: str
+    device_id: str
+
+    def problems(self) -> tuple[str, ...]:
+        """Return one sentence for everything that makes the request impossible, whatever the fabric."""
+        return _string_problems(request_id=self.request_id, device_id=self.device_id)
+
+
 def _string_problems(**values: str) -> tuple[str, ...]:
     """What is wrong with required strings: empty, or too long for the wire."""
     empty = tuple(f"{name} is empty" for name, value in values.items() if not value)
@@ -165,7 +210,7 @@ class OperationError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """An attach or detach, under way or finished.
+    """What was asked for, under way or finished.
 
     Attributes:
         id: given by the fabric.
@@ -174,11 +219,11 @@ class Operation:
         done: finished, well or not.
         percent: 0 to 100; None when not known.
         retry_after_seconds: when it is worth asking again; None: the caller chooses.
-        device: the device as it was when the operation last changed; None only while an attach by model has
-            not chosen, or if the device is gone.
+        device: the device as it was when the operation last changed; None only while an attach by model has not chosen, or
+            if the device is gone. Of a finished creation, the slice.
         error: why it failed; None on success and while it runs.
         side_effects_unknown: the fabric may or may not have changed: read it again before any retry.
-        mark: of an attach, that of its request where the fabric has the capability `marks`; a detach has none.
+        mark: that of its request where the fabric has the capability `marks`; a detach or deletion has none.
     """
 
     id: str

@@ -136,6 +136,18 @@ class GrpcAdapter(contract.FabricAdapter):
         message = conversion.detach_message(request)
         return conversion.operation(await self._ask(self._fabric.DetachDevice, message, changes_fabric=True))
 
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        _judge(request)
+        message = conversion.create_slice_message(request)
+        return conversion.operation(await self._ask(self._fabric.CreateSlice, message, changes_fabric=True))
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        _judge(request)
+        message = conversion.delete_slice_message(request)
+        return conversion.operation(await self._ask(self._fabric.DeleteSlice, message, changes_fabric=True))
+
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
@@ -301,7 +313,12 @@ class GrpcAdapter(contract.FabricAdapter):
         )
 
 
-def _judge(request: contract.AttachRequest | contract.DetachRequest) -> None:
+def _judge(
+    request: contract.AttachRequest
+    | contract.DetachRequest
+    | contract.CreateSliceRequest
+    | contract.DeleteSliceRequest,
+) -> None:
     if problems := request.problems():
         raise errors.InvalidArgument("; ".join(problems))
 

@@ -59,8 +59,12 @@ _DEVICE = (
 )
 _DEVICE_OPTIONAL = ("pci_vendor_id", "pci_device_id", "serial", "etag")
 _CONNECTION_OPTIONAL = ("port_id", "slot_hint", "address_hint", "request_id", "mark")
+_SLICE_OPTIONAL = ("request_id", "mark")
+_CARVING = ("free_bytes", "step_bytes")
 _PORT_OPTIONAL = ("device_id", "slot_hint")
 _ATTACH_OPTIONAL = ("port_id", "expected_etag", "mark")
+_CREATE = ("request_id", "device_id", "memory_bytes")
+_DELETE = ("request_id", "device_id")
 _DETACH = ("request_id", "device_id", "host_id", "host_prepared", "force")
 _CREDENTIALS = tuple(field.name for field in fields(contract.Credentials))
 
@@ -134,6 +138,10 @@ def device_message(device: contract.Device) -> pb.Device:
         connection=None
         if device.connection is None
         else pb.Connection(**_copied(device.connection, "host_id", *_CONNECTION_OPTIONAL)),
+        slice_of=None
+        if device.slice_of is None
+        else pb.Slice(**_copied(device.slice_of, "origin_id", *_SLICE_OPTIONAL)),
+        carving=None if device.carving is None else pb.Carving(**_copied(device.carving, *_CARVING)),
         **_copied(device, *_DEVICE, *_DEVICE_OPTIONAL),
     )
 
@@ -146,6 +154,8 @@ def device(message: pb.Device) -> contract.Device:
         identifiers=_map(message.identifiers, "device identifiers"),
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
+        slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,
+        carving=_carving(message.carving) if message.HasField("carving") else None,
         **_copied(message, *_DEVICE),
         **_optional(message, *_DEVICE_OPTIONAL),
     )
@@ -154,6 +164,15 @@ def device(message: pb.Device) -> contract.Device:
 def _connection(message: pb.Connection) -> contract.Connection:
     host_id = _name(message.host_id, "host id in a connection")
     return contract.Connection(host_id=host_id, **_optional(message, *_CONNECTION_OPTIONAL))
+
+
+def _slice(message: pb.Slice) -> contract.Slice:
+    origin_id = _name(message.origin_id, "origin id of a slice")
+    return contract.Slice(origin_id=origin_id, **_optional(message, *_SLICE_OPTIONAL))
+
+
+def _carving(message: pb.Carving) -> contract.Carving:
+    return contract.Carving(free_bytes=message.free_bytes, step_bytes=message.step_bytes or 1)
 
 
 _PORT_STATES = {pb.PortState.Value(f"PORT_STATE_{state.name}"): state for state in contract.PortState}
@@ -192,6 +211,26 @@ def detach_message(request: contract.DetachRequest) -> pb.DetachDeviceRequest:
 def detach_request(message: pb.DetachDeviceRequest) -> contract.DetachRequest:
     """Read a detach of a caller, unchecked."""
     return contract.DetachRequest(**_copied(message, *_DETACH))
+
+
+def create_slice_message(request: contract.CreateSliceRequest) -> pb.CreateSliceRequest:
+    """Write a creation of a slice."""
+    return pb.CreateSliceRequest(**_copied(request, *_CREATE, "mark"))
+
+
+def create_slice_request(message: pb.CreateSliceRequest) -> contract.CreateSliceRequest:
+    """Read a creation of a slice of a caller, unchecked."""
+    return contract.CreateSliceRequest(**_copied(message, *_CREATE), **_optional(message, "mark"))
+
+
+def delete_slice_message(request: contract.DeleteSliceRequest) -> pb.DeleteSliceRequest:
+    """Write a deletion of a slice."""
+    return pb.DeleteSliceRequest(**_copied(request, *_DELETE))
+
+
+def delete_slice_request(message: pb.DeleteSliceRequest) -> contract.DeleteSliceRequest:
+    """Read a deletion of a slice of a caller, unchecked."""
+    return contract.DeleteSliceRequest(**_copied(message, *_DELETE))
 
 
 def operation_message(operation: contract.Operation) -> pb.Operation:

@@ -194,6 +194,22 @@ class FabricManager(pb_grpc.FabricManagerServicer):
                 raise errors.InvalidArgument("; ".join(problems))
             return conversion.operation_message(await self._adapter.detach(detach))
 
+    async def CreateSlice(self, request: pb.CreateSliceRequest, context: Context) -> pb.Operation:
+        """Begins to make a slice."""
+        async with _answering(context):
+            create = conversion.create_slice_request(request)
+            if problems := create.problems():
+                raise errors.InvalidArgument("; ".join(problems))
+            return conversion.operation_message(await self._adapter.create_slice(create))
+
+    async def DeleteSlice(self, request: pb.DeleteSliceRequest, context: Context) -> pb.Operation:
+        """Begins to give a slice back."""
+        async with _answering(context):
+            delete = conversion.delete_slice_request(request)
+            if problems := delete.problems():
+                raise errors.InvalidArgument("; ".join(problems))
+            return conversion.operation_message(await self._adapter.delete_slice(delete))
+
     async def GetOperation(self, request: pb.GetOperationRequest, context: Context) -> pb.Operation:
         """One operation."""
         async with _answering(context):

@@ -44,7 +44,11 @@ class HostSpec(_Strict, frozen=True, kw_only=True):
 
 
 class DeviceSpec(_Strict, frozen=True, kw_only=True):
-    """One device; PCI ids are numbers or strings like "0x10de", the rest is as in `contract.Device`."""
+    """One device; PCI ids are numbers or strings like "0x10de", the rest is as in `contract.Device`.
+
+    Attributes:
+        slice_step_bytes: slices can be made of it, whose sizes are multiples of this; 0: it cannot be carved.
+    """
 
     id: str
     device_class: contract.DeviceClass = msgspec.field(name="class")
@@ -57,6 +61,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     max_link_width: int = 0
     pci_vendor: int | str | None = None
     pci_device: int | str | None = None
+    slice_step_bytes: int = 0
 
 
 class EnclosureSpec(_Strict, frozen=True, kw_only=True):
@@ -134,9 +139,14 @@ class Configuration(_Strict, frozen=True, kw_only=True):
 
     def operation_seconds(self, kind: contract.OperationKind) -> Distribution:
         """What an attach or a detach takes."""
-        if kind is contract.OperationKind.ATTACH:
-            return self.latencies.attach or Fixed(seconds=self.attach_seconds)
-        return self.latencies.detach or Fixed(seconds=self.detach_seconds)
+        match kind:
+            case contract.OperationKind.ATTACH:
+                return self.latencies.attach or Fixed(seconds=self.attach_seconds)
+            case contract.OperationKind.DETACH:
+                return self.latencies.detach or Fixed(seconds=self.detach_seconds)
+            case _:
+                # Slices take as long as an attach does.
+                return Fixed(seconds=self.attach_seconds)
 
     def device_ids(self) -> frozenset[str]:
         """The ids of all devices."""
@@ -201,6 +211,9 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         max_link_speed_mts=spec.max_link_speed_mts,
         max_link_width=spec.max_link_width,
         health=contract.Health.OK,
+        carving=contract.Carving(free_bytes=spec.memory_bytes, step_bytes=spec.slice_step_bytes)
+        if spec.slice_step_bytes
+        else None,
     )
 
 
@@ -311,7 +324,7 @@ def find_problems(configuration: Configuration) -> list[str]:
     problems += configuration.latencies.problems()
     problems += [
         f"latencies.{kind} and {kind}Seconds are both given; leave one out"
-        for kind in contract.OperationKind
+        for kind in (contract.OperationKind.ATTACH, contract.OperationKind.DETACH)
         if getattr(configuration.latencies, kind) and getattr(configuration, f"{kind}_seconds")
     ]
     devices = set(ids)
@@ -353,6 +366,7 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
             problems.append(f"device {spec.id}: {name} is missing; hosts with a sysfs tree need it")
     amounts = {
         "memoryBytes": (spec.memory_bytes, 64),
+        "sliceStepBytes": (spec.slice_step_bytes, 64),
         "maxLinkSpeedMTs": (spec.max_link_speed_mts, 32),
         "maxLinkWidth": (spec.max_link_width, 32),
     }

@@ -14,7 +14,17 @@ from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import latencies
 
 Method: TypeAlias = Literal[
-    "attach", "detach", "capabilities", "hosts", "devices", "operation", "operations", "cancel", "watch"
+    "attach",
+    "detach",
+    "create-slice",
+    "delete-slice",
+    "capabilities",
+    "hosts",
+    "devices",
+    "operation",
+    "operations",
+    "cancel",
+    "watch",
 ]
 
 
@@ -24,8 +34,8 @@ class _Fault(
     """What every fault says of the calls that it is for.
 
     Attributes:
-        device: only calls about this device; attach and detach alone are about one.
-        host: only calls about this host, likewise.
+        device: only calls about this device; attach, detach and those of slices alone are about one.
+        host: only calls about this host; attach and detach alone are about one.
         skip: how many calls that fit go well before the first that may be hit.
         times: how many are hit; null: as long as the fabric lives.
         probability: of being hit, once a call fits.
@@ -161,7 +171,8 @@ Fault: TypeAlias = Refuse | Hang | Fail | Stick | Duplicate | LoseReply | Appear
 FAULT: Any = Fault
 """The same for msgspec, which reads it by its tag; mypy has no type for a union as a value."""
 Kind = TypeVar("Kind", bound=Fault)
-_ABOUT_A_DEVICE = frozenset({"attach", "detach", "event"})
+_ABOUT_A_HOST = frozenset({"attach", "detach", "event"})
+_ABOUT_A_DEVICE = _ABOUT_A_HOST | {"create-slice", "delete-slice"}
 
 
 class Deck:
@@ -230,8 +241,12 @@ def problems(fault: Fault, *, devices: frozenset[str], hosts: frozenset[str]) ->
         sentences.append(f"it names the device {fault.device}, which no enclosure has")
     if fault.host is not None and fault.host not in hosts:
         sentences.append(f"it names the host {fault.host}, which there is not")
-    if (fault.device or fault.host) and str(fault.method) not in _ABOUT_A_DEVICE:
-        sentences.append(f"a call of {fault.method} is about no device and no host; leave them out")
+    for kind, named, methods in (
+        ("device", fault.device, _ABOUT_A_DEVICE),
+        ("host", fault.host, _ABOUT_A_HOST),
+    ):
+        if named and str(fault.method) not in methods:
+            sentences.append(f"a call of {fault.method} is about no {kind}; leave it out")
     if not 0 < fault.probability <= 1:
         sentences.append(f"probability {fault.probability:g} is not above 0 and at most 1")
     if fault.skip < 0 or (fault.times is not None and fault.times < 1):

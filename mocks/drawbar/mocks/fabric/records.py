@@ -13,7 +13,12 @@ import msgspec
 
 from drawbar.fabric import contract, errors
 
-Request = contract.AttachRequest | contract.DetachRequest
+Request = (
+    contract.AttachRequest
+    | contract.DetachRequest
+    | contract.CreateSliceRequest
+    | contract.DeleteSliceRequest
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,14 +29,18 @@ class Record:
         operation: as last changed.
         attach: the request, if it was an attach.
         detach: the request, if it was a detach.
-        device_id: the device that it is about.
-        host_id: the host.
+        create: the request, if it was the creation of a slice.
+        delete: the request, if it was the deletion of one.
+        device_id: the device that it is about; of a creation, the one that is carved.
+        host_id: the host; empty where slices are made or deleted.
         port_id: the port; None when there was nothing to do.
     """
 
     operation: contract.Operation
     attach: contract.AttachRequest | None = None
     detach: contract.DetachRequest | None = None
+    create: contract.CreateSliceRequest | None = None
+    delete: contract.DeleteSliceRequest | None = None
     device_id: str
     host_id: str
     port_id: str | None = None
@@ -39,7 +48,7 @@ class Record:
     @property
     def request(self) -> Request:
         """Whichever it was."""
-        request = self.attach or self.detach
+        request = self.attach or self.detach or self.create or self.delete
         if request is None:
             raise ValueError(f"the record of {self.operation.id} has no request")
         return request
@@ -57,7 +66,7 @@ class State:
         failures_used: by index in the list of faults, how many calls were hit.
         failures_seen: likewise, how many calls fitted.
         draws: by key, how often chance was asked.
-        added: devices that were put in while the fabric ran, free.
+        added: devices that were put in while the fabric ran, and slices that were made; free.
         removed: ids of devices of the configuration that were taken out.
         healths: by device id, those that were changed.
         faulty_ports: (host id, port id) of ports at fault.

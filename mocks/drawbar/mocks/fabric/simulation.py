@@ -76,6 +76,7 @@ class SimulatedFabric(contract.FabricAdapter):
         self._latencies = configuration.latencies
         self._keeps_marks = configuration.keeps_marks
         self._names_devices = configuration.chooses == "any"
+        self._carves = any(spec.slice_step_bytes for _, spec in configuration.devices())
         self.door = Door(configuration.token)
         loaded = state.load()
         if forget_operations:
@@ -176,11 +177,12 @@ class SimulatedFabric(contract.FabricAdapter):
         self.door.show(credentials, tls)
 
     async def capabilities(self) -> contract.Capabilities:
-        """Everything but slices."""
+        """As the contract says; slices where a device of the configuration can be carved."""
         await self._hear("capabilities")
         return contract.Capabilities(
             exact_device=self._names_devices,
             select_by_model=True,
+            slices=self._carves,
             force_detach=True,
             watch=True,
             cancel=True,
@@ -209,6 +211,14 @@ class SimulatedFabric(contract.FabricAdapter):
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
         """As the contract says; finished at once when it takes no time."""
         return await self._begin(request, "detach", self._latencies.detach_call)
+
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says; finished at once when an attach takes no time."""
+        return await self._begin(request, contract.OperationKind.CREATE_SLICE, None)
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says; finished at once when an attach takes no time."""
+        return await self._begin(request, contract.OperationKind.DELETE_SLICE, None)
 
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
@@ -264,7 +274,13 @@ class SimulatedFabric(contract.FabricAdapter):
         method: contract.OperationKind | str,
         latency: latencies.Distribution | None,
     ) -> contract.Operation:
-        await self._hear(method, device=request.device_id, host=request.host_id)
+        slices = {contract.OperationKind.CREATE_SLICE, contract.OperationKind.DELETE_SLICE}
+        if method in slices and not self._carves:
+            raise errors.Unimplemented("no device of the simulated fabric can be carved")
+        host_id = (
+            request.host_id if isinstance(request, contract.AttachRequest | contract.DetachRequest) else None
+        )
+        await self._hear(method, device=request.device_id, host=host_id)
         record = await self._works.begin(request)
         await self._pass(latency, f"{method}-call", record.device_id)
         lost = self._deck.draw((faults.LoseReply,), method, device=record.device_id, host=record.host_id)

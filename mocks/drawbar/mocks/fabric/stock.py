@@ -34,6 +34,11 @@ class Stock:
         for device in (*configured, *self._added.values()):
             if device.id not in self._removed:
                 self._take_over(device, state.connections.get(device.id))
+        for device in tuple(self._devices.values()):
+            if device.carving is not None:
+                held = sum(made.memory_bytes for made in self.slices(device.id))
+                free = replace(device.carving, free_bytes=device.memory_bytes - held)
+                self._devices[device.id] = replace(device, carving=free)
 
     def _take_over(self, device: contract.Device, connection: contract.Connection | None) -> None:
         """A device as it was when the state was written; the configuration may have lost its host since."""
@@ -197,6 +202,54 @@ class Stock:
         self._removed.discard(device.id)
         self._devices[device.id] = device
         self._change(device.id, lambda fresh: fresh)
+
+    def carve(self, request: contract.CreateSliceRequest, *, keeps_marks: bool) -> contract.Device:
+        """Make a slice of a device that has so much left."""
+        origin = self._devices[request.device_id]
+        made = contract.Slice(
+            origin_id=origin.id,
+            request_id=request.request_id,
+            mark=request.mark if keeps_marks else None,
+        )
+        # The revisions of a device never come again, so neither does the id.
+        number = self._revisions.get(origin.id, 0) + 1
+        device = replace(
+            origin,
+            id=f"{origin.id}-slice-{number}",
+            serial=None if origin.serial is None else f"{origin.serial}-{number}",
+            identifiers={},
+            memory_bytes=request.memory_bytes,
+            slice_of=made,
+            carving=None,
+            connection=None,
+        )
+        self.add(device)
+        self._carved(origin.id, -request.memory_bytes)
+        return self._devices[device.id]
+
+    def merge(self, slice_id: str) -> None:
+        """Give the memory of a slice that is on no port back to its device."""
+        device = self._devices[slice_id]
+        assert device.slice_of is not None
+        self.remove(slice_id)
+        if device.slice_of.origin_id in self._devices:
+            self._carved(device.slice_of.origin_id, device.memory_bytes)
+
+    def slices(self, origin_id: str) -> tuple[contract.Device, ...]:
+        """Return the slices of a device."""
+        return tuple(
+            device
+            for device in self._devices.values()
+            if device.slice_of is not None and device.slice_of.origin_id == origin_id
+        )
+
+    def _carved(self, origin_id: str, bytes_back: int) -> None:
+        def edit(device: contract.Device) -> contract.Device:
+            assert device.carving is not None
+            free = device.carving.free_bytes + bytes_back
+            return replace(device, carving=replace(device.carving, free_bytes=free))
+
+        self._change(origin_id, edit)
 
     def remove(self, device_id: str) -> None:
         """A device that is on no port is taken out of its enclosure."""

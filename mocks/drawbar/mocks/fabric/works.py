@@ -197,6 +197,8 @@ class Works:
             self._launch(again, Course(seconds=seconds))
 
     async def _change_slot(self, record: records.Record, appear: faults.Appear | None) -> None:
+        if record.create is not None or record.delete is not None:
+            return
         if record.operation.kind is contract.OperationKind.DETACH:
             await self._places.unplug(record.host_id, record.port_id)
         elif appear is None or appear.arrival != "late":

@@ -35,7 +35,8 @@ class World:
         self._records = OrderedDict(
             (record.operation.id, record)
             for record in state.records
-            if self.stock.has(record.device_id) and self.stock.has_host(record.host_id)
+            if self.stock.has(record.device_id)
+            and (not record.host_id or self.stock.has_host(record.host_id))
         )
         self._by_request: dict[str, str] = {}
         for record in self._records.values():
@@ -127,6 +128,10 @@ class World:
                 return self._begin_attach(request)
             case contract.DetachRequest():
                 return self._begin_detach(request)
+            case contract.CreateSliceRequest():
+                return self._begin_create(request)
+            case contract.DeleteSliceRequest():
+                return self._begin_delete(request)
 
     def finish(
         self, operation_id: str, error: errors.FabricError | None, *, happened: bool | None = None
@@ -141,7 +146,14 @@ class World:
         record = self._records[operation_id]
         self._in_flight.pop(record.device_id, None)
         happened = error is None if happened is None else happened
-        if record.operation.kind is contract.OperationKind.ATTACH and record.port_id is not None:
+        shown = record.device_id
+        if record.create is not None:
+            if happened:
+                shown = self.stock.carve(record.create, keeps_marks=self._keeps_marks).id
+        elif record.delete is not None:
+            if happened:
+                self.stock.merge(record.device_id)
+        elif record.operation.kind is contract.OperationKind.ATTACH and record.port_id is not None:
             if happened:
                 mark = record.attach.mark if record.attach and self._keeps_marks else None
                 self.stock.connect(
@@ -155,7 +167,7 @@ class World:
             record.operation,
             done=True,
             percent=None if error else 100,
-            device=self.stock.device(record.device_id),
+            device=self.stock.device(shown) if self.stock.has(shown) else None,
             error=None if error is None else contract.OperationError.from_error(error),
             side_effects_unknown=error is not None and error.side_effects_unknown,
         )
@@ -220,6 +232,11 @@ class World:
                 reason=errors.Reason.IN_USE,
                 host_id=device.connection.host_id,
             )
+        if self.stock.slices(device.id):
+            raise errors.FailedPrecondition(
+                f"device {device.id} has slices; attach one of these, or delete them first",
+                reason=errors.Reason.CARVED,
+            )
         record = self._new_record(request, device, port_id or self.stock.free_port(host_id))
         self._reserve(record)
         self.stock.tell_host(host_id)
@@ -238,6 +255,52 @@ class World:
                 host_id=host_id,
             )
         record = self._new_record(request, device, device.connection.port_id)
+        self._reserve(record)
+        return self._remember(record), True
+
+    def _begin_create(self, request: contract.CreateSliceRequest) -> tuple[records.Record, bool]:
+        origin = self.stock.device(request.device_id)
+        for made in self.stock.slices(origin.id):
+            if made.slice_of is not None and made.slice_of.request_id == request.request_id:
+                # Of an operation that was forgotten.
+                return self._nothing_to_do(request, made), False
+        self._check_idle(origin.id)
+        if origin.carving is None:
+            raise errors.InvalidArgument(f"device {origin.id} cannot be carved; name one that can")
+        if request.memory_bytes % origin.carving.step_bytes:
+            raise errors.InvalidArgument(
+                f"a slice of device {origin.id} has a multiple of {origin.carving.step_bytes} bytes, "
+                f"and not {request.memory_bytes}"
+            )
+        if origin.connection is not None:
+            raise errors.FailedPrecondition(
+                f"device {origin.id} is attached to host {origin.connection.host_id} as a whole; detach it there first",
+                reason=errors.Reason.IN_USE,
+                host_id=origin.connection.host_id,
+            )
+        if request.memory_bytes > origin.carving.free_bytes:
+            raise errors.ResourceExhausted(
+                f"device {origin.id} has {origin.carving.free_bytes} bytes left, and {request.memory_bytes} were asked for",
+                reason=errors.Reason.NO_CAPACITY,
+            )
+        record = self._new_record(request, origin, None)
+        self._reserve(record)
+        return self._remember(record), True
+
+    def _begin_delete(self, request: contract.DeleteSliceRequest) -> tuple[records.Record, bool]:
+        if not self.stock.has(request.device_id):
+            return self._nothing_to_do(request, None), False
+        device = self.stock.device(request.device_id)
+        self._check_idle(device.id)
+        if device.slice_of is None:
+            raise errors.InvalidArgument(f"device {device.id} is no slice, so it cannot be deleted")
+        if device.connection is not None:
+            raise errors.FailedPrecondition(
+                f"slice {device.id} is attached to host {device.connection.host_id}; detach it there first",
+                reason=errors.Reason.IN_USE,
+                host_id=device.connection.host_id,
+            )
+        record = self._new_record(request, device, None)
         self._reserve(record)
         return self._remember(record), True
 
@@ -268,32 +331,43 @@ class World:
 
     # --- bookkeeping ---
 
-    def _nothing_to_do(self, request: records.Request, device: contract.Device) -> records.Record:
+    def _nothing_to_do(self, request: records.Request, device: contract.Device | None) -> records.Record:
         record = self._new_record(request, device, None)
         operation = replace(record.operation, done=True, percent=100)
         return self._remember(replace(record, operation=operation))
 
     def _new_record(
-        self, request: records.Request, device: contract.Device, port_id: str | None
+        self, request: records.Request, device: contract.Device | None, port_id: str | None
     ) -> records.Record:
         self._counter += 1
         attach = request if isinstance(request, contract.AttachRequest) else None
         detach = request if isinstance(request, contract.DetachRequest) else None
+        create = request if isinstance(request, contract.CreateSliceRequest) else None
+        delete = request if isinstance(request, contract.DeleteSliceRequest) else None
+        kind = next(
+            kind
+            for kind, own in zip(contract.OperationKind, (attach, detach, create, delete), strict=True)
+            if own is not None
+        )
+        marked = attach or create
         operation = contract.Operation(
             id=f"operation-{self._counter}",
             request_id=request.request_id,
-            kind=contract.OperationKind.ATTACH if attach else contract.OperationKind.DETACH,
+            kind=kind,
             done=False,
             percent=0,
             device=device,
-            mark=attach.mark if attach and self._keeps_marks else None,
+            mark=marked.mark if marked and self._keeps_marks else None,
         )
+        asked = attach or detach
         return records.Record(
             operation=operation,
             attach=attach,
             detach=detach,
-            device_id=device.id,
-            host_id=request.host_id,
+            create=create,
+            delete=delete,
+            device_id=device.id if device is not None else request.device_id or "",
+            host_id=asked.host_id if asked else "",
             port_id=port_id,
         )
 

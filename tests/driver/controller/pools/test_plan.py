@@ -35,6 +35,12 @@ def test_one_slice_per_enclosure_selects_the_nodes_of_the_fabric():
     assert first.slice.metadata.owner_references == ()
 
 
+def test_of_a_device_with_slices_the_slices_are_published_and_not_the_device():
+    part = device("a-slice-1", slice_of=contract.Slice(origin_id="a"))
+    (action,) = plan.plan(observed(device("a"), part, device("b")), NOW)
+    assert [device.name for device in action.slice.spec.devices] == ["a-slice-1", "b"]
+
+
 def test_what_is_published_already_is_not_written_again():
     listed = (device("a"), device("b", memory_bytes=80 * 1024**3))
     assert plan.plan(observed(*listed, published=published(*listed)), NOW) == ()

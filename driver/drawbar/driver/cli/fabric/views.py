@@ -37,6 +37,11 @@ def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[obj
     out.print(shown)
 
 
+def _say(out: console.Console, sentence: str) -> None:
+    # A sentence in a pipe is one line, however wide the terminal is thought to be.
+    out.print(text.Text(clean(sentence)), soft_wrap=True)
+
+
 def identity(credentials: contract.Credentials) -> str:
     """Return as whom an adapter logs in, without a secret."""
     parts = [f"user {credentials.username}"] if credentials.username else []
@@ -239,30 +244,26 @@ def check(
 def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     """Print what was read of a fabric."""
     can = document["capabilities"]
-    out.print(
-        text.Text(
-            clean(
-                f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, "
-                f"as {document['as']}"
-            )
-        )
+    _say(
+        out,
+        f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, "
+        f"as {document['as']}",
     )
     limit = can["maxConcurrentOperations"]
     able = [name for name, value in can.items() if value is True]
     scope = "no limit on operations at once" if limit is None else f"{limit} operations at once"
-    out.print(
-        text.Text(
-            f"Capabilities: {', '.join(able) or 'none'}; {scope}; one at a time per {can['serializationScope']}"
-        )
+    _say(
+        out,
+        f"Capabilities: {', '.join(able) or 'none'}; {scope}; one at a time per {can['serializationScope']}",
     )
     out.print()
     show_hosts(out, document["hosts"])
     out.print()
     show_devices(out, document["devices"])
     out.print()
-    out.print(text.Text(f"Odd: {len(document['odd']) or 'nothing'}"))
+    _say(out, f"Odd: {len(document['odd']) or 'nothing'}")
     for sentence in document["odd"]:
-        out.print(text.Text(f"- {clean(sentence)}"))
+        _say(out, f"- {sentence}")
 
 
 def show_adapters(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:

@@ -103,6 +103,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
         resting = opened.faults.resting(probation, opened.faults.blamed(probation, now), now)
+        carved = pool_plan.carved(opened.devices)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
             if fabric.spec.policy.immediate.holds(device.id, device.model):
@@ -112,6 +113,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
                     shown=devices.published(cluster.driver, opened.name, device, ()),
                     free=key not in offered
                     and key.device not in resting
+                    and key.device not in carved
                     and _is_free(cluster, fabric, device, key),
                 )
     return matching.Inventory(fabrics=reached, devices=reserved_devices)

@@ -95,6 +95,16 @@ class RedactingAdapter(contract.FabricAdapter):
         with self._listening():
             return self._clean(await self._adapter.detach(request))
 
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        with self._listening():
+            return self._clean(await self._adapter.create_slice(request))
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        with self._listening():
+            return self._clean(await self._adapter.delete_slice(request))
+
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:

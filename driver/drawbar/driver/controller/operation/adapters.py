@@ -124,6 +124,16 @@ class TimedAdapter(contract.FabricAdapter):
         with self._calls.timed("detach"):
             return await self._inner.detach(request)
 
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """See `contract.FabricAdapter`."""
+        with self._calls.timed("create_slice"):
+            return await self._inner.create_slice(request)
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """See `contract.FabricAdapter`."""
+        with self._calls.timed("delete_slice"):
+            return await self._inner.delete_slice(request)
+
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:

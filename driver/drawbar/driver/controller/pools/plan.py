@@ -212,7 +212,7 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     places = devices.homes(observed.fabric, observed.devices, observed.published, rules)
     candidates: dict[str, _Candidate] = {}
     given = {device.name for _, device in published} & observed.attached_by_us.keys()
-    withheld = reserved(observed.policy.immediate, observed.devices) - given
+    withheld = (reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)) - given
     for listed_device in sorted(observed.devices, key=lambda listed_device: listed_device.id):
         device = devices.published(observed.driver, observed.fabric, listed_device)
         if device.name in withheld:
@@ -297,6 +297,13 @@ def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
 def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> frozenset[str]:
     """Return the names of the devices that are reserved for immediate allocation."""
     return frozenset(names.label(device.id) for device in listed if wanted.holds(device.id, device.model))
+
+
+def carved(listed: Iterable[contract.Device]) -> frozenset[str]:
+    """Return the names of the devices that have slices, which no host can have as a whole."""
+    return frozenset(
+        names.label(device.slice_of.origin_id) for device in listed if device.slice_of is not None
+    )
 
 
 def observe(

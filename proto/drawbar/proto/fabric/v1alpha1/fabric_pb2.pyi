@@ -52,15 +52,29 @@ Rules for AttachDevice and DetachDevice
   * A refusal (nothing was begun) is a gRPC status. A failure after the
     operation began is Operation.error of a finished operation.
 
+Rules for CreateSlice and DeleteSlice
+  * A slice is a device of its own, with an id that is never used again; it is
+    listed, attached and detached as any other.
+  * `request_id` is as above. A slice shows the request that made it, so that
+    after a lost answer or a restart the same request finds it, and never
+    makes a second one.
+  * A device that is attached is not carved (FAILED_PRECONDITION, IN_USE), and
+    one with slices is not attached (FAILED_PRECONDITION, CARVED).
+  * Less memory left than asked for is RESOURCE_EXHAUSTED, NO_CAPACITY. A size
+    that is no multiple of the step is INVALID_ARGUMENT.
+  * Deleting a slice that is not there succeeds. One that is attached is
+    FAILED_PRECONDITION, IN_USE, with the host in FabricError.host_id.
+
 Errors, and what the caller does about each
   INVALID_ARGUMENT     gives up: the request can never succeed.
   NOT_FOUND            gives up: no such device, host, port or operation.
   ALREADY_EXISTS       gives up: the request id was used for something else.
   FAILED_PRECONDITION  lists again, then perhaps gives up: the state forbids
                        it. Reasons: IN_USE, PORT_IN_USE, NOT_PREPARED,
-                       INCOMPATIBLE.
+                       INCOMPATIBLE, CARVED.
   RESOURCE_EXHAUSTED   chooses another host or device: no free port, zone or
-                       window. Reasons: NO_FREE_PORT, NO_DEVICE, ...
+                       window. Reasons: NO_FREE_PORT, NO_DEVICE,
+                       NO_CAPACITY, ...
   ABORTED              lists again, then retries with a new request id.
                        Reasons: OPERATION_PENDING, STALE_ETAG, CANCELLED.
   UNAVAILABLE          retries with back-off and the same request id.
@@ -105,7 +119,7 @@ class _CapabilityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Capability
     CAPABILITY_SELECT_BY_MODEL: _Capability.ValueType  # 2
     """AttachDevice takes a model and picks the device itself."""
     CAPABILITY_SLICES: _Capability.ValueType  # 3
-    """Kept for CreateSlice and DeleteSlice."""
+    """CreateSlice and DeleteSlice are served, for devices with `carving`."""
     CAPABILITY_FORCE_DETACH: _Capability.ValueType  # 4
     """DetachDevice takes `force`."""
     CAPABILITY_WATCH: _Capability.ValueType  # 5
@@ -125,7 +139,7 @@ CAPABILITY_EXACT_DEVICE: Capability.ValueType  # 1
 CAPABILITY_SELECT_BY_MODEL: Capability.ValueType  # 2
 """AttachDevice takes a model and picks the device itself."""
 CAPABILITY_SLICES: Capability.ValueType  # 3
-"""Kept for CreateSlice and DeleteSlice."""
+"""CreateSlice and DeleteSlice are served, for devices with `carving`."""
 CAPABILITY_FORCE_DETACH: Capability.ValueType  # 4
 """DetachDevice takes `force`."""
 CAPABILITY_WATCH: Capability.ValueType  # 5
@@ -244,12 +258,16 @@ class _OperationKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Operati
     OPERATION_KIND_UNSPECIFIED: _OperationKind.ValueType  # 0
     OPERATION_KIND_ATTACH: _OperationKind.ValueType  # 1
     OPERATION_KIND_DETACH: _OperationKind.ValueType  # 2
+    OPERATION_KIND_CREATE_SLICE: _OperationKind.ValueType  # 3
+    OPERATION_KIND_DELETE_SLICE: _OperationKind.ValueType  # 4
 
 class OperationKind(_OperationKind, metaclass=_OperationKindEnumTypeWrapper): ...
 
 OPERATION_KIND_UNSPECIFIED: OperationKind.ValueType  # 0
 OPERATION_KIND_ATTACH: OperationKind.ValueType  # 1
 OPERATION_KIND_DETACH: OperationKind.ValueType  # 2
+OPERATION_KIND_CREATE_SLICE: OperationKind.ValueType  # 3
+OPERATION_KIND_DELETE_SLICE: OperationKind.ValueType  # 4
 Global___OperationKind: _TypeAlias = OperationKind  # noqa: Y015
 
 class _ErrorCode:
@@ -662,6 +680,8 @@ class Device(_message.Message):
     COMPUTE_CAPABILITY_FIELD_NUMBER: _builtins.int
     MAX_LINK_SPEED_MTS_FIELD_NUMBER: _builtins.int
     MAX_LINK_WIDTH_FIELD_NUMBER: _builtins.int
+    SLICE_OF_FIELD_NUMBER: _builtins.int
+    CARVING_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     device_class: Global___DeviceClass.ValueType
     model: _builtins.str
@@ -701,6 +721,14 @@ class Device(_message.Message):
     def connection(self) -> Global___Connection:
         """Where it is attached now; absent when it is free."""
 
+    @_builtins.property
+    def slice_of(self) -> Global___Slice:
+        """What it is a slice of; absent when it is none."""
+
+    @_builtins.property
+    def carving(self) -> Global___Carving:
+        """What slices can be made of it; absent when it cannot be carved."""
+
     def __init__(
         self,
         *,
@@ -720,14 +748,70 @@ class Device(_message.Message):
         compute_capability: _builtins.str = ...,
         max_link_speed_mts: _builtins.int = ...,
         max_link_width: _builtins.int = ...,
+        slice_of: Global___Slice | None = ...,
+        carving: Global___Carving | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["connection", b"connection"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "connection", b"connection", "slice_of", b"slice_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "slice_of", b"slice_of", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class Slice(_message.Message):
+    """A part of the memory of another device, which is connected by itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ORIGIN_ID_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
+    origin_id: _builtins.str
+    """The device that it is a part of."""
+    request_id: _builtins.str
+    """The request that made it, if the fabric can carry such a mark."""
+    mark: _builtins.str
+    """CreateSliceRequest.mark of that request; needs CAPABILITY_MARKS."""
+    def __init__(
+        self,
+        *,
+        origin_id: _builtins.str = ...,
+        request_id: _builtins.str = ...,
+        mark: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mark", b"mark", "origin_id", b"origin_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Slice: _TypeAlias = Slice  # noqa: Y015
+
+@_typing.final
+class Carving(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FREE_BYTES_FIELD_NUMBER: _builtins.int
+    STEP_BYTES_FIELD_NUMBER: _builtins.int
+    free_bytes: _builtins.int
+    """Memory that is in no slice."""
+    step_bytes: _builtins.int
+    """The size of a slice is a multiple of it, and not less; 0 is read as 1."""
+    def __init__(
+        self,
+        *,
+        free_bytes: _builtins.int = ...,
+        step_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "step_bytes", b"step_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Carving: _TypeAlias = Carving  # noqa: Y015
 
 @_typing.final
 class Connection(_message.Message):
@@ -966,6 +1050,59 @@ class DetachDeviceRequest(_message.Message):
 Global___DetachDeviceRequest: _TypeAlias = DetachDeviceRequest  # noqa: Y015
 
 @_typing.final
+class CreateSliceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
+    MARK_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    device_id: _builtins.str
+    """The device that is carved."""
+    memory_bytes: _builtins.int
+    mark: _builtins.str
+    """Whose slice it will be, as AttachDeviceRequest.mark."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        device_id: _builtins.str = ...,
+        memory_bytes: _builtins.int = ...,
+        mark: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "mark", b"mark", "memory_bytes", b"memory_bytes", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateSliceRequest: _TypeAlias = CreateSliceRequest  # noqa: Y015
+
+@_typing.final
+class DeleteSliceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    DEVICE_ID_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    device_id: _builtins.str
+    """The slice."""
+    def __init__(
+        self,
+        *,
+        request_id: _builtins.str = ...,
+        device_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "request_id", b"request_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteSliceRequest: _TypeAlias = DeleteSliceRequest  # noqa: Y015
+
+@_typing.final
 class Operation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -994,7 +1131,8 @@ class Operation(_message.Message):
     @_builtins.property
     def device(self) -> Global___Device:
         """The device concerned, as it was when the operation last changed. Absent
-        only while an attach by model has not chosen, or if the device is gone.
+        only while an attach by model has not chosen, or if the device is gone. Of
+        a finished creation, the slice.
         """
 
     @_builtins.property

@@ -285,6 +285,16 @@ class FabricManagerStub:
                 request_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.WatchRequest.SerializeToString,
                 response_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.WatchEvent.FromString,
                 _registered_method=True)
+        self.CreateSlice = channel.unary_unary(
+                '/drawbar.fabric.v1alpha1.FabricManager/CreateSlice',
+                request_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.CreateSliceRequest.SerializeToString,
+                response_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.Operation.FromString,
+                _registered_method=True)
+        self.DeleteSlice = channel.unary_unary(
+                '/drawbar.fabric.v1alpha1.FabricManager/DeleteSlice',
+                request_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.DeleteSliceRequest.SerializeToString,
+                response_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.Operation.FromString,
+                _registered_method=True)
 
 
 class FabricManagerServicer:
@@ -361,6 +371,20 @@ class FabricManagerServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateSlice(self, request, context):
+        """For fabrics that carve a device before they connect it (CXL logical
+        devices, memory chunks); see "Rules for CreateSlice and DeleteSlice".
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteSlice(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_FabricManagerServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -408,6 +432,16 @@ def add_FabricManagerServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.WatchRequest.FromString,
                     response_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.WatchEvent.SerializeToString,
+            ),
+            'CreateSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateSlice,
+                    request_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.CreateSliceRequest.FromString,
+                    response_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.Operation.SerializeToString,
+            ),
+            'DeleteSlice': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteSlice,
+                    request_deserializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.DeleteSliceRequest.FromString,
+                    response_serializer=drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.Operation.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -653,6 +687,60 @@ class FabricManager:
             '/drawbar.fabric.v1alpha1.FabricManager/Watch',
             drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.WatchRequest.SerializeToString,
             drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.WatchEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drawbar.fabric.v1alpha1.FabricManager/CreateSlice',
+            drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.CreateSliceRequest.SerializeToString,
+            drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.Operation.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteSlice(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/drawbar.fabric.v1alpha1.FabricManager/DeleteSlice',
+            drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.DeleteSliceRequest.SerializeToString,
+            drawbar_dot_proto_dot_fabric_dot_v1alpha1_dot_fabric__pb2.Operation.FromString,
             options,
             channel_credentials,
             insecure,

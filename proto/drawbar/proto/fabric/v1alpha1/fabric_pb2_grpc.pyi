@@ -52,15 +52,29 @@ Rules for AttachDevice and DetachDevice
   * A refusal (nothing was begun) is a gRPC status. A failure after the
     operation began is Operation.error of a finished operation.
 
+Rules for CreateSlice and DeleteSlice
+  * A slice is a device of its own, with an id that is never used again; it is
+    listed, attached and detached as any other.
+  * `request_id` is as above. A slice shows the request that made it, so that
+    after a lost answer or a restart the same request finds it, and never
+    makes a second one.
+  * A device that is attached is not carved (FAILED_PRECONDITION, IN_USE), and
+    one with slices is not attached (FAILED_PRECONDITION, CARVED).
+  * Less memory left than asked for is RESOURCE_EXHAUSTED, NO_CAPACITY. A size
+    that is no multiple of the step is INVALID_ARGUMENT.
+  * Deleting a slice that is not there succeeds. One that is attached is
+    FAILED_PRECONDITION, IN_USE, with the host in FabricError.host_id.
+
 Errors, and what the caller does about each
   INVALID_ARGUMENT     gives up: the request can never succeed.
   NOT_FOUND            gives up: no such device, host, port or operation.
   ALREADY_EXISTS       gives up: the request id was used for something else.
   FAILED_PRECONDITION  lists again, then perhaps gives up: the state forbids
                        it. Reasons: IN_USE, PORT_IN_USE, NOT_PREPARED,
-                       INCOMPATIBLE.
+                       INCOMPATIBLE, CARVED.
   RESOURCE_EXHAUSTED   chooses another host or device: no free port, zone or
-                       window. Reasons: NO_FREE_PORT, NO_DEVICE, ...
+                       window. Reasons: NO_FREE_PORT, NO_DEVICE,
+                       NO_CAPACITY, ...
   ABORTED              lists again, then retries with a new request id.
                        Reasons: OPERATION_PENDING, STALE_ETAG, CANCELLED.
   UNAVAILABLE          retries with back-off and the same request id.
@@ -196,6 +210,11 @@ class FabricManagerStub:
     (a Bookmark, if nothing else) is sent every 30 seconds; the caller treats
     90 seconds of silence as a lost connection.
     """
+    CreateSlice: _grpc.UnaryUnaryMultiCallable[_fabric_pb2.CreateSliceRequest, _fabric_pb2.Operation]
+    """For fabrics that carve a device before they connect it (CXL logical
+    devices, memory chunks); see "Rules for CreateSlice and DeleteSlice".
+    """
+    DeleteSlice: _grpc.UnaryUnaryMultiCallable[_fabric_pb2.DeleteSliceRequest, _fabric_pb2.Operation]
 
 @_typing.type_check_only
 class FabricManagerAsyncStub(FabricManagerStub):
@@ -230,6 +249,11 @@ class FabricManagerAsyncStub(FabricManagerStub):
     (a Bookmark, if nothing else) is sent every 30 seconds; the caller treats
     90 seconds of silence as a lost connection.
     """
+    CreateSlice: _aio.UnaryUnaryMultiCallable[_fabric_pb2.CreateSliceRequest, _fabric_pb2.Operation]  # type: ignore[assignment]
+    """For fabrics that carve a device before they connect it (CXL logical
+    devices, memory chunks); see "Rules for CreateSlice and DeleteSlice".
+    """
+    DeleteSlice: _aio.UnaryUnaryMultiCallable[_fabric_pb2.DeleteSliceRequest, _fabric_pb2.Operation]  # type: ignore[assignment]
 
 class FabricManagerServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -315,5 +339,22 @@ class FabricManagerServicer(metaclass=_abc_1.ABCMeta):
         (a Bookmark, if nothing else) is sent every 30 seconds; the caller treats
         90 seconds of silence as a lost connection.
         """
+
+    @_abc_1.abstractmethod
+    def CreateSlice(
+        self,
+        request: _fabric_pb2.CreateSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fabric_pb2.Operation, _abc.Awaitable[_fabric_pb2.Operation]]:
+        """For fabrics that carve a device before they connect it (CXL logical
+        devices, memory chunks); see "Rules for CreateSlice and DeleteSlice".
+        """
+
+    @_abc_1.abstractmethod
+    def DeleteSlice(
+        self,
+        request: _fabric_pb2.DeleteSliceRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_fabric_pb2.Operation, _abc.Awaitable[_fabric_pb2.Operation]]: ...
 
 def add_FabricManagerServicer_to_server(servicer: FabricManagerServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
