@@ -38,6 +38,12 @@ CARD = {
     "PCIeInterface": {"PCIeType": "Gen4", "MaxPCIeType": "Gen5", "LanesInUse": 4, "MaxLanes": 8},
     "Status": {"Health": "Warning"},
 }
+LOGICAL_DEVICE = {
+    "@odata.type": "#CXLLogicalDevice.v1_3_0.CXLLogicalDevice",
+    "@odata.id": f"{CHASSIS}/PCIeDevices/1/CXLLogicalDevices/1",
+    "SemanticsSupported": ["CXLio", "CXLmem"],
+    "MemorySizeMiB": 8192,
+}
 DRIVE = {
     "@odata.type": "#Drive.v1_22_0.Drive",
     "@odata.id": "/redfish/v1/CompositionService/ResourceBlocks/DriveBlock3/Drives/Block3Slot0",
@@ -123,6 +129,14 @@ def test_an_empty_place_is_no_device(state, is_gone):
         (_endpoint(), [FUNCTION | {"ClassCode": "0x0C0330"}], DeviceClass.OTHER),
         (_endpoint(), [CARD | {"CXLDevice": {"DeviceType": "Type3"}}], DeviceClass.CXL_MEMORY),
         (_endpoint(), [CARD | {"CXLDevice": {"DeviceType": "Type1"}}], DeviceClass.OTHER),
+        (_endpoint(_entity()), [LOGICAL_DEVICE], DeviceClass.CXL_MEMORY),
+        (_endpoint(_entity()), [LOGICAL_DEVICE, GPU], DeviceClass.GPU),
+        (
+            _endpoint(_entity()),
+            [LOGICAL_DEVICE | {"SemanticsSupported": ["CXLio", "CXLcache", "CXLmem"]}],
+            DeviceClass.OTHER,
+        ),
+        (_endpoint(_entity()), [LOGICAL_DEVICE | {"SemanticsSupported": 7}], DeviceClass.OTHER),
         (_endpoint(_entity(), _entity("MemoryChunk")), [], DeviceClass.CXL_MEMORY),
         (_endpoint(_entity("AccelerationFunction")), [], DeviceClass.ACCELERATOR),
         (_endpoint(_entity("NetworkController")), [], DeviceClass.NIC),
@@ -159,10 +173,20 @@ def test_a_device_without_parts_has_the_name_of_its_endpoint():
 
 @pytest.mark.parametrize(
     ("part", "size_mib"),
-    [(CHUNK, 4096), ({"CapacityMiB": 512}, 512), (FPGA, 0), ({"MemoryChunkSizeMiB": "many"}, 0)],
+    [
+        (CHUNK, 4096),
+        ({"CapacityMiB": 512}, 512),
+        (FPGA, 0),
+        ({"MemoryChunkSizeMiB": "many"}, 0),
+        (LOGICAL_DEVICE, 8192),
+    ],
 )
 def test_memory_is_that_of_the_first_part_that_has_some(part, size_mib):
     assert _device({"Id": "x"}, part).memory_bytes == size_mib * 1024 * 1024
+
+
+def test_a_chunk_of_a_logical_device_is_what_the_endpoint_gives():
+    assert _device(LOGICAL_DEVICE, CHUNK).memory_bytes == 4096 * 1024 * 1024
 
 
 @pytest.mark.parametrize("text", ["0xABCDE", "xyz", "", None, 7, "0x"])

@@ -1,7 +1,7 @@
 """What the endpoints and resource blocks of a Redfish service are: devices and hosts of the contract; pure.
 
-The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunction 1.6, Processor 1.22, Memory 1.21,
-MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
+The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunction 1.6, CXLLogicalDevice 1.3, Processor 1.22,
+Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
 """
 
 from collections.abc import Iterable, Mapping
@@ -171,12 +171,18 @@ def _class(origin: Document, parts: tuple[Document, ...]) -> contract.DeviceClas
         for prefix, by_code in _BY_CLASS_CODE.items():
             if digits.startswith(prefix):
                 return by_code
-    if any(part.text("CXLDevice", "DeviceType") == "Type3" for part in parts):
+    if any(part.text("CXLDevice", "DeviceType") == "Type3" or _is_type_3(part) for part in parts):
         return contract.DeviceClass.CXL_MEMORY
     for kind in (*_types(origin), *(_resource(part) for part in parts)):
         if kind in _BY_ENTITY:
             return _BY_ENTITY[kind]
     return contract.DeviceClass.OTHER
+
+
+def _is_type_3(part: Document) -> bool:
+    """Return whether the part is a CXL logical device that gives memory and caches none: one of type 3."""
+    semantics = part.value("SemanticsSupported")
+    return isinstance(semantics, list) and "CXLmem" in semantics and "CXLcache" not in semantics
 
 
 def _resource(document: Document) -> str:
@@ -224,7 +230,8 @@ def _memory_bytes(parts: tuple[Document, ...]) -> int:
         )
         if mib:
             return mib * MIB
-    return 0
+    # A logical device is what chunks and processors are made of: its size counts where they show none.
+    return next((mib * MIB for part in parts if (mib := part.number("MemorySizeMiB"))), 0)
 
 
 def _worst(listed: Iterable[Document]) -> contract.Health:
