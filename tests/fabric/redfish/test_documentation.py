@@ -68,6 +68,7 @@ async def test_from_the_page_alone_a_device_is_attached_on_the_emulator(tmp_path
         attached = [line for line in printed.decode().splitlines() if "gpu-1" in line and "host-1" in line]
         assert attached, printed.decode()
         assert "secret" not in printed.decode()
+        assert '"secret"' not in (tmp_path / "transcript.json").read_text()
     finally:
         manager.terminate()
         await manager.communicate()

@@ -22,6 +22,7 @@ from drawbar.fabric.redfish import (
     parameters,
     profiles,
     tasks,
+    transcripts,
     zones,
 )
 from drawbar.fabric.works import Report, Works
@@ -286,8 +287,9 @@ class _Service:
 class RedfishAdapter(contract.FabricAdapter):
     """One Redfish service; made by `connect`. `close` it in the task that connected."""
 
-    def __init__(self, config: contract.AdapterConfig) -> None:
+    def __init__(self, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None) -> None:
         self._config = config
+        self._recorder = recorder
         self._parameters = parameters.parse(config)
         self._lifetime = AsyncExitStack()
         self._closed = False
@@ -304,9 +306,14 @@ class RedfishAdapter(contract.FabricAdapter):
         return parameters.schema()
 
     @classmethod
-    async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """As the contract says; the service root and the whole fabric can be read."""
-        adapter = cls(config)
+    async def connect(
+        cls, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None
+    ) -> Self:
+        """As the contract says; the service root and the whole fabric can be read.
+
+        With a recorder it keeps what is sent and received, but events.
+        """
+        adapter = cls(config, recorder)
         try:
             async with adapter._bounded():
                 await adapter._connect()
@@ -316,7 +323,7 @@ class RedfishAdapter(contract.FabricAdapter):
         return adapter
 
     async def _connect(self) -> None:
-        self._client = await client.Client.connect(self._config)
+        self._client = await client.Client.connect(self._config, self._recorder)
         self._lifetime.push_async_callback(self._client.close)
         name = self._parameters.profile or profiles.by_root(self._client.root)
         profile = profiles.PROFILES[name]

@@ -20,7 +20,7 @@ import yarl
 
 from drawbar.fabric import contract, errors, judgement, tls
 from drawbar.fabric.contract.credentials import FILLER
-from drawbar.fabric.redfish import documents, messages
+from drawbar.fabric.redfish import documents, messages, transcripts
 
 _logger = logging.getLogger(__name__)
 
@@ -68,11 +68,17 @@ class Client:
         root: the service root.
     """
 
-    def __init__(self, config: contract.AdapterConfig, session: aiohttp.ClientSession) -> None:
+    def __init__(
+        self,
+        config: contract.AdapterConfig,
+        session: aiohttp.ClientSession,
+        recorder: transcripts.Recorder | None = None,
+    ) -> None:
         self.root = documents.Document(uri=ROOT)
         self._config = config
         self._base = yarl.URL(config.endpoint)
         self._session = session
+        self._recorder = recorder
         self._token = ""
         # Of this session and of the one before, which an answer on its way may still echo.
         self._tokens: tuple[str, ...] = ()
@@ -84,8 +90,10 @@ class Client:
         self._closed = False
 
     @classmethod
-    async def connect(cls, config: contract.AdapterConfig) -> Self:
-        """Read the service root and begin a session, if there are credentials.
+    async def connect(
+        cls, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None
+    ) -> Self:
+        """Read the service root and begin a session, if there are credentials; keep all but events with the recorder.
 
         Raises:
             InvalidConfiguration: a certificate of the configuration cannot be used.
@@ -102,7 +110,7 @@ class Client:
             middlewares=(_sent_once,),
             headers={"Accept": "application/json", "Accept-Encoding": "identity", "OData-Version": "4.0"},
         )
-        client = cls(config, session)
+        client = cls(config, session, recorder)
         try:
             client.root = await client.get(ROOT + "/", is_open=True)
             await client._begin_session("")
@@ -442,20 +450,30 @@ class Client:
         *,
         changes: bool,
     ) -> _Answer:
-        async with self._translated(what, changes=changes):
-            content = None if body is None else msgspec.json.encode(body)
-            kind = {} if body is None else {"Content-Type": "application/json"}
-            async with self._session.request(
-                method,
-                url,
-                headers={**headers, **kind},
-                allow_redirects=False,
-                data=content,
-                server_hostname=self._server_name,
-            ) as response:
+        content = None if body is None else msgspec.json.encode(body)
+        kind = {} if body is None else {"Content-Type": "application/json"}
+        try:
+            async with (
+                self._translated(what, changes=changes),
+                self._session.request(
+                    method,
+                    url,
+                    headers={**headers, **kind},
+                    allow_redirects=False,
+                    data=content,
+                    server_hostname=self._server_name,
+                ) as response,
+            ):
                 raw = await self._read(response, what, changes=changes)
                 status, received = response.status, response.headers
                 content_type = response.content_type
+        except (errors.FabricError, asyncio.CancelledError) as error:
+            if self._recorder is not None:
+                is_stall = isinstance(error, errors.DeadlineExceeded | asyncio.CancelledError)
+                self._recorder.failed(method, url, content, "stall" if is_stall else "broken")
+            raise
+        if self._recorder is not None:
+            self._recorder.answered(method, url, content, status=status, headers=received, raw=raw)
         answered: documents.Json = {}
         if raw.strip():
             answered = self._decoded(raw, content_type, status, what, changes=changes)

@@ -76,6 +76,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     suite.add_argument("--junit", metavar="FILE", type=Path, help="write the report as JUnit XML, too")
     suite.add_argument("--yes", action="store_true", help="do not ask before the first change")
     _fabric_options(suite, positional=None, seconds=SUITE_TIMEOUT_SECONDS)
+    record = _action(
+        actions, "record", "keep a masked transcript of what a Redfish manager answers, for a report", _record
+    )
+    record.add_argument(
+        "--output",
+        metavar="FILE",
+        type=Path,
+        required=True,
+        help="where to write the transcript; must not exist",
+    )
+    record.add_argument(
+        "--attach", metavar="DEVICE", help="also attach this free device, and detach it again"
+    )
+    record.add_argument("--host", metavar="HOST", help="of --attach, by the fabric's id")
+    record.add_argument("--yes", action="store_true", help="do not ask before the change")
+    _fabric_options(record, seconds=CHANGE_TIMEOUT_SECONDS)
 
 
 def _ids(content: str) -> tuple[str, ...]:
@@ -327,6 +343,22 @@ async def _conformance(args: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
+async def _record(args: argparse.Namespace) -> int:
+    from drawbar.driver.cli.fabric import recording
+
+    if (args.attach is None) != (args.host is None):
+        raise errors.UsageError("--attach and --host go together; give both, or none")
+    async with _source(args) as (source, api):
+        if args.attach is not None and api is not None:
+            raise errors.UsageError(
+                "--attach takes no lock of the cluster, so it goes with --config; leave it out, or use a file"
+            )
+        change = (args.attach, args.host) if args.attach is not None else None
+        outcome = await recording.record(source, args.output, change, assumed=args.yes)
+    _print(args, outcome, recording.show)
+    return 0 if outcome["problem"] is None else 1
+
+
 async def _attach(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, direct, locked
 
@@ -376,6 +408,8 @@ EXAMPLES = (
     "drawbar fabric operations rack-1",
     "drawbar fabric watch rack-1 --timeout 60",
     "drawbar fabric conformance --config fabric.yaml --devices gpu-1 --hosts host-1,host-2 --junit report.xml",
+    "drawbar fabric record --config fabric.yaml --output transcript.json",
+    "drawbar fabric record --config fabric.yaml --output transcript.json --attach gpu-1 --host host-1",
 )
 COMMAND = command.Command(
     name="fabric",

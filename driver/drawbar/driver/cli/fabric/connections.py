@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from drawbar.driver import errors
 from drawbar.driver.cli.fabric import observed
@@ -14,6 +14,8 @@ from drawbar.fabric import errors as fabric_errors
 PROGRESS_AFTER_SECONDS = 1.0
 PROGRESS_EVERY_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
+
+Connect = Callable[[contract.AdapterConfig], Awaitable[contract.FabricAdapter]]
 
 
 class Failed(errors.DrawbarError):
@@ -36,28 +38,36 @@ def translated(subject: str) -> Iterator[None]:
         ) from error
 
 
+def configuration(source: observed.Source) -> contract.AdapterConfig:
+    """Return what the adapter is configured with."""
+    spec = source.spec
+    return contract.AdapterConfig(
+        name=source.name,
+        endpoint=spec.endpoint,
+        parameters=spec.parameters,
+        timeout_seconds=spec.timeout_seconds,
+        credentials=source.credentials,
+        tls=contract.Tls(verify=spec.tls.verify, server_name=spec.tls.server_name),
+    )
+
+
 @contextlib.asynccontextmanager
-async def connected(source: observed.Source) -> AsyncIterator[contract.FabricAdapter]:
-    """`async with`: the adapter, connected.
+async def connected(
+    source: observed.Source, connect: Connect | None = None
+) -> AsyncIterator[contract.FabricAdapter]:
+    """`async with`: the adapter, connected, by another way than its own where one is given.
 
     Raises:
         DrawbarError: the configuration is wrong, or the fabric manager is not reached or refuses.
     """
     spec, given = source.spec, source.credentials
-    config = contract.AdapterConfig(
-        name=source.name,
-        endpoint=spec.endpoint,
-        parameters=spec.parameters,
-        timeout_seconds=spec.timeout_seconds,
-        credentials=given,
-        tls=contract.Tls(verify=spec.tls.verify, server_name=spec.tls.server_name),
-    )
+    config = configuration(source)
     with translated(f"fabric {source.name}"):
         try:
             adapter_class = registry.adapter_class(spec.adapter)
             adapter_class.validate(config)
             async with progress("connecting to the fabric manager"):
-                inner = await adapter_class.connect(config)
+                inner = await (connect or adapter_class.connect)(config)
         except fabric_errors.InvalidConfiguration as error:
             raise fabric_errors.InvalidConfiguration(
                 [given.redacted(problem) for problem in error.problems]
