@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import ipaddress
+import logging
 import os
 import signal
 import socket
@@ -46,6 +47,17 @@ def pytest_xdist_auto_num_workers(config):
     """Return more than there are processor cores, since tests wait half of their time; at most two for a single core."""
     cores = len(os.sched_getaffinity(0))
     return min(2 * cores, cores + 2)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before():
+    """Undo what a command did to logging that ran in this process, which is its own elsewhere."""
+    root = logging.getLogger()
+    level, handlers = root.level, tuple(root.handlers)
+    yield
+    root.setLevel(level)
+    for handler in set(root.handlers) - set(handlers):
+        root.removeHandler(handler)
 
 
 @pytest.fixture
