@@ -1,12 +1,16 @@
 """A Fabric with the adapter redfish, through the whole controller, beside another Fabric that nothing happens to."""
 
+import asyncio
 import base64
+import json
+import traceback
 
 import pytest
 from tests.scenes import waiting
 
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, settings
 from drawbar.driver.kube import kinds
+from drawbar.driver.operation import address
 from drawbar.mocks import redfish
 from drawbar.mocks.redfish import world
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
@@ -127,3 +131,46 @@ async def test_a_failure_is_a_condition_of_its_fabric_with_the_remedy(
         await cluster.condition("Connected", status="True")
     assert PASSWORD not in caplog.text
     assert PASSWORD not in condition["message"]
+
+
+# They happen to a change; all others happen to a reading.
+OF_CHANGES = {
+    redfish.FaultKind.STALE_ETAG,
+    redfish.FaultKind.SLOW_TASK,
+    redfish.FaultKind.LOST_TASK,
+    redfish.FaultKind.FAILED_TASK,
+}
+WRITTEN = (kinds.FABRIC, kinds.ATTACHMENT, kinds.EVENT, kinds.CLAIM, kinds.SLICE)
+
+
+@pytest.mark.parametrize("kind", list(redfish.FaultKind))
+async def test_no_password_or_token_is_in_anything_that_the_controller_writes(
+    controller_world, caplog, tmp_path, kind
+):
+    caplog.set_level("DEBUG")
+    page = f"unix:{tmp_path / 'h.sock'}"
+    async with controller_world() as cluster, redfish.serving(configuration()) as service:
+        methods = ("POST", "PATCH", "DELETE") if kind in OF_CHANGES else ("GET", "POST")
+        service.faults.add(redfish.Fault(kind=kind, methods=methods, path="/Fabrics", times=None))
+        await make_secret(cluster, username=USER, password=PASSWORD)
+        cluster.start(leader_election=False, http=settings.Http(address=page))
+        await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, timeoutSeconds=2, **SECRET)
+        if kind in OF_CHANGES:
+            await waiting.until(cluster.slices, bool)
+            await cluster.allocate(names.label("PCIe.gpu-1"), pool="rack/e1")
+        await waiting.eventually(lambda: service.faults.met[kind])
+        await waiting.until(lambda: cluster.fabric_condition("Connected", "rack"), bool)
+        metrics = await asyncio.to_thread(address.ask, address.parse(page), "/metrics")
+        await cluster.stop()
+        texts = [metrics.text]
+        for written in WRITTEN:
+            texts += [json.dumps(stored) for stored in (await cluster.api.list_all(written, into=dict)).items]
+    for record in caplog.records:
+        texts += [record.getMessage(), repr(vars(record))]
+        if record.exc_info:
+            texts += traceback.format_exception(*record.exc_info)
+    assert "drawbar_controller" in metrics.text
+    assert service.issued
+    basic = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+    secrets = (PASSWORD, basic, *service.issued)
+    assert [text for text in texts if any(secret in text for secret in secrets)] == []
