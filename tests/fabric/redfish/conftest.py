@@ -23,6 +23,17 @@ CONFIGURATION = redfish.Configuration(
         ),
     ),
 )
+# Connections are of memory chunks: the same devices, as memory.
+MEMORY = tuple(
+    msgspec.structs.replace(
+        enclosure,
+        devices=tuple(
+            msgspec.structs.replace(device, kind="cxl-memory", memory_mib=65536)
+            for device in enclosure.devices
+        ),
+    )
+    for enclosure in CONFIGURATION.enclosures
+)
 USER, PASSWORD = "drawbar", "correct horse"
 
 
@@ -34,6 +45,8 @@ class RedfishLab:
         self._numbers = itertools.count(1)
 
     async def serve(self, *, tls=None, **changes):
+        if changes.get("method") == "connections":
+            changes.setdefault("enclosures", MEMORY)
         configuration = msgspec.structs.replace(CONFIGURATION, **changes)
         return await self._stack.enter_async_context(redfish.serving(configuration, tls=tls))
 

@@ -23,9 +23,12 @@ FORMS = {
     "a zone for each pair": {},
     "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
+    "a connection for each pair": {"method": "connections"},
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
 }
+PATHS = {"composition": "/Systems", "connections": "/Connections"}
+LISTINGS = {"composition": world.SYSTEMS, "connections": world.CONNECTIONS}
 MUTATIONS = ("POST", "PATCH", "DELETE")
 
 
@@ -90,7 +93,7 @@ def logins(service):
 
 def fault(form, kind, **changes):
     """Return an accident of the resources that the form changes."""
-    path = "/Systems" if form.get("method") == "composition" else "/Zones"
+    path = PATHS.get(form.get("method"), "/Zones")
     return Fault(kind=kind, **{"path": path, **changes})
 
 
@@ -215,7 +218,7 @@ async def test_a_device_that_another_client_takes_in_between_stays_there(trial, 
 
 async def test_a_device_that_was_taken_before_the_plan_is_left_to_the_other_client(trial, form):
     service, adapter = await trial.both(form | {"exclusive": False, "events": False})
-    listing = world.SYSTEMS if form.get("method") == "composition" else world.ZONES
+    listing = LISTINGS.get(form.get("method"), world.ZONES)
     service.faults = _Meanwhile(lambda: service._rules.change(*_other_change(form)), listing=listing)
     operation = await trial.attach(adapter)
     assert operation.error.code is errors.Code.ABORTED
@@ -232,6 +235,10 @@ def _other_change(form):
             f"{world.SYSTEMS}/h2",
             {"Links": {"ResourceBlocks": [{"@odata.id": world.block("gpu-1")}]}},
         )
+    if form.get("method") == "connections":
+        chunk = "/redfish/v1/Chassis/e1/MemoryDomains/1/MemoryChunks/gpu-1"
+        host, device = world.endpoint("h2"), world.endpoint("gpu-1")
+        return "POST", world.CONNECTIONS, world.connection("", [host], [device], [chunk], {})
     if form.get("zones") == "port":
         return "PATCH", f"{world.ZONES}/h2", {"Links": {"Endpoints": ends}}
     return "POST", world.ZONES, {"Links": {"Endpoints": ends}}
@@ -536,7 +543,7 @@ async def _seen(adapter, version, device_id, host_id):
 async def test_an_event_shows_the_change_of_another_client_without_polling(trial, form):
     service, adapter = await trial.both(form, parameters={"pollSeconds": "9999"})
     # The adapter reads once more when the stream is open.
-    listing = "GET", world.SYSTEMS if form.get("method") == "composition" else world.ZONES
+    listing = "GET", LISTINGS.get(form.get("method"), world.ZONES)
     await waiting.eventually(lambda: service.followers and service.requests.count(listing) == 2)
     version = (await adapter.devices()).version
     service._rules.change(*_other_change(form))

@@ -11,6 +11,13 @@ FORMS = {
     "a zone for each pair, without $expand and events": {"expand": False, "events": False},
     "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
+    "a connection for each pair": {"method": "connections"},
+    "a connection for each pair, by tasks": {"method": "connections", "task_seconds": 0.02},
+    "a connection for each pair, without $expand and events": {
+        "method": "connections",
+        "expand": False,
+        "events": False,
+    },
     "composition by changed arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
     "composition by actions and tasks": {"method": "composition", "actions": True, "task_seconds": 0.02},

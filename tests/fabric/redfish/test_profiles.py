@@ -25,6 +25,20 @@ def test_the_service_root_shows_the_profile(root, name):
     assert profiles.by_root(Document(uri="/redfish/v1", body=root)) == name
 
 
+@pytest.mark.parametrize(
+    ("fabrics", "name"),
+    [
+        ([], "generic"),
+        ([{"Connections": LINK}], "connections"),
+        ([{"Connections": LINK, "Zones": LINK}], "generic"),
+        ([{"Connections": LINK}, {"Zones": LINK}], "generic"),
+    ],
+)
+def test_fabrics_with_connections_and_no_zones_show_the_profile(fabrics, name):
+    documents = [Document(uri="/redfish/v1/Fabrics/F", body=body) for body in fabrics]
+    assert profiles.by_fabrics(documents) == name
+
+
 def test_no_product_belongs_to_two_profiles():
     products = [product for profile in profiles.PROFILES.values() for product in profile.products]
     assert len(products) == len(set(products))

@@ -33,9 +33,15 @@ DEVICES = (
     Device(id="disk-1", kind="nvme"),
     Device(id="memory-1", kind="cxl-memory", memory_mib=65536),
 )
+# Connections are of memory alone.
+MEMORY = (
+    Device(id="memory-1", kind="cxl-memory", serial="S1", memory_mib=65536),
+    Device(id="memory-2", kind="cxl-memory", memory_mib=65536),
+)
 FORMS = {
     "a zone for each pair, by tasks": {"task_seconds": 0.02},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
+    "a connection for each pair": {"method": "connections"},
     "composition by changed arrays, without $expand and events": {
         "method": "composition",
         "expand": False,
@@ -71,6 +77,10 @@ def wanting(package):
     )
 
 
+def devices(form):
+    return MEMORY if form.get("method") == "connections" else DEVICES
+
+
 class Judged:
     """A service with a device attached.
 
@@ -88,7 +98,7 @@ class Judged:
 async def served(folder, *, is_secure=True, **changes):
     configuration = redfish.Configuration(
         hosts=(Host(id="h1"), Host(id="h2")),
-        enclosures=(Enclosure(id="e1", devices=DEVICES),),
+        enclosures=(Enclosure(id="e1", devices=devices(changes)),),
         username=USER,
         password=PASSWORD,
         **changes,
@@ -209,7 +219,7 @@ async def test_sushy_reads_endpoints_and_resource_blocks(tmp_path, form):
     async with served(tmp_path, **form) as service:
         systems, listed = await asyncio.to_thread(read, service)
     assert systems == {"h1", "h2"}
-    ids = {device.id for device in DEVICES}
+    ids = {device.id for device in devices(form)}
     if form.get("method") == "composition":
         assert listed == dict.fromkeys(ids, "Unused") | {"gpu-1": "Composed"}
     else:

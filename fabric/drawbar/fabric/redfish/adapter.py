@@ -1,4 +1,4 @@
-"""The `redfish` adapter: fabrics whose manager speaks DMTF Redfish, by zones of endpoints or by composition.
+"""The `redfish` adapter: fabrics whose manager speaks DMTF Redfish, by zones of endpoints, connections or composition.
 
 State is the service's own: which device is where, and, where the service keeps a client's text, whose it is. So another
 adapter that connects later adopts everything. Remembered here are only operations, for as long as the adapter lives.
@@ -17,6 +17,7 @@ from drawbar.fabric.history import History
 from drawbar.fabric.redfish import (
     client,
     composition,
+    connections,
     constrained,
     methods,
     parameters,
@@ -325,7 +326,7 @@ class RedfishAdapter(contract.FabricAdapter):
     async def _connect(self) -> None:
         self._client = await client.Client.connect(self._config, self._recorder)
         self._lifetime.push_async_callback(self._client.close)
-        name = self._parameters.profile or profiles.by_root(self._client.root)
+        name = self._parameters.profile or await self._profile_name()
         profile = profiles.PROFILES[name]
         if self._parameters.ports:
             profile = replace(profile, ports=self._parameters.ports)
@@ -333,6 +334,8 @@ class RedfishAdapter(contract.FabricAdapter):
         method: methods.Method
         if profile.method is profiles.MethodName.ZONES:
             method = zones.Zones(profile, fabrics=self._parameters.fabrics)
+        elif profile.method is profiles.MethodName.CONNECTIONS:
+            method = connections.Connections(profile, fabrics=self._parameters.fabrics)
         elif profile.method is profiles.MethodName.CONSTRAINED:
             method = constrained.Constrained(profile)
         else:
@@ -354,6 +357,17 @@ class RedfishAdapter(contract.FabricAdapter):
         for keeper in keepers:
             self._lifetime.callback(keeper.cancel)
         _logger.info("connected to a Redfish service", extra={"fabric": self._config.name, "profile": name})
+
+    async def _profile_name(self) -> str:
+        """Return the name of the profile that the service root shows, or else its fabrics."""
+        name = profiles.by_root(self._client.root)
+        uri = self._client.root.link("Fabrics")
+        if name != profiles.GENERIC or uri is None:
+            return name
+        wanted = self._parameters.fabrics
+        return profiles.by_fabrics(
+            fabric for fabric in await self._client.members(uri) if not wanted or fabric.id in wanted
+        )
 
     async def capabilities(self) -> contract.Capabilities:
         """As the contract says; no force, and what has begun ends."""

@@ -74,6 +74,17 @@ def links(endpoint: Document) -> tuple[str, ...]:
     return tuple(dict.fromkeys(uri for uri in uris if uri))
 
 
+def chunks(endpoint: Document) -> tuple[str, ...]:
+    """Return the URIs of the memory chunks behind the endpoint."""
+    entities = endpoint.objects("ConnectedEntities")
+    uris = (
+        documents.link(entity.get("EntityLink"))
+        for entity in entities
+        if documents.text(entity, "EntityType") == "MemoryChunk"
+    )
+    return tuple(dict.fromkeys(uri for uri in uris if uri))
+
+
 def system(uri: str) -> str | None:
     """Return the URI of the computer system that a resource is a part of, or None."""
     parts = uri.split("/")

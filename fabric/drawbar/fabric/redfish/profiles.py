@@ -1,6 +1,6 @@
 """What is special to the services that exist: one table. A new service is a row, chosen by its root or by a parameter."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,6 +12,7 @@ class MethodName(StrEnum):
     """By which resources devices and hosts are connected."""
 
     ZONES = "zones"
+    CONNECTIONS = "connections"
     COMPOSITION = "composition"
     CONSTRAINED = "constrained"
 
@@ -39,7 +40,7 @@ class Profile:
 
     Attributes:
         method: see `MethodName`.
-        zone_style: see `ZoneStyle`; of `zones` alone.
+        zone_style: see `ZoneStyle`; `PAIR` but for `zones`.
         note_place: see `NotePlace`.
         products: what the service root's `Product` or `Vendor` begins with, in lower case.
         ports: how many devices one host port carries.
@@ -58,6 +59,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         GENERIC: Profile(),
         "sunfish": Profile(products=("sunfish", "openfabrics")),
         "h3": Profile(zone_style=ZoneStyle.PORT, note_place=NotePlace.NONE, products=("h3", "falcon")),
+        "connections": Profile(method=MethodName.CONNECTIONS),
         "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
         "constrained": Profile(method=MethodName.CONSTRAINED, note_place=NotePlace.NONE, ports=32),
     }
@@ -72,3 +74,9 @@ def by_root(root: Document) -> str:
             return name
     has_fabrics = root.link("Fabrics") is not None
     return GENERIC if has_fabrics or root.link("CompositionService") is None else "composition"
+
+
+def by_fabrics(fabrics: Iterable[Document]) -> str:
+    """Return the name of the profile that the fabrics of a service with none of its own show."""
+    linked = {name for fabric in fabrics for name in ("Zones", "Connections") if fabric.link(name)}
+    return "connections" if linked == {"Connections"} else GENERIC

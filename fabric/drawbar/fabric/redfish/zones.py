@@ -5,7 +5,7 @@ made by POST and ended by DELETE. In the style `port` a zone is a host port with
 is changed, always from the array and the ETag that were read together, so that a change of another client is not lost.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors, notes
@@ -20,7 +20,7 @@ class Fabric:
 
     Attributes:
         id: of the fabric.
-        zones_uri: of its collection of zones.
+        zones_uri: of its collection of zones, or of connections.
         endpoints: of the fabric, by URI.
     """
 
@@ -30,7 +30,16 @@ class Fabric:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Zone:
+class Zone:
+    """A zone of endpoints, or a connection.
+
+    Attributes:
+        fabric: the id of its fabric.
+        document: of the resource.
+        endpoints: the URIs of all its endpoints.
+        note: whose it is.
+    """
+
     fabric: str
     document: Document
     endpoints: tuple[str, ...]
@@ -39,7 +48,7 @@ class _Zone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
-    zone: _Zone
+    zone: Zone
     initiator: str
 
 
@@ -61,7 +70,7 @@ class _Read:
     """
 
     fabrics: Mapping[str, Fabric] = field(default_factory=dict)
-    zones: tuple[_Zone, ...] = ()
+    zones: tuple[Zone, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     targets: Mapping[str, str] = field(default_factory=dict)
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
@@ -73,7 +82,13 @@ class _Read:
 
 
 class Zones:
-    """The method `zones`; see `methods.Method`."""
+    """The method `zones`; see `methods.Method`.
+
+    Attributes:
+        collection: the property of a fabric that links to what connects endpoints.
+    """
+
+    collection = "Zones"
 
     def __init__(self, profile: profiles.Profile, *, fabrics: frozenset[str] = frozenset()) -> None:
         # Only the fabrics of these ids are used; all where none is named.
@@ -92,19 +107,21 @@ class Zones:
         for document in await client.members(uri):
             if self._wanted and document.id not in self._wanted:
                 continue
-            endpoints_uri, zones_uri = document.link("Endpoints"), document.link("Zones")
+            endpoints_uri, zones_uri = document.link("Endpoints"), document.link(self.collection)
             if endpoints_uri is None or zones_uri is None:
                 continue
             listed = {endpoint.uri: endpoint for endpoint in await client.members(endpoints_uri)}
             fabrics[document.id] = Fabric(id=document.id, zones_uri=zones_uri, endpoints=listed)
         if missing := self._wanted - fabrics.keys():
             raise errors.NotFound(
-                f'the Redfish service has no fabric "{min(missing)}" with endpoints and zones'
+                f'the Redfish service has no fabric "{min(missing)}" with Endpoints and {self.collection}'
             )
         behind = await _parts(
             client, [endpoint for fabric in fabrics.values() for endpoint in fabric.endpoints.values()]
         )
-        self._read = replace(_read(fabrics, behind), zones=await self._zones(client, fabrics))
+        self._read = replace(
+            _read(fabrics, behind, self._is_device), zones=await self._zones(client, fabrics)
+        )
 
     async def read_connections(self, client: Client) -> None:
         """See `methods.Method`."""
@@ -120,12 +137,7 @@ class Zones:
         devices = {}
         used: dict[str, list[str]] = {}
         # Connected to a host that cannot be named: neither free nor to be shown.
-        unreachable = {
-            uri
-            for zone in read.zones
-            if not read.unnamed.isdisjoint(zone.endpoints)
-            for uri in zone.endpoints
-        }
+        unreachable = {uri for zone in read.zones if self._hides(zone) for uri in zone.endpoints}
         for device_id, device in read.devices.items():
             place = places.get(read.targets[device_id])
             if place is None:
@@ -180,8 +192,7 @@ class Zones:
         fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
         body = {
             "Name": f"{device_id} at {request.host_id}",
-            "ZoneType": "ZoneOfEndpoints",
-            "Links": {"Endpoints": documents.references((initiator, target))},
+            **self._body(initiator, fabric.endpoints[target]),
         }
         if self._profile.note_place:
             body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
@@ -195,12 +206,36 @@ class Zones:
             return None
         zone = place.zone
         rest = tuple(uri for uri in zone.endpoints if uri != target)
-        is_pair = all(uri in self._read.host_ids for uri in rest)
+        is_pair = all(self._read.host_ids.get(uri) == request.host_id for uri in rest)
         if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
             return methods.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
+        return self._without(zone, target, rest)
+
+    def _is_device(self, _endpoint: Document) -> bool:
+        """Return whether the target endpoint is a device that this method connects."""
+        return True
+
+    def _hides(self, zone: Zone) -> bool:
+        """Return whether the devices of the zone are at a host that cannot be named."""
+        return not self._read.unnamed.isdisjoint(zone.endpoints)
+
+    def _body(self, initiator: str, target: Document) -> dict[str, object]:
+        """Return the properties of the resource that connects the two, without name and note."""
+        return {
+            "ZoneType": "ZoneOfEndpoints",
+            "Links": {"Endpoints": documents.references((initiator, target.uri))},
+        }
+
+    def _without(self, zone: Zone, target: str, rest: tuple[str, ...]) -> methods.Call:
+        """Return the request that takes the target out of a zone which has to stay."""
         return self._changed(zone, target, rest, "#Zone.RemoveEndpoint")
 
-    def _changed(self, zone: _Zone, target: str, endpoints: tuple[str, ...], action: str) -> methods.Call:
+    def _endpoints(self, document: Document, _fabric: Fabric) -> tuple[str, ...] | None:
+        """Return the URIs of the endpoints that the resource connects; None for one of another kind."""
+        is_of_endpoints = document.text("ZoneType") in {"", "ZoneOfEndpoints"}
+        return document.links("Links", "Endpoints") if is_of_endpoints else None
+
+    def _changed(self, zone: Zone, target: str, endpoints: tuple[str, ...], action: str) -> methods.Call:
         """Return the change of a zone's endpoints: by an action where it offers one, else of the whole array."""
         document = zone.document
         offered = document.action(action)
@@ -212,19 +247,20 @@ class Zones:
         body = {"Links": {"Endpoints": documents.references(endpoints)}}
         return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag)
 
-    async def _zones(self, client: Client, fabrics: Mapping[str, Fabric]) -> tuple[_Zone, ...]:
+    async def _zones(self, client: Client, fabrics: Mapping[str, Fabric]) -> tuple[Zone, ...]:
         listed = []
         for fabric in fabrics.values():
             for document in await client.members(fabric.zones_uri):
-                if document.text("ZoneType") in {"", "ZoneOfEndpoints"}:
-                    place = self._profile.note_place
-                    note = (
-                        notes.Note.from_text(document.value(place), prefix=notes.PREFIX)
-                        if place
-                        else notes.Note()
-                    )
-                    endpoints = document.links("Links", "Endpoints")
-                    listed.append(_Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note))
+                endpoints = self._endpoints(document, fabric)
+                if endpoints is None:
+                    continue
+                place = self._profile.note_place
+                note = (
+                    notes.Note.from_text(document.value(place), prefix=notes.PREFIX)
+                    if place
+                    else notes.Note()
+                )
+                listed.append(Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note))
         return tuple(sorted(listed, key=lambda zone: zone.document.uri))
 
     def _places(self) -> dict[str, _Place]:
@@ -266,7 +302,9 @@ async def _parts(client: Client, endpoints: Iterable[Document]) -> Mapping[str, 
     return await parts.read(client, uris)
 
 
-def _read(fabrics: Mapping[str, Fabric], behind: Mapping[str, Document]) -> _Read:
+def _read(
+    fabrics: Mapping[str, Fabric], behind: Mapping[str, Document], is_device: Callable[[Document], bool]
+) -> _Read:
     """Return devices and hosts of what was read, without zones."""
     devices: dict[str, contract.Device] = {}
     targets: dict[str, str] = {}
@@ -276,7 +314,7 @@ def _read(fabrics: Mapping[str, Fabric], behind: Mapping[str, Document]) -> _Rea
         for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri):
             if entities.is_initiator(endpoint):
                 initiators.setdefault(_system_uri(endpoint), []).append(endpoint)
-            elif entities.is_target(endpoint):
+            elif entities.is_target(endpoint) and is_device(endpoint):
                 device_id = f"{fabric.id}.{endpoint.id}"
                 linked = [behind[uri] for uri in entities.links(endpoint) if uri in behind]
                 if any(entities.is_gone(document) for document in (endpoint, *linked)):

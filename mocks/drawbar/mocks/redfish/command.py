@@ -24,7 +24,8 @@ an example configuration (all of it may be left out but ids):
    "method": "zones", "zones": "port", "username": "drawbar", "password": "secret",
    "actions": false, "expand": true, "events": true, "sessions": true, "taskSeconds": 0.5,
    "constrained": false}}
-  method: zones or composition; zones: a zone for each connection (pair) or for each host port (port);
+  method: zones, connections (of devices of the kind cxl-memory alone) or composition;
+  zones: a zone for each connection (pair) or for each host port (port);
   constrained: compositions ask for devices by count and model, and the service chooses its last free ones
 
 faults are {_SHAPE}, such as lost-reply, busy:GET:/Systems:all, html:POST+PATCH:/Zones:2:1:

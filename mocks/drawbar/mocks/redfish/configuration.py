@@ -62,7 +62,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     Attributes:
         hosts: see `Host`.
         enclosures: see `Enclosure`.
-        method: by which resources devices and hosts are connected.
+        method: by which resources devices and hosts are connected; by connections only memory chunks are, one of each device.
         zones: whether there is a zone for each host already, to which endpoints are added.
         actions: whether a change of a connection is offered as an action as well.
         constrained: whether blocks are only given by a count and a model, and the service chooses them, the last first; of
@@ -80,7 +80,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
 
     hosts: tuple[Host, ...] = ()
     enclosures: tuple[Enclosure, ...] = ()
-    method: Literal["zones", "composition"] = "zones"
+    method: Literal["zones", "connections", "composition"] = "zones"
     zones: Literal["pair", "port"] = "pair"
     actions: bool = False
     constrained: bool = False
@@ -93,6 +93,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     product: str = "Drawbar Redfish Emulator"
     max_sessions: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 16
     exclusive: bool = True
+
+    @property
+    def has_fabric(self) -> bool:
+        """Whether hosts and devices are endpoints of a fabric."""
+        return self.method != "composition"
 
 
 def parse(raw: bytes) -> Configuration:
@@ -115,6 +120,16 @@ def parse(raw: bytes) -> Configuration:
     ]
     if cards and configuration.method == "composition":
         raise ValueError(f'the device "{cards[0]}" is a nic, and these have no resource blocks here')
+    unconnectable = [
+        device.id
+        for enclosure in configuration.enclosures
+        for device in enclosure.devices
+        if device.kind != "cxl-memory"
+    ]
+    if unconnectable and configuration.method == "connections":
+        raise ValueError(
+            f'the device "{unconnectable[0]}" is no cxl-memory, and connections are of memory chunks'
+        )
     for host in configuration.hosts:
         if host.uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", host.uuid):
             raise ValueError(f'the uuid "{host.uuid}" of the host {host.id} is none')

@@ -1,4 +1,4 @@
-"""What a change of zones or compositions comes to: refused with a message of the registries, or made."""
+"""What a change of zones, connections or compositions comes to: refused with a message of the registries, or made."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,7 +47,11 @@ class Rules:
             raise not_allowed(method, path)
         if path == world.ZONES:
             return self._create_zone(body)
-        if collection == world.ZONES:
+        if path == world.CONNECTIONS:
+            return self._create_connection(body)
+        if collection == world.CONNECTIONS:
+            self._tree.remove(path)
+        elif collection == world.ZONES:
             self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
         elif collection == world.SYSTEMS and self._configuration.constrained and "Links" not in body:
             self._request(path, body)
@@ -69,8 +73,10 @@ class Rules:
         collection = path.rpartition("/")[0]
         if path not in self._tree:
             return ("POST",) if self._offers(path) else ()
-        if path == world.ZONES:
+        if path in {world.ZONES, world.CONNECTIONS}:
             return ("GET", "HEAD", "POST")
+        if collection == world.CONNECTIONS:
+            return ("GET", "HEAD", "DELETE")
         if collection == world.ZONES:
             return ("GET", "HEAD", "PATCH", "DELETE")
         if collection == world.SYSTEMS and self._configuration.method == "composition":
@@ -109,14 +115,17 @@ class Rules:
     def _create_zone(self, body: Mapping[str, Any]) -> str:
         endpoints = _links(body, "Endpoints")
         self._check(endpoints, zone="")
+        uri = self._free_uri(world.ZONES)
+        zone = world.zone(str(self._number), endpoints, self._configuration, _texts(body))
+        self._tree.put(uri, zone)
+        return uri
+
+    def _free_uri(self, collection: str) -> str:
         while True:
             self._number += 1
-            uri = f"{world.ZONES}/{self._number}"
+            uri = f"{collection}/{self._number}"
             if uri not in self._tree:
-                break
-        given = {name: body[name] for name in ("Name", "Description") if isinstance(body.get(name), str)}
-        self._tree.put(uri, world.zone(str(self._number), endpoints, self._configuration, given))
-        return uri
+                return uri
 
     def _change_zone(self, uri: str, endpoints: list[str] | None) -> None:
         if endpoints is None:
@@ -139,18 +148,46 @@ class Rules:
             raise Refused(
                 status=409,
                 key="Base.1.18.PropertyValueResourceConflict",
-                text="A zone has one initiator.",
+                text="A zone or connection has one initiator.",
             )
         if not self._configuration.exclusive:
             return
-        for other in self._tree.below(world.ZONES):
-            taken = {entry["@odata.id"] for entry in self._tree[other]["Links"]["Endpoints"]} - self._hosts
+        for other in (*self._tree.below(world.ZONES), *self._tree.below(world.CONNECTIONS)):
+            taken = set(world.ends(self._tree[other])) - self._hosts
             if other != zone and (conflicts := taken & set(endpoints)):
                 raise Refused(
                     status=409,
                     key="Base.1.18.PropertyValueResourceConflict",
-                    text=f"The endpoint {min(conflicts)} is in the zone {other}.",
+                    text=f"The endpoint {min(conflicts)} is in {other}.",
                 )
+
+    # --- connections ---
+
+    def _create_connection(self, body: Mapping[str, Any]) -> str:
+        initiators, targets = _links(body, "InitiatorEndpoints"), _links(body, "TargetEndpoints")
+        self._check([*initiators, *targets], zone="")
+        listed = body.get("MemoryChunkInfo")
+        chunks = [
+            information["MemoryChunk"].get("@odata.id")
+            for information in (listed if isinstance(listed, list) else ())
+            if isinstance(information, dict) and isinstance(information.get("MemoryChunk"), dict)
+        ]
+        behind = [
+            entity["EntityLink"]["@odata.id"]
+            for target in targets
+            for entity in self._tree[target]["ConnectedEntities"]
+            if entity["EntityType"] == "MemoryChunk"
+        ]
+        is_memory = body.get("ConnectionType") == "Memory" and chunks and sorted(map(str, chunks)) == behind
+        if not is_memory or not self._hosts.issuperset(initiators) or len(initiators) != 1:
+            raise Refused(
+                status=400,
+                key="Base.1.18.PropertyValueConflict",
+                text="A connection is of the type Memory, from one host to the memory chunks of one target.",
+            )
+        uri = self._free_uri(world.CONNECTIONS)
+        self._tree.put(uri, world.connection(str(self._number), initiators, targets, chunks, _texts(body)))
+        return uri
 
     # --- composition ---
 
@@ -248,6 +285,11 @@ def stale(uri: str) -> Refused:
     return Refused(
         status=412, key="Base.1.18.PreconditionFailed", text=f"The ETag is not that of {uri} any more."
     )
+
+
+def _texts(body: Mapping[str, Any]) -> dict[str, str]:
+    """Return the texts of a client that a zone or connection keeps."""
+    return {name: body[name] for name in ("Name", "Description") if isinstance(body.get(name), str)}
 
 
 def _links(body: Mapping[str, Any], name: str) -> list[str]:

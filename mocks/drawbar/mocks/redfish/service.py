@@ -112,8 +112,8 @@ class Service:
         """Return by device the hosts that have it; more than one would be a fault of the service or of a client."""
         result: dict[str, list[str]] = {}
         hosts = {host.id for host in self.configuration.hosts}
-        for uri in self.tree.below(world.ZONES):
-            names = [entry["@odata.id"].rpartition("/")[2] for entry in self.tree[uri]["Links"]["Endpoints"]]
+        for uri in (*self.tree.below(world.ZONES), *self.tree.below(world.CONNECTIONS)):
+            names = [end.rpartition("/")[2] for end in world.ends(self.tree[uri])]
             for device_id in (name for name in names if name not in hosts):
                 result.setdefault(device_id, []).extend(name for name in names if name in hosts)
         for uri in self.tree.below(world.SYSTEMS):

@@ -34,7 +34,7 @@ class Wiring:
     def __init__(self, configuration: Configuration, written: journal.Journal) -> None:
         self._journal = written
         # As the adapter names them.
-        self._prefix = f"{world.FABRIC.rpartition('/')[2]}." if configuration.method == "zones" else ""
+        self._prefix = f"{world.FABRIC.rpartition('/')[2]}." if configuration.has_fabric else ""
         self._devices = {
             device.id: _device(enclosure, device)
             for enclosure in configuration.enclosures

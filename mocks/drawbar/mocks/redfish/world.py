@@ -12,6 +12,7 @@ from drawbar.mocks.redfish.tree import ROOT, Body, Tree, reference
 FABRIC = f"{ROOT}/Fabrics/PCIe"
 ENDPOINTS = f"{FABRIC}/Endpoints"
 ZONES = f"{FABRIC}/Zones"
+CONNECTIONS = f"{FABRIC}/Connections"
 SYSTEMS = f"{ROOT}/Systems"
 BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
 SESSIONS = f"{ROOT}/SessionService/Sessions"
@@ -114,8 +115,8 @@ def create(configuration: Configuration) -> Tree:
     _services(tree, configuration)
     tree.collection(SYSTEMS, "ComputerSystem", "Systems")
     tree.collection(f"{ROOT}/Chassis", "Chassis", "Chassis")
-    if configuration.method == "zones":
-        _fabric(tree)
+    if configuration.has_fabric:
+        _fabric(tree, configuration)
     else:
         tree.put(
             f"{ROOT}/CompositionService",
@@ -197,7 +198,7 @@ def endpoint(name: str) -> str:
 def _services(tree: Tree, configuration: Configuration) -> None:
     connects: Body = (
         {"Fabrics": reference(f"{ROOT}/Fabrics")}
-        if configuration.method == "zones"
+        if configuration.has_fabric
         else {"CompositionService": reference(f"{ROOT}/CompositionService")}
     )
     has_sessions = bool(configuration.sessions and configuration.username)
@@ -273,7 +274,8 @@ def _services(tree: Tree, configuration: Configuration) -> None:
         )
 
 
-def _fabric(tree: Tree) -> None:
+def _fabric(tree: Tree, configuration: Configuration) -> None:
+    uri, kind = (CONNECTIONS, "Connection") if configuration.method == "connections" else (ZONES, "Zone")
     tree.collection(f"{ROOT}/Fabrics", "Fabric", "Fabrics")
     tree.put(
         FABRIC,
@@ -284,11 +286,11 @@ def _fabric(tree: Tree) -> None:
             "FabricType": "PCIe",
             "Status": dict(OK),
             "Endpoints": reference(ENDPOINTS),
-            "Zones": reference(ZONES),
+            f"{kind}s": reference(uri),
         },
     )
     tree.collection(ENDPOINTS, "Endpoint", "Endpoints")
-    tree.collection(ZONES, "Zone", "Zones")
+    tree.collection(uri, kind, f"{kind}s")
 
 
 def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
@@ -314,7 +316,7 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
                 for name in ("AddResourceBlock", "RemoveResourceBlock")
             }
     tree.put(uri, body)
-    if configuration.method == "zones":
+    if configuration.has_fabric:
         entity = {
             "EntityType": "RootComplex",
             "EntityRole": "Initiator",
@@ -322,7 +324,7 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
             "Identifiers": [{"DurableName": body["UUID"], "DurableNameFormat": "UUID"}],
         }
         _endpoint(tree, host.id, f"Port of {host.id}", [entity])
-        if configuration.zones == "port":
+        if configuration.method == "zones" and configuration.zones == "port":
             tree.put(f"{ZONES}/{host.id}", zone(host.id, [endpoint(host.id)], configuration))
 
 
@@ -348,6 +350,36 @@ def zone(
             for action in ("AddEndpoint", "RemoveEndpoint")
         }
     return body | dict(given or {})
+
+
+def connection(
+    name: str, initiators: list[str], targets: list[str], chunks: list[str], given: Mapping[str, Any]
+) -> Body:
+    """Return a connection of memory chunks, with what a client has given besides."""
+    body: Body = {
+        "@odata.type": "#Connection.v1_4_0.Connection",
+        "Id": name,
+        "Name": f"Connection {name}",
+        "ConnectionType": "Memory",
+        "Status": dict(OK),
+        "MemoryChunkInfo": [
+            {"AccessCapabilities": ["Read", "Write"], "MemoryChunk": reference(chunk)} for chunk in chunks
+        ],
+        "Links": {
+            "InitiatorEndpoints": [reference(uri) for uri in initiators],
+            "InitiatorEndpoints@odata.count": len(initiators),
+            "TargetEndpoints": [reference(uri) for uri in targets],
+            "TargetEndpoints@odata.count": len(targets),
+        },
+    }
+    return body | dict(given)
+
+
+def ends(body: Mapping[str, Any]) -> list[str]:
+    """Return the URIs of the endpoints in a zone or connection."""
+    links = body["Links"]
+    names = ("Endpoints", "InitiatorEndpoints", "TargetEndpoints")
+    return [entry["@odata.id"] for name in names for entry in links.get(name, ())]
 
 
 def _endpoint(tree: Tree, name: str, text: str, entities: list[Body]) -> None:
@@ -385,6 +417,22 @@ def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -
         name = _PARTS[kind][0]
         tree.update(uri, **{name: reference(f"{uri}/{name}")})
         tree.collection(f"{uri}/{name}", kind, name)
+    if configuration.method == "connections":
+        domain = f"{uri}/MemoryDomains/1"
+        tree.update(uri, MemoryDomains=reference(f"{uri}/MemoryDomains"))
+        tree.collection(f"{uri}/MemoryDomains", "MemoryDomain", "Memory Domains")
+        tree.put(
+            domain,
+            {
+                "@odata.type": "#MemoryDomain.v1_5_1.MemoryDomain",
+                "Id": "1",
+                "Name": "Memory Domain",
+                "AllowsMemoryChunkCreation": False,
+                "Status": dict(OK),
+                "MemoryChunks": reference(f"{domain}/MemoryChunks"),
+            },
+        )
+        tree.collection(f"{domain}/MemoryChunks", "MemoryChunks", "Memory Chunks")
     for device in enclosure.devices:
         _device(tree, f"{uri}/PCIeDevices/{device.id}", device, configuration)
 
@@ -425,7 +473,7 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             "Status": dict(OK),
         },
     )
-    if configuration.method == "zones":
+    if configuration.has_fabric:
         pci_id = {
             "VendorId": pci_ids(device)[0],
             "DeviceId": pci_ids(device)[1],
@@ -437,6 +485,9 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         if kind.part == "Processor":
             link = reference(_put_part(tree, uri, device, common))
             entities.append({"EntityType": "Processor", "EntityRole": "Target", "EntityLink": link})
+        if configuration.method == "connections":
+            link = reference(_put_chunk(tree, uri, device))
+            entities.append({"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": link})
         _endpoint(tree, device.id, f"{device.vendor} {device.model}", entities)
         return
     part = _put_part(tree, uri, device, common)
@@ -460,6 +511,25 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             "Links": {"ComputerSystems": []},
         },
     )
+
+
+def _put_chunk(tree: Tree, uri: str, device: Device) -> str:
+    """Add the memory chunk that is the whole of a memory device, and return its URI."""
+    chassis = uri.removesuffix(f"/PCIeDevices/{device.id}")
+    chunk = f"{chassis}/MemoryDomains/1/MemoryChunks/{device.id}"
+    tree.put(
+        chunk,
+        {
+            "@odata.type": "#MemoryChunks.v1_6_2.MemoryChunks",
+            "Id": device.id,
+            "Name": f"Memory of {device.id}",
+            "AddressRangeType": "Volatile",
+            "MemoryChunkSizeMiB": device.memory_mib,
+            "Status": dict(OK),
+            "Links": {"Endpoints": [reference(endpoint(device.id))], "Endpoints@odata.count": 1},
+        },
+    )
+    return chunk
 
 
 def _put_part(tree: Tree, uri: str, device: Device, common: Body) -> str:
