@@ -23,10 +23,12 @@ FORMS = {
     "a zone for each pair": {},
     "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
+    "a connection for each pair": {"method": "connections"},
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
     "composition by counts": {"method": "composition", "constrained": True},
 }
+PATHS = {"composition": "/Systems", "connections": "/Connections"}
 MARK = "walk"
 DEVICES, HOSTS = ("gpu-1", "gpu-2", "disk-1"), ("h1", "h2")
 WEIGHTS = {
@@ -56,7 +58,7 @@ class Walk:
 
     def __init__(self, lab, service, form, chance):
         self._lab, self._service, self._form, self._chance = lab, service, form, chance
-        self._path = "/Systems" if form.get("method") == "composition" else "/Zones"
+        self._path = PATHS.get(form.get("method"), "/Zones")
         self._prefix = "" if form.get("method") == "composition" else "PCIe."
         self._is_constrained = bool(form.get("constrained"))
         # The operation that was begun last for each device; by its own id while the service chooses the device.
@@ -149,6 +151,15 @@ class Walk:
         tree, is_composition = self._service.tree, self._path == "/Systems"
         target = world.block(name) if is_composition else world.endpoint(name)
         key = "ResourceBlocks" if is_composition else "Endpoints"
+        if self._path == "/Connections":
+            chunk = f"/redfish/v1/Chassis/e1/MemoryDomains/1/MemoryChunks/{name}"
+            if connects:
+                body = world.connection("", [world.endpoint(host_id)], [target], [chunk], {})
+                self._service._rules.change("POST", world.CONNECTIONS, body)
+                return
+            uri = next(uri for uri in tree.below(world.CONNECTIONS) if target in world.ends(tree[uri]))
+            self._service._rules.change("DELETE", uri, {})
+            return
         if not is_composition and self._form.get("zones") != "port":
             if connects:
                 ends = [{"@odata.id": world.endpoint(host_id)}, {"@odata.id": target}]
@@ -234,5 +245,6 @@ async def test_no_walk_connects_a_device_twice_or_leaves_one_connected(redfish_l
         await walk.close()
     assert all(hosts == [] for hosts in service.connections().values())
     assert [uri for uri in service.tree.below(world.ZONES) if form.get("zones") != "port"] == []
+    assert service.tree.below(world.CONNECTIONS) == ()
     assert walk.succeeded > STEPS / 10
     assert not service._running
