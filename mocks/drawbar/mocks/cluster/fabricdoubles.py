@@ -57,7 +57,7 @@ def _simulated_command(places: Places) -> tuple[str, ...]:
 
 
 def _redfish(
-    method: Literal["zones", "composition"],
+    method: Literal["zones", "composition", "connections"],
 ) -> Callable[[Settings, Places], redfish.Configuration]:
     def describe(settings: Settings, places: Places) -> redfish.Configuration:
         return redfish.Configuration(
@@ -106,21 +106,23 @@ def _redfish_parameters(settings: Settings) -> dict[str, str]:
 
 
 SIMULATED = FabricDouble(adapter="grpc", configuration=_simulated, command=_simulated_command)
+METHODS: tuple[tuple[str, Literal["zones", "composition", "connections"]], ...] = (
+    ("redfish", "zones"),
+    ("redfish-composition", "composition"),
+    ("redfish-connections", "connections"),
+)
 DOUBLES: Mapping[str, FabricDouble] = MappingProxyType(
     {
         "simulated": SIMULATED,
-        "redfish": FabricDouble(
-            adapter="redfish",
-            configuration=_redfish("zones"),
-            command=_redfish_command,
-            parameters=_redfish_parameters,
-        ),
-        "redfish-composition": FabricDouble(
-            adapter="redfish",
-            configuration=_redfish("composition"),
-            command=_redfish_command,
-            parameters=_redfish_parameters,
-        ),
+        **{
+            name: FabricDouble(
+                adapter="redfish",
+                configuration=_redfish(method),
+                command=_redfish_command,
+                parameters=_redfish_parameters,
+            )
+            for name, method in METHODS
+        },
     }
 )
 """By the name that people give."""

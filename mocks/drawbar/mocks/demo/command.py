@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 SIMULATED, QEMU = "simulated", "qemu"
-DOUBLES = (SIMULATED, "redfish", "redfish-composition")
+DOUBLES = (SIMULATED, "redfish", "redfish-composition", "redfish-connections")
 DEADLINE_SECONDS, DEADLINE_QEMU_SECONDS = 120.0, 300.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -32,8 +32,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         choices=(*DOUBLES, QEMU),
         default=SIMULATED,
         help=(
-            "the fabric: simulated; redfish or redfish-composition, an emulated manager that speaks Redfish, with zones of "
-            "endpoints or composition; these with mocked kernels; or qemu, a virtual machine with a real kernel that gets "
+            "the fabric: simulated; redfish, redfish-composition or redfish-connections, an emulated manager that speaks "
+            "Redfish, with zones of endpoints, composition, or connections of memory; these with mocked kernels; or qemu, a virtual machine with a real kernel that gets "
             "NVMe disks (from a checkout on Debian, takes minutes; see docs/lab.md) (default: %(default)s)"
         ),
     )

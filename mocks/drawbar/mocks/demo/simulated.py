@@ -1,8 +1,9 @@
 """The stage of every machine: a double of a fabric, and nodes whose kernels are files."""
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from drawbar.driver import errors
 from drawbar.fabric.contract import DeviceClass
@@ -14,7 +15,13 @@ from drawbar.mocks.demo import pods, progress, stages
 
 MOST_PODS = 96  # with the spare devices two enclosures hold them, and a node has slots for all
 LEAST_SLOTS = 4
-COMPOSITION = "redfish-composition"
+CLASSES: Mapping[str, Sequence[DeviceClass]] = MappingProxyType(
+    {
+        "redfish-composition": tuple(each for each in pods.CLASSES if each is not DeviceClass.NIC),
+        "redfish-connections": (DeviceClass.CXL_MEMORY,),
+    }
+)
+"""What doubles have that do not have every class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,9 +127,7 @@ class Stage:
     def __init__(self, options: Options) -> None:
         classic = options.dialect.context is not None
         self.steps = progress.CLASSIC if classic else progress.SIMULATED
-        # The double has resource blocks of all classes but network cards.
-        no_cards = tuple(each for each in pods.CLASSES if each is not DeviceClass.NIC)
-        self._classes = no_cards if options.double == COMPOSITION else pods.CLASSES
+        self._classes = CLASSES.get(options.double, pods.CLASSES)
         self.wanted = pods.wanted(options.pods, self._classes)
         self._options = options
 
