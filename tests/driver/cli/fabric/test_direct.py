@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from drawbar.driver import errors
+from drawbar.driver.cli.fabric import consent, direct
 from drawbar.fabric import contract
 from drawbar.fabric.grpc.adapter import GrpcAdapter
+from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 
 @pytest.fixture
@@ -138,3 +141,28 @@ def test_an_attach_that_does_not_end_ends_the_command_and_a_second_one_is_refuse
     assert "attaching device a to host host-1 ..." in err
     assert "What was begun may go on" in err
     assert "in flight" in drawbar_command(*words)[2]
+
+
+@pytest.mark.parametrize(
+    ("host_id", "mark", "words"), [("h1", "a-cluster", "by a cluster"), ("h2", None, "changed while")]
+)
+async def test_what_became_another_connection_while_the_question_stood_is_left_alone(
+    monkeypatch, host_id, mark, words
+):
+    described = configuration.parse(
+        b"""{"hosts": [{"id": "h1"}, {"id": "h2"}],
+            "enclosures": [{"id": "e", "devices": [{"id": "d1", "class": "gpu"}]}]}"""
+    )
+    async with SimulatedFabric.running(described) as fabric:
+        await fabric.attach(contract.AttachRequest(request_id="r1", device_id="d1", host_id="h1"))
+
+        async def late(question, *, assumed):
+            await fabric.console.surprise_detach("d1")
+            await fabric.attach(
+                contract.AttachRequest(request_id="r2", device_id="d1", host_id=host_id, mark=mark)
+            )
+
+        monkeypatch.setattr(consent, "ask", late)
+        with pytest.raises(errors.DrawbarError, match=words):
+            await direct.detach(fabric, "d1", assumed=False)
+        assert (await fabric.devices()).device("d1").connection.host_id == host_id

@@ -62,6 +62,12 @@ async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bo
         f"{_unmarked(can)}",
         assumed=assumed,
     )
+    # An answer may come late, and a detach has no etag.
+    _, now = await _read(adapter, device_id)
+    if now.connection != device.connection:
+        raise errors.DrawbarError(
+            f"the connection of device {device_id} changed while the question stood, and nothing was done; look at it again"
+        )
     request = contract.DetachRequest(
         request_id=_request_id(), device_id=device_id, host_id=host_id, host_prepared=True
     )
