@@ -103,7 +103,6 @@ async def maintain(cluster):
     await cluster.until(tainted, bool)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("profile", ["1.36", "1.37"])
 @pytest.mark.whole
 async def test_the_whole_flow_runs_with_the_charts_tokens_and_needs_every_permission_of_its_roles(

@@ -32,7 +32,6 @@ async def burst(cluster):
     return next(line for line in text.splitlines() if "apiWritesBurst" in line)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("profile", PROFILES)
 async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart_cluster, profile, engine):
@@ -72,7 +71,6 @@ ATTACHMENT = {
 }
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("engine", ENGINES)
 async def test_an_installation_stays_whole_while_a_device_is_attached_or_a_fabric_is_there(
     chart_cluster, engine
@@ -98,7 +96,6 @@ async def test_an_installation_stays_whole_while_a_device_is_attached_or_a_fabri
         assert left(cluster) == set()
 
 
-@pytest.mark.timeout(120)
 async def test_a_second_driver_is_installed_beside_the_first_and_shares_no_object_with_it(chart_cluster):
     async with chart_cluster() as cluster:
         await cluster.install()

@@ -106,7 +106,6 @@ def tree(tmp_path):
     return tree
 
 
-@pytest.mark.timeout(300)
 def test_the_class_the_rule_and_the_verb_are_there(copy, tree, tmp_path):
     (tree.root / "bus/pci/devices" / tree.address(1) / "broken_parity_status").write_text("1\n")
     done = run(copy, "-c", ASKED, tree.root)
@@ -122,7 +121,6 @@ def test_the_class_the_rule_and_the_verb_are_there(copy, tree, tmp_path):
     assert "1\t0000:01:00" in slots.stdout, slots.stderr
 
 
-@pytest.mark.timeout(300)
 def test_the_tests_of_the_copy_miss_nothing_but_what_helm_makes(copy):
     done = run(
         copy,
@@ -156,7 +154,6 @@ def test_a_class_that_only_has_its_module_is_missed_in_every_other_file(copy, tm
         assert path in done.stdout or path.endswith("residents.py"), path
 
 
-@pytest.mark.timeout(300)
 def test_the_adapter_keeps_the_contract(copy):
     done = run(copy, "-c", JUDGED)
     assert done.returncode == 0, done.stderr

@@ -42,7 +42,6 @@ def commands(serving):
 ENVIRONMENT = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("command", commands(serving=False))
 def test_a_command_in_the_documentation_runs(command):
     # make would run these very tests: what it would do is asked for, not done.
@@ -62,7 +61,6 @@ def test_a_command_in_the_documentation_runs(command):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("command", commands(serving=True))
 def test_a_command_that_serves_reports_that_it_is_ready_and_ends_on_sigterm(command, tmp_path):
     words = shlex.split(command.replace("/tmp/drawbar", str(tmp_path)))

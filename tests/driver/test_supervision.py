@@ -168,7 +168,6 @@ def started(body, more=""):
 
 
 @pytest.mark.parametrize("case", HANGING)
-@pytest.mark.timeout(30)
 def test_the_process_ends_even_if_clean_up_hangs(case):
     with started(HANGING[case]) as process:
         assert process.stdout.readline() == "ready\n"
@@ -181,7 +180,6 @@ def test_the_process_ends_even_if_clean_up_hangs(case):
         assert any("the-one-that-hangs" in name or "thread blocking" in name for name in record["hanging"])
 
 
-@pytest.mark.timeout(30)
 def test_what_ended_the_daemon_is_said_even_if_clean_up_hangs():
     body, more = HANGING["a-read-in-a-thread"], "        raise errors.DrawbarError('the reason')"
     with started(body, "        await asyncio.to_thread(begun.wait)\n" + more) as process:

@@ -9,8 +9,6 @@ import pytest
 
 from drawbar.fabric.qemu import qmp
 
-pytestmark = pytest.mark.timeout(200)
-
 
 def deleted(events):
     return {(name, data.get("device")) for name, data in events}

@@ -16,8 +16,6 @@ from drawbar.mocks import cluster, sysfs
 from drawbar.mocks.cluster import children, errors, pool
 from drawbar.mocks.cluster import cluster as running
 
-pytestmark = pytest.mark.timeout(120)
-
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="SN1")
 
 

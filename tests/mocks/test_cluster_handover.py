@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from tests.scenes import waiting
 
 from drawbar.driver.kube import client, kinds
@@ -10,8 +9,6 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster, sysfs
 from drawbar.mocks.cluster import cluster as running
 from drawbar.mocks.cluster import pool
-
-pytestmark = pytest.mark.timeout(170)
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",

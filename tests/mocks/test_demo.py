@@ -16,8 +16,6 @@ from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.testing import worlds
 
-pytestmark = pytest.mark.timeout(180)
-
 QUICK = ("--nodes", "2", "--attach-seconds", "0.3", "--detach-seconds", "0.2")
 # Where one daemon and one pod show the behaviour as well as several; a second to attach, or more than a test takes.
 SMALL = ("--nodes", "1", "--pods", "1", "--detach-seconds", "0.2")

@@ -16,8 +16,6 @@ from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks.cluster import cluster
 
-pytestmark = pytest.mark.timeout(170)
-
 
 @pytest.fixture
 def folder():

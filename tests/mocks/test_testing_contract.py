@@ -11,7 +11,6 @@ from drawbar.driver.kube import client, config
 from drawbar.driver.kube.kinds import Kind
 from drawbar.mocks.testing import processes
 
-pytestmark = pytest.mark.timeout(180)
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "mocks" / "contract"
 SAMPLE = (

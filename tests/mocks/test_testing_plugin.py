@@ -6,7 +6,6 @@ import pytest
 
 PLUGIN = "drawbar.mocks.testing.plugin"
 pytest_plugins = ["pytester"]
-pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture

@@ -19,7 +19,6 @@ from drawbar.mocks import apiserver, claims, scheduler
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 from drawbar.mocks.testing import virtualtime
 
-pytestmark = pytest.mark.timeout(300)
 PODS = 4
 SKEW = 600.0
 # The controller gives up 30 s before the scheduler does.

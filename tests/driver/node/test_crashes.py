@@ -189,7 +189,6 @@ async def test_an_arrival_and_a_release_cost_as_many_writes_as_there_is_to_say(t
             assert [f"{write.resource}/{write.subresource}" for write in node.server.writes] == expected
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("arrival", "work"),
     [

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from tests.scenes import nodes
 
 from drawbar.driver.kube import kinds
@@ -12,7 +11,6 @@ def status(kind, wanted):
     return lambda conditions: conditions.get(kind, {}).get("status") == wanted
 
 
-@pytest.mark.timeout(60)
 async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path, until):
     async with nodes.serving(tmp_path) as node:
         claim = await node.allocated()
@@ -50,7 +48,6 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
         assert list((tmp_path / "cdi").glob("*.json")) == []
 
 
-@pytest.mark.timeout(60)
 async def test_a_device_that_never_comes_fails_the_claim_once_the_controller_has_tainted_it(tmp_path, until):
     async with nodes.serving(tmp_path, visible_timeout_seconds=1.0) as node:
         await node.attach(await node.allocated())

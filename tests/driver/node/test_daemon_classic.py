@@ -38,7 +38,6 @@ def handle():
     return handles.encode(handles.Handle(node=NODE, devices=(device,)))
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize(
     ("profile", "version", "service"),
     [("1.30-classic", "v1alpha2", versions.V1ALPHA3), ("1.31-classic", "v1alpha3", versions.V1ALPHA4)],

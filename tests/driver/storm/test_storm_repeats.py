@@ -6,8 +6,6 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
-
 STORM = Path(__file__).with_name("test_controller_storm.py")
 
 
@@ -28,7 +26,6 @@ async def journal(path, hash_seed):
     return re.sub(r'"time":[0-9.]+', "", path.read_text())
 
 
-@pytest.mark.timeout(300)
 async def test_two_processes_with_other_hash_seeds_see_the_same_storm(tmp_path):
     first, second = await asyncio.gather(*(journal(tmp_path / seed, seed) for seed in ("1", "2")))
     assert "started" in first

@@ -52,7 +52,6 @@ async def run(script, folder):
     )
 
 
-@pytest.mark.timeout(180)
 async def test_from_the_page_alone_a_device_is_attached_on_the_emulator(tmp_path):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

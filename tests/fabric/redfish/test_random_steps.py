@@ -226,7 +226,7 @@ class Walk:
                 self.change(name, host_id, connects=False)
 
 
-@pytest.mark.timeout(max(60, STEPS))
+@pytest.mark.timeout(max(300, STEPS))
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_no_walk_connects_a_device_twice_or_leaves_one_connected(redfish_lab, form, impatient):
     service = await redfish_lab.serve(

@@ -256,7 +256,6 @@ async def leading_pod(controller_world, until, **fabric):
             await pod.process.wait()
 
 
-@pytest.mark.timeout(90)
 async def test_the_process_answers_for_itself_and_gives_the_lease_back_when_it_ends_in_mid_attach(
     controller_world, until
 ):
@@ -271,7 +270,6 @@ async def test_the_process_answers_for_itself_and_gives_the_lease_back_when_it_e
         assert not (cluster.path / "h.sock").exists()
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("silent", ["API server", "fabric manager"])
 async def test_the_process_ends_in_time_whoever_does_not_answer(controller_world, until, silent):
     async with leading_pod(controller_world, until) as (cluster, pod):

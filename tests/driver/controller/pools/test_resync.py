@@ -5,8 +5,6 @@ import contextlib
 import itertools
 import types
 
-import pytest
-
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.controller import attachment_index, fabric_reconciler, refusals, routing
 from drawbar.driver.controller import claims as claims_index
@@ -106,7 +104,6 @@ async def resyncs(loop, path):
     return {what: begun for what, begun in rounds.begun.items() if what.startswith("publish ")}
 
 
-@pytest.mark.timeout(120)
 def test_the_pools_of_each_fabric_are_looked_at_every_five_minutes_and_not_all_together(tmp_path):
     loop = virtualtime.VirtualTimeLoop()
     try:

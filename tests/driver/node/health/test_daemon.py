@@ -3,7 +3,6 @@
 import asyncio
 
 import grpc.aio
-import pytest
 from tests.scenes import nodes
 
 from drawbar.driver.kube import kinds
@@ -12,7 +11,6 @@ from drawbar.driver.node.health.policy import Policy
 from drawbar.proto.kubelet.drahealth.v1 import api_pb2, api_pb2_grpc
 
 
-@pytest.mark.timeout(120)
 async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment_and_user_until_it_is_well(
     tmp_path, until
 ):

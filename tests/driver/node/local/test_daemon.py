@@ -54,7 +54,6 @@ async def world(tmp_path, health=None, **wanted):
             yield cluster
 
 
-@pytest.mark.timeout(60)
 async def test_a_device_of_the_node_is_published_prepared_and_published_again_after_a_kubelet_restart(
     tmp_path, until
 ):
@@ -90,7 +89,6 @@ async def test_a_device_of_the_node_is_published_prepared_and_published_again_af
         await until(cluster.devices, lambda devices: devices.get(NAME, {}).get("attributes") == attributes)
 
 
-@pytest.mark.timeout(60)
 @pytest.mark.parametrize("driver", [DRIVER, "another.example.com"])
 async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots_it_has(
     tmp_path, until, driver
@@ -105,7 +103,6 @@ async def test_a_device_that_a_fabric_attaches_is_never_the_nodes_whatever_slots
         await until(cluster.devices, lambda devices: list(devices) == [NAME])
 
 
-@pytest.mark.timeout(60)
 async def test_a_disk_of_the_host_is_not_offered_and_a_free_one_is(tmp_path, until):
     async with world(tmp_path, classes=("nvme", "gpu"), selector="true") as cluster:
         # The host's /proc lies beside the mocked tree; in this one pid 1 is the host's.
@@ -123,7 +120,6 @@ async def test_a_disk_of_the_host_is_not_offered_and_a_free_one_is(tmp_path, unt
         await until(cluster.devices, lambda devices: not devices)
 
 
-@pytest.mark.timeout(60)
 async def test_a_device_that_is_pulled_is_gone_and_back_under_its_name(tmp_path, until):
     async with world(tmp_path) as cluster:
         await cluster.plug(1, gpu(1))
@@ -134,7 +130,6 @@ async def test_a_device_that_is_pulled_is_gone_and_back_under_its_name(tmp_path,
         await until(cluster.devices, lambda devices: list(devices) == [NAME])
 
 
-@pytest.mark.timeout(60)
 async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_the_claim_lets_go(
     tmp_path, until
 ):
@@ -153,7 +148,6 @@ async def test_a_device_that_is_pulled_from_its_claim_stays_with_a_taint_until_t
         await until(lambda: cluster.list(kinds.SLICE), lambda slices: not slices)
 
 
-@pytest.mark.timeout(60)
 async def test_a_pool_that_is_turned_off_is_withdrawn(tmp_path, until):
     async with world(tmp_path, enabled=False) as cluster:
         pool = {"name": NODE, "generation": 1, "resourceSliceCount": 1}

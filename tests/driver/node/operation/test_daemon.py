@@ -135,7 +135,6 @@ async def pod(tmp_path):
                     await daemon.process.wait()
 
 
-@pytest.mark.timeout(90)
 async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
     await pod.start()
     only_kubelet = await pod.served(until)
@@ -151,7 +150,6 @@ async def test_the_daemon_reports_what_is_missing_until_it_is_ready(pod, until):
     assert await pod.run("--check") == (0, '{"ready": true, "missing": {}}\n')
 
 
-@pytest.mark.timeout(90)
 async def test_the_metrics_show_what_the_daemon_does(pod, until):
     await pod.start()
     await pod.served(until)
@@ -232,7 +230,6 @@ async def open_health_stream(pod, until):
 HANGING = {"nothing": contextlib.nullcontext, "prepare": hung_prepare, "stream": open_health_stream}
 
 
-@pytest.mark.timeout(90)
 @pytest.mark.parametrize("case", HANGING)
 async def test_the_daemon_ends_in_time_whatever_the_kubelet_holds_open(pod, until, case):
     await pod.start()
@@ -248,7 +245,6 @@ async def test_the_daemon_ends_in_time_whatever_the_kubelet_holds_open(pod, unti
         assert {"ts", "level", "logger", "message"} <= json.loads(line).keys()
 
 
-@pytest.mark.timeout(90)
 async def test_the_daemon_ends_in_time_even_if_a_thread_hangs_in_the_kernel(pod, until):
     # A file that is never answered for, as on a dead network filesystem or behind a driver that hangs.
     (pod.plugins / "claims").mkdir(parents=True)

@@ -98,7 +98,6 @@ async def judge(folder, world, boot_id):
     assert instance.holder("p", "d1") is instance.holder("p", "d2") is None
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 async def test_killed_at_any_step_nothing_leaks_is_lost_or_used_twice(tmp_path, world, kill, scenario):
     before, at_least = SCENARIOS[scenario]
