@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver import errors
-from drawbar.driver.cli.fabric import consent, direct
+from drawbar.driver.cli import consent
+from drawbar.driver.cli.fabric import direct
 from drawbar.fabric import contract
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import SimulatedFabric, configuration

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, progress
 
 TIMEOUT_SECONDS = 60.0
 CHANGE_TIMEOUT_SECONDS = 300.0
@@ -189,7 +189,7 @@ def _quiet() -> Iterator[None]:
 @contextlib.asynccontextmanager
 async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
     """`async with`: the fabric that the options mean, and a client of its cluster, or None with a file."""
-    from drawbar.driver.cli.fabric import connections, sources
+    from drawbar.driver.cli.fabric import sources
     from drawbar.driver.kube import client, config
 
     if (args.fabric is None) == (args.config is None):
@@ -198,7 +198,7 @@ async def _source(args: argparse.Namespace) -> AsyncIterator[Any]:
         yield sources.from_file(args.config), None
         return
     async with client.connecting(config.load(args.kubeconfig)) as api:
-        async with connections.progress("reading the cluster"):
+        async with progress.shown("reading the cluster"):
             source = await sources.from_cluster(api, args.fabric, args.namespace)
         yield source, api
 
@@ -230,7 +230,7 @@ async def _check(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
     async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with connections.progress("reading the fabric"):
+        async with progress.shown("reading the fabric"):
             can = await adapter.capabilities()
             devices = (await adapter.devices()).devices
             hosts = await adapter.hosts()
@@ -242,7 +242,7 @@ async def _devices(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
     async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with connections.progress("reading the devices"):
+        async with progress.shown("reading the devices"):
             inventory = await adapter.devices()
         _print(args, [views.device(device, source) for device in inventory.devices], views.show_devices)
     return 0
@@ -252,7 +252,7 @@ async def _hosts(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, oddities, views
 
     async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with connections.progress("reading the hosts"):
+        async with progress.shown("reading the hosts"):
             hosts = await adapter.hosts()
         mapped = oddities.node_map(source, hosts)
         _print(args, [views.host(host, mapped) for host in hosts], views.show_hosts)
@@ -263,7 +263,7 @@ async def _operations(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, views
 
     async with _source(args) as (source, _), connections.connected(source) as adapter:
-        async with connections.progress("reading the operations"):
+        async with progress.shown("reading the operations"):
             operations = await adapter.operations()
         _print(args, [views.operation(operation) for operation in operations], views.show_operations)
     return 0
@@ -315,7 +315,8 @@ def _print_line(args: argparse.Namespace, document: dict[str, Any]) -> bool:
 
 
 async def _conformance(args: argparse.Namespace) -> int:
-    from drawbar.driver.cli.fabric import connections, consent, views
+    from drawbar.driver.cli import consent
+    from drawbar.driver.cli.fabric import connections, views
     from drawbar.fabric import conformance
 
     async with _source(args) as (source, _), connections.connected(source) as adapter:

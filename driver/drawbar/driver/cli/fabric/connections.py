@@ -2,17 +2,15 @@
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 from drawbar.driver import errors
+from drawbar.driver.cli import progress
 from drawbar.driver.cli.fabric import observed
 from drawbar.driver.controller.fabrics import redacting_adapter
 from drawbar.fabric import contract, registry
 from drawbar.fabric import errors as fabric_errors
 
-PROGRESS_AFTER_SECONDS = 1.0
-PROGRESS_EVERY_SECONDS = 5.0
 CLOSE_SECONDS = 5.0
 
 Connect = Callable[[contract.AdapterConfig], Awaitable[contract.FabricAdapter]]
@@ -66,7 +64,7 @@ async def connected(
         try:
             adapter_class = registry.adapter_class(spec.adapter)
             adapter_class.validate(config)
-            async with progress("connecting to the fabric manager"):
+            async with progress.shown("connecting to the fabric manager"):
                 inner = await (connect or adapter_class.connect)(config)
         except fabric_errors.InvalidConfiguration as error:
             raise fabric_errors.InvalidConfiguration(
@@ -84,23 +82,3 @@ async def connected(
             with contextlib.suppress(fabric_errors.FabricError, TimeoutError):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await adapter.close()
-
-
-@contextlib.asynccontextmanager
-async def progress(activity: str) -> AsyncIterator[None]:
-    """`async with`: report on stderr what is being done, after a second and then every five."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    timer: asyncio.TimerHandle
-
-    def report() -> None:
-        nonlocal timer
-        sys.stderr.write(f"{activity} ... {loop.time() - began:.0f} s\n")
-        sys.stderr.flush()
-        timer = loop.call_later(PROGRESS_EVERY_SECONDS, report)
-
-    timer = loop.call_later(PROGRESS_AFTER_SECONDS, report)
-    try:
-        yield
-    finally:
-        timer.cancel()

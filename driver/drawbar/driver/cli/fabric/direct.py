@@ -10,7 +10,7 @@ import uuid
 from typing import Any
 
 from drawbar.driver import errors
-from drawbar.driver.cli.fabric import connections, consent
+from drawbar.driver.cli import consent, progress
 from drawbar.fabric import contract
 
 POLL_SECONDS = 0.5
@@ -81,7 +81,7 @@ async def _read(
     adapter: contract.FabricAdapter, device_id: str
 ) -> tuple[contract.Capabilities, contract.Device]:
     """Return what the fabric can do and a device that may be changed."""
-    async with connections.progress("reading the fabric"):
+    async with progress.shown("reading the fabric"):
         can = await adapter.capabilities()
         device = (await adapter.devices()).device(device_id)
         operations = await adapter.operations()
@@ -103,7 +103,7 @@ async def _read(
 
 async def _finished(adapter: contract.FabricAdapter, operation: contract.Operation, activity: str) -> None:
     """Wait for the end of an operation and report its progress; raise its failure."""
-    async with connections.progress(activity):
+    async with progress.shown(activity):
         percent = None
         while not operation.done:
             if operation.percent not in (None, percent):

@@ -11,7 +11,8 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments
-from drawbar.driver.cli.fabric import connections, consent, observed, oddities, views
+from drawbar.driver.cli import consent, progress, tables
+from drawbar.driver.cli.fabric import observed, oddities, views
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import statements
 from drawbar.driver.kube import client, kinds
@@ -44,7 +45,7 @@ async def attach(
         DrawbarError: it cannot be attached, or the operator declines.
     """
     assert source.cluster is not None
-    async with connections.progress("reading the fabric"):
+    async with progress.shown("reading the fabric"):
         can = await adapter.capabilities()
         device = (await adapter.devices()).device(device_id)
         mapped = oddities.node_map(source, await adapter.hosts())
@@ -127,7 +128,7 @@ async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> N
     """Return once the controller has attached the device; raise when it does not come about."""
     name, shown, last = made.metadata.name, set[str](), made
     activity = f"waiting for the controller to attach it with DeviceAttachment {name}"
-    async with connections.progress(activity), aclosing(_states(api, name)) as states:
+    async with progress.shown(activity), aclosing(_states(api, name)) as states:
         async for state in states:
             if state is None or state.metadata.uid != made.metadata.uid or state.deleting:
                 raise errors.DrawbarError(f"DeviceAttachment {name} was deleted meanwhile; see its Events")
@@ -150,7 +151,7 @@ async def _gone(api: client.Client, attachment: attachments.DeviceAttachment) ->
     """Return once there is no such attachment any more."""
     name, shown = attachment.metadata.name, set[str]()
     activity = f"waiting for the detach by DeviceAttachment {name}"
-    async with connections.progress(activity), aclosing(_states(api, name)) as states:
+    async with progress.shown(activity), aclosing(_states(api, name)) as states:
         async for state in states:
             if state is None or state.metadata.uid != attachment.metadata.uid:
                 return
@@ -160,7 +161,7 @@ async def _gone(api: client.Client, attachment: attachments.DeviceAttachment) ->
 def _show(attachment: attachments.DeviceAttachment, shown: set[str]) -> None:
     """Report each condition on stderr that was not reported before."""
     for condition in attachment.status.conditions:
-        line = views.clean(
+        line = tables.clean(
             f"{condition.type} {condition.status}: {condition.reason} {condition.message}".rstrip()
         )
         if line not in shown:

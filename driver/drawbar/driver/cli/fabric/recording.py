@@ -8,6 +8,7 @@ from typing import Any, TextIO
 import msgspec
 
 from drawbar.driver import errors
+from drawbar.driver.cli import progress
 from drawbar.driver.cli.fabric import connections, direct, observed
 from drawbar.fabric.redfish import adapter as redfish_adapter
 from drawbar.fabric.redfish import transcripts
@@ -39,7 +40,7 @@ async def record(
         try:
             connect = functools.partial(redfish_adapter.RedfishAdapter.connect, recorder=recorder)
             async with connections.connected(source, connect) as adapter:
-                async with connections.progress("reading the fabric"):
+                async with progress.shown("reading the fabric"):
                     await adapter.devices()
                     await adapter.hosts()
                 if change is not None:

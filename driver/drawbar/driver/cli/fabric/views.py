@@ -4,8 +4,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import console, table, text
+from rich import console
 
+from drawbar.driver.cli import tables
 from drawbar.driver.cli.fabric import observed, oddities
 from drawbar.driver.controller import hosts as host_map
 from drawbar.fabric import contract
@@ -14,32 +15,9 @@ from drawbar.fabric.conformance import reports
 _USER_INFO = re.compile(r"//[^/@]*@")
 
 
-def clean(content: object) -> str:
-    """Return foreign text as one line without control characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(content))
-
-
 def endpoint(content: str) -> str:
     """Return an endpoint without a user name or password in it."""
     return _USER_INFO.sub("//[redacted]@", content)
-
-
-def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[object]], none: str) -> None:
-    """Print a table, or a sentence where it would be empty."""
-    if not lines:
-        out.print(text.Text(none))
-        return
-    shown = table.Table(box=None, pad_edge=False, header_style="bold")
-    for name in head:
-        shown.add_column(name, overflow="fold")
-    for line in lines:
-        shown.add_row(*(text.Text("-" if cell in (None, "") else clean(cell)) for cell in line))
-    out.print(shown)
-
-
-def _say(out: console.Console, sentence: str) -> None:
-    # A sentence in a pipe is one line, however wide the terminal is thought to be.
-    out.print(text.Text(clean(sentence)), soft_wrap=True)
 
 
 def identity(credentials: contract.Credentials) -> str:
@@ -96,7 +74,9 @@ def show_devices(out: console.Console, items: Sequence[Mapping[str, Any]]) -> No
     """Print a table of devices."""
     head = ("DEVICE", "CLASS", "MODEL", "SERIAL", "HEALTH", "HOST", "PORT", "ATTACHMENT", "CLAIM")
     keys = ("id", "class", "model", "serial", "health", "host", "port", "attachment", "claim")
-    rows(out, head, [[item[key] for key in keys] for item in items], "The fabric manager lists no device.")
+    tables.rows(
+        out, head, [[item[key] for key in keys] for item in items], "The fabric manager lists no device."
+    )
 
 
 def host(item: contract.Host, mapped: host_map.NodeMap) -> dict[str, Any]:
@@ -122,7 +102,7 @@ def show_hosts(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None
         held = ", ".join(f"{port['id']}={port['device']}" for port in item["ports"] if port["device"])
         lines.append((item["id"], item["name"], item["node"], f"{free} of {len(item['ports'])}", held, names))
     head = ("HOST", "NAME", "NODE", "FREE PORTS", "DEVICES", "IDENTIFIERS")
-    rows(out, head, lines, "The fabric manager lists no host.")
+    tables.rows(out, head, lines, "The fabric manager lists no host.")
 
 
 def operation(item: contract.Operation) -> dict[str, Any]:
@@ -150,7 +130,7 @@ def _state(item: Mapping[str, Any]) -> str:
 def show_operations(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of operations."""
     lines = [(item["id"], item["kind"], item["device"], _state(item), item["error"]) for item in items]
-    rows(
+    tables.rows(
         out,
         ("OPERATION", "KIND", "DEVICE", "STATE", "ERROR"),
         lines,
@@ -194,7 +174,7 @@ def event_line(document: Mapping[str, Any]) -> str:
             line = f"operation {shown['id']}: {shown['kind']} of {shown['device']}: {_state(shown)}{error}"
         case _:
             line = "changes were missed; what follows is new"
-    return clean(line)
+    return tables.clean(line)
 
 
 def report(outcome: reports.Report) -> dict[str, Any]:
@@ -215,10 +195,10 @@ def show_report(out: console.Console, document: Mapping[str, Any]) -> None:
         (item["verdict"], item["name"], item["detail"]) for item in checks if item["verdict"] != "passed"
     ]
     if lines:
-        rows(out, ("VERDICT", "CHECK", "DETAIL"), lines, "")
+        tables.rows(out, ("VERDICT", "CHECK", "DETAIL"), lines, "")
         out.print()
     counts = {verdict: sum(item["verdict"] == verdict for item in checks) for verdict in reports.Verdict}
-    out.print(text.Text("; ".join(f"{count} {verdict.value}" for verdict, count in counts.items())))
+    tables.sentence(out, "; ".join(f"{count} {verdict.value}" for verdict, count in counts.items()))
 
 
 def check(
@@ -244,7 +224,7 @@ def check(
 def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     """Print what was read of a fabric."""
     can = document["capabilities"]
-    _say(
+    tables.sentence(
         out,
         f"Fabric {document['fabric']}: reached at {document['endpoint']} with the adapter {document['adapter']}, "
         f"as {document['as']}",
@@ -252,7 +232,7 @@ def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     limit = can["maxConcurrentOperations"]
     able = [name for name, value in can.items() if value is True]
     scope = "no limit on operations at once" if limit is None else f"{limit} operations at once"
-    _say(
+    tables.sentence(
         out,
         f"Capabilities: {', '.join(able) or 'none'}; {scope}; one at a time per {can['serializationScope']}",
     )
@@ -261,9 +241,9 @@ def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     out.print()
     show_devices(out, document["devices"])
     out.print()
-    _say(out, f"Odd: {len(document['odd']) or 'nothing'}")
+    tables.sentence(out, f"Odd: {len(document['odd']) or 'nothing'}")
     for sentence in document["odd"]:
-        _say(out, f"- {sentence}")
+        tables.sentence(out, f"- {sentence}")
 
 
 def show_adapters(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
@@ -278,7 +258,7 @@ def show_adapters(out: console.Console, items: Sequence[Mapping[str, Any]]) -> N
             (item["name"] if number == 0 else " ", name, _description(described))
             for number, (name, described) in enumerate(properties.items())
         ] or [(item["name"], None, "no parameters")]
-    rows(out, ("ADAPTER", "PARAMETER", "DESCRIPTION"), lines, "No fabric adapter is installed.")
+    tables.rows(out, ("ADAPTER", "PARAMETER", "DESCRIPTION"), lines, "No fabric adapter is installed.")
 
 
 def _description(described: Mapping[str, Any]) -> str:

@@ -1,0 +1,29 @@
+"""What is being done, on stderr, for work that takes long."""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncIterator
+
+PROGRESS_AFTER_SECONDS = 1.0
+PROGRESS_EVERY_SECONDS = 5.0
+
+
+@contextlib.asynccontextmanager
+async def shown(activity: str) -> AsyncIterator[None]:
+    """`async with`: report on stderr what is being done, after a second and then every five."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    timer: asyncio.TimerHandle
+
+    def report() -> None:
+        nonlocal timer
+        sys.stderr.write(f"{activity} ... {loop.time() - began:.0f} s\n")
+        sys.stderr.flush()
+        timer = loop.call_later(PROGRESS_EVERY_SECONDS, report)
+
+    timer = loop.call_later(PROGRESS_AFTER_SECONDS, report)
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,28 @@
+"""Tables and sentences on a `rich` console; pure. Text from elsewhere is shown without control characters."""
+
+from collections.abc import Sequence
+
+from rich import console, table, text
+
+
+def clean(content: object) -> str:
+    """Return foreign text as one line without control characters."""
+    return "".join(letter if letter.isprintable() else "?" for letter in str(content))
+
+
+def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[object]], none: str) -> None:
+    """Print a table, or a sentence where it would be empty."""
+    if not lines:
+        out.print(text.Text(none))
+        return
+    shown = table.Table(box=None, pad_edge=False, header_style="bold")
+    for name in head:
+        shown.add_column(name, overflow="fold")
+    for line in lines:
+        shown.add_row(*(text.Text("-" if cell in (None, "") else clean(cell)) for cell in line))
+    out.print(shown)
+
+
+def sentence(out: console.Console, content: str) -> None:
+    """Print a sentence, which stays one line in a pipe."""
+    out.print(text.Text(clean(content)), soft_wrap=True)
