@@ -87,13 +87,68 @@ def zone(name, *endpoints, **properties):
     }
 
 
-def fabric(*resources):
-    """Return a service with one fabric of these endpoints and zones, and these other resources."""
+def chunk(name, owner="Chassis/c", **properties):
+    """Return a memory chunk of the domain `d` of a chassis or system."""
+    return {
+        "@odata.id": f"{ROOT}/{owner}/MemoryDomains/d/MemoryChunks/{name}",
+        "@odata.type": "#MemoryChunks.v1_6_2.MemoryChunks",
+        "Id": name,
+        "Name": f"Chunk {name}",
+        "MemoryChunkSizeMiB": 1024,
+        **properties,
+    }
+
+
+def memory(name, *chunks):
+    """Return the endpoint of these memory chunks."""
+    return target(name, *(chunk(each)["@odata.id"] for each in chunks), kind="MemoryChunk")
+
+
+def connection(name, *, initiators=(), targets=(), chunks=(), **properties):
+    """Return a connection of endpoints by name and chunks by URI."""
+    ends = {"InitiatorEndpoints": initiators, "TargetEndpoints": targets}
+    return {
+        "@odata.id": f"{FABRIC}/Connections/{name}",
+        "@odata.etag": f'"{name}"',
+        "Id": name,
+        "ConnectionType": "Memory",
+        "MemoryChunkInfo": [{"MemoryChunk": link(uri)} for uri in chunks],
+        "Links": {key: links(*(f"{FABRIC}/Endpoints/{end}" for end in ends[key])) for key in ends},
+        **properties,
+    }
+
+
+def appliance(*resources, owner="Systems/blade"):
+    """Return a service of memory chunks, which belong to this system or chassis, and of a fabric with Connections."""
+    kind, name = owner.split("/")
+    uri = f"{ROOT}/{owner}"
+    names = [
+        resource["Id"] for resource in resources if resource["@odata.id"].startswith(f"{uri}/MemoryDomains/")
+    ]
+    tree = fabric(
+        *resources,
+        collection(f"{ROOT}/{kind}", name),
+        {"@odata.id": uri, "Id": name, "MemoryDomains": link(f"{uri}/MemoryDomains")},
+        collection(f"{uri}/MemoryDomains", "d"),
+        {
+            "@odata.id": f"{uri}/MemoryDomains/d",
+            "Id": "d",
+            "MemoryChunks": link(f"{uri}/MemoryDomains/d/MemoryChunks"),
+        },
+        collection(f"{uri}/MemoryDomains/d/MemoryChunks", *names),
+        connects="Connections",
+    )
+    tree.resources[ROOT][kind] = link(f"{ROOT}/{kind}")
+    return tree
+
+
+def fabric(*resources, connects="Zones"):
+    """Return a service with one fabric of these endpoints and zones or connections, and these other resources."""
     names = {
         kind: [
             resource["Id"] for resource in resources if resource["@odata.id"].startswith(f"{FABRIC}/{kind}/")
         ]
-        for kind in ("Endpoints", "Zones")
+        for kind in ("Endpoints", connects)
     }
     return Tree(
         {"@odata.id": ROOT, "Fabrics": link(f"{ROOT}/Fabrics")},

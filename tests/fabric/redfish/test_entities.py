@@ -164,6 +164,20 @@ def test_a_device_has_all_that_its_parts_say():
     assert device.connection is None
 
 
+@pytest.mark.parametrize(
+    ("gcxlid", "serial"),
+    [
+        ("4C-1D-96-FF-FE-DD-D8-35:0001", "4C-1D-96-FF-FE-DD-D8-35"),
+        ("4C-1D-96-FF-FE-DD-D8-35", None),
+        ("4C1D96FFFEDDD835:0001", None),
+    ],
+)
+def test_a_device_without_a_serial_number_has_that_in_its_gcxlid(gcxlid, serial):
+    origin = _endpoint(_entity(Identifiers=[{"DurableName": gcxlid, "DurableNameFormat": "GCXLID"}]))
+    assert entities.device("d", origin, ()).serial == serial
+    assert entities.device("d", origin, [Document(uri="/c", body=CARD)]).serial == "S-1"
+
+
 def test_a_device_without_parts_has_the_name_of_its_endpoint():
     device = _device()
     assert (device.model, device.vendor, device.serial) == ("CXL Device Type 2 endpoint", "", None)

@@ -69,6 +69,32 @@ async def test_devices_of_a_cxl_fabric_are_read_and_its_switch_is_none():
     assert host.identifiers["system-uuid"] == "68d5e212-165b-4ca0-909b-c86b9cee0112"
 
 
+async def test_connections_of_memory_chunks_are_read():
+    async with adapting("public-cxl", profile="connections") as adapter:
+        devices = (await adapter.devices()).devices
+    hosts = {device.id: device.connection and device.connection.host_id for device in devices}
+    system = "CXL-System"
+    # The connection of T4 is there, and not in the collection.
+    assert hosts == {"CXL.T2": system, "CXL.T3": system, "CXL.T4": None, "CXL.T5": None}
+
+
+async def test_memory_chunks_are_read_and_those_of_the_host_itself_are_no_devices():
+    async with adapting("public-cxl", profile="cma") as adapter:
+        devices = (await adapter.devices()).devices
+        hosts = {host.id for host in await adapter.hosts()}
+    attached = {device.id: device.connection and device.connection.host_id for device in devices}
+    assert attached == {
+        "CXLType2.1.1": None,
+        "CXLType3.1.1": None,
+        "PooledCXLType2.1.1": "CXL-System",
+        "PooledCXLType3.1.1": "CXL-System",
+        "PooledCXLType3.6.1": None,
+    }
+    assert {device.device_class for device in devices} == {contract.DeviceClass.CXL_MEMORY}
+    assert {device.serial for device in devices} == {"4C-1D-96-FF-FE-DD-D8-35"}
+    assert hosts == {"CXL-System", "T1", "T2", "T3", "T4", "T5"}
+
+
 @pytest.mark.parametrize(
     ("name", "attached"),
     [

@@ -15,6 +15,7 @@ from typing import Self
 from drawbar.fabric import contract, errors, judgement
 from drawbar.fabric.history import History
 from drawbar.fabric.redfish import (
+    appliance,
     client,
     composition,
     connections,
@@ -336,6 +337,8 @@ class RedfishAdapter(contract.FabricAdapter):
             method = zones.Zones(profile, fabrics=self._parameters.fabrics)
         elif profile.method is profiles.MethodName.CONNECTIONS:
             method = connections.Connections(profile, fabrics=self._parameters.fabrics)
+        elif profile.method is profiles.MethodName.APPLIANCE:
+            method = appliance.Appliance(profile, fabrics=self._parameters.fabrics)
         elif profile.method is profiles.MethodName.CONSTRAINED:
             method = constrained.Constrained(profile)
         else:

@@ -1,9 +1,11 @@
 """Connections of memory chunks that exist: a host's endpoint, and a chunk behind another endpoint (Connection 1.1 to 1.4).
 
 A Connection is what a zone for each pair is in `zones`: made by POST, and ended by DELETE under the ETag that it was read
-with. Chunks are neither made nor deleted. A Connection without an initiator, which is the form of fabrics whose hosts
-are reached through a CXL memory appliance, is not made; its device is neither listed as free nor as attached.
+with. Chunks are neither made nor deleted. A Connection without an initiator, which is the form of `appliance`, is not
+made; its device is neither listed as free nor as attached.
 """
+
+from collections.abc import Iterable, Set
 
 from drawbar.fabric import errors
 from drawbar.fabric.redfish import documents, entities, methods, zones
@@ -22,8 +24,9 @@ class Connections(zones.Zones):
         # Also those without an initiator, and of initiators that only a group of endpoints names.
         return super()._hides(zone) or self._read.host_ids.keys().isdisjoint(zone.endpoints)
 
-    def _body(self, initiator: str, target: Document) -> dict[str, object]:
+    def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
         return {
+            "Name": name,
             "ConnectionType": "Memory",
             "MemoryChunkInfo": [
                 {"AccessCapabilities": ["Read", "Write"], "MemoryChunk": {documents.ID: chunk}}
@@ -47,11 +50,15 @@ class Connections(zones.Zones):
             documents.link(information.get("MemoryChunk"))
             for information in document.objects("MemoryChunkInfo")
         }
-        # A service may show the chunks alone.
-        of_chunks = (
+        initiators = document.links("Links", "InitiatorEndpoints")
+        targets = document.links("Links", "TargetEndpoints")
+        memory = self._targets({chunk for chunk in chunks if chunk is not None}, fabric)
+        return tuple(dict.fromkeys((*initiators, *targets, *memory)))
+
+    def _targets(self, chunks: Set[str], fabric: zones.Fabric) -> Iterable[str]:
+        """Return the URIs of the devices that have these chunks: a service may show the chunks alone."""
+        return (
             uri
             for uri, endpoint in fabric.endpoints.items()
             if not chunks.isdisjoint(entities.chunks(endpoint))
         )
-        initiators = document.links("Links", "InitiatorEndpoints")
-        return tuple(dict.fromkeys((*initiators, *document.links("Links", "TargetEndpoints"), *of_chunks)))

@@ -4,6 +4,7 @@ The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunct
 Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
@@ -40,11 +41,15 @@ _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
         "Drive": contract.DeviceClass.NVME,
         "Memory": contract.DeviceClass.CXL_MEMORY,
         "MemoryChunk": contract.DeviceClass.CXL_MEMORY,
+        # The name of its schema.
+        "MemoryChunks": contract.DeviceClass.CXL_MEMORY,
         "NetworkController": contract.DeviceClass.NIC,
     }
 )
 # Of `EntityType` (Endpoint): what a fabric is made of.
 _FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
+# The device's PCIe serial number, and the logical device (DurableNameFormat, Resource 1.15).
+_GCXLID = re.compile(r"(?P<serial>([0-9A-Fa-f]{2}-){7}[0-9A-Fa-f]{2}):[0-9A-Fa-f]{4}")
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
 _SPEEDS_MTS: Mapping[str, int] = MappingProxyType(
     {"Gen1": 2500, "Gen2": 5000, "Gen3": 8000, "Gen4": 16000, "Gen5": 32000, "Gen6": 64000}
@@ -65,6 +70,11 @@ def is_initiator(endpoint: Document) -> bool:
 def is_target(endpoint: Document) -> bool:
     """Return whether a device is behind the endpoint, and neither a host nor a part of the fabric itself."""
     return not is_initiator(endpoint) and bool(set(_types(endpoint)) - _FABRIC_TYPES)
+
+
+def is_part_of_fabric(endpoint: Document) -> bool:
+    """Return whether behind the endpoint is a part of the fabric itself, such as a switch."""
+    return not _FABRIC_TYPES.isdisjoint(_types(endpoint))
 
 
 def links(endpoint: Document) -> tuple[str, ...]:
@@ -115,14 +125,16 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
     first = next(iter(parts), origin)
     card = next((part for part in parts if part.value("PCIeInterface") is not None), first)
     lanes = card.number("PCIeInterface", "MaxLanes")
+    identifiers = _identifiers(origin, parts)
+    gcxlid = _GCXLID.fullmatch(identifiers.get("gcxlid", ""))
     return replace(
         made,
         model=_first(parts, "Model") or origin.text("Model") or origin.text("Name"),
         vendor=_first(parts, "Manufacturer") or origin.text("Manufacturer"),
         pci_vendor_id=_pci_id(origin, parts, "VendorId"),
         pci_device_id=_pci_id(origin, parts, "DeviceId"),
-        serial=_first(parts, "SerialNumber") or None,
-        identifiers=_identifiers(origin, parts),
+        serial=_first(parts, "SerialNumber") or (gcxlid["serial"] if gcxlid is not None else None),
+        identifiers=identifiers,
         enclosure=next((name for part in parts if (name := chassis(part.uri))), ""),
         memory_bytes=_memory_bytes(parts),
         max_link_speed_mts=_SPEEDS_MTS.get(card.text("PCIeInterface", "MaxPCIeType"), 0),
@@ -146,6 +158,9 @@ def host(host_id: str, system_document: Document, initiators: Iterable[Document]
                     and not identifiers["system-uuid"]
                 ):
                     identifiers["system-uuid"] = documents.text(identifier, "DurableName").lower()
+        for identifier in endpoint.objects("Identifiers"):
+            if documents.text(identifier, "DurableNameFormat") == "GCXLID":
+                identifiers.setdefault("gcxlid", documents.text(identifier, "DurableName"))
     return contract.Host(
         id=host_id,
         name=system_document.text("HostName") or system_document.text("Name") or host_id,

@@ -13,6 +13,7 @@ class MethodName(StrEnum):
 
     ZONES = "zones"
     CONNECTIONS = "connections"
+    APPLIANCE = "appliance"
     COMPOSITION = "composition"
     CONSTRAINED = "constrained"
 
@@ -60,6 +61,7 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
         "sunfish": Profile(products=("sunfish", "openfabrics")),
         "h3": Profile(zone_style=ZoneStyle.PORT, note_place=NotePlace.NONE, products=("h3", "falcon")),
         "connections": Profile(method=MethodName.CONNECTIONS),
+        "cma": Profile(method=MethodName.APPLIANCE, note_place=NotePlace.NONE, ports=1),
         "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
         "constrained": Profile(method=MethodName.CONSTRAINED, note_place=NotePlace.NONE, ports=32),
     }

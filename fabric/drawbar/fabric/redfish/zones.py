@@ -5,7 +5,7 @@ made by POST and ended by DELETE. In the style `port` a zone is a host port with
 is changed, always from the array and the ETag that were read together, so that a change of another client is not lost.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors, notes
@@ -53,14 +53,14 @@ class _Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
+class Read:
     """Everything that was read, and what follows from it.
 
     Attributes:
         fabrics: by id.
         zones: of endpoints, of all fabrics.
         devices: not attached, by id.
-        targets: by device id the URI of its endpoint.
+        targets: by device id its endpoint, or the memory chunk that it is.
         hosts: without ports, by id.
         initiators: by host id the URIs of its endpoints.
         host_ids: by the URI of an initiator.
@@ -72,7 +72,7 @@ class _Read:
     fabrics: Mapping[str, Fabric] = field(default_factory=dict)
     zones: tuple[Zone, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
-    targets: Mapping[str, str] = field(default_factory=dict)
+    targets: Mapping[str, Document] = field(default_factory=dict)
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
     initiators: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     host_ids: Mapping[str, str] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class Zones:
         # Only the fabrics of these ids are used; all where none is named.
         self._profile = profile
         self._wanted = fabrics
-        self._read = _Read()
+        self._read = Read()
 
     async def read(self, client: Client) -> None:
         """See `methods.Method`."""
@@ -116,12 +116,7 @@ class Zones:
             raise errors.NotFound(
                 f'the Redfish service has no fabric "{min(missing)}" with Endpoints and {self.collection}'
             )
-        behind = await _parts(
-            client, [endpoint for fabric in fabrics.values() for endpoint in fabric.endpoints.values()]
-        )
-        self._read = replace(
-            _read(fabrics, behind, self._is_device), zones=await self._zones(client, fabrics)
-        )
+        self._read = replace(await self._ends(client, fabrics), zones=await self._zones(client, fabrics))
 
     async def read_connections(self, client: Client) -> None:
         """See `methods.Method`."""
@@ -139,9 +134,10 @@ class Zones:
         # Connected to a host that cannot be named: neither free nor to be shown.
         unreachable = {uri for zone in read.zones if self._hides(zone) for uri in zone.endpoints}
         for device_id, device in read.devices.items():
-            place = places.get(read.targets[device_id])
+            uri = read.targets[device_id].uri
+            place = places.get(uri)
             if place is None:
-                if read.targets[device_id] not in unreachable:
+                if uri not in unreachable:
                     devices[device_id] = device
                 continue
             host_id = read.host_ids[place.initiator]
@@ -176,24 +172,21 @@ class Zones:
         for zone in self._read.zones:
             if zone.document.uri in uris:
                 ends |= set(zone.endpoints)
-        return frozenset(device_id for device_id, uri in self._read.targets.items() if uri in ends)
+        return frozenset(device_id for device_id, target in self._read.targets.items() if target.uri in ends)
 
     def attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> methods.Call:
         """See `methods.Method`."""
         target = self._read.targets.get(device_id)
         if target is None:
             raise methods.gone("device", device_id)
-        initiator = self._initiator(request.host_id, port_id.partition("/")[0], fabric_of=target)
+        initiator = self._initiator(request.host_id, port_id.partition("/")[0], target.uri)
         note = notes.Note.from_request(request)
         if self._profile.zone_style is profiles.ZoneStyle.PORT:
             zone = next((zone for zone in self._read.zones if initiator in zone.endpoints), None)
             if zone is not None:
-                return self._changed(zone, target, (*zone.endpoints, target), "#Zone.AddEndpoint")
+                return self._changed(zone, target.uri, (*zone.endpoints, target.uri), "#Zone.AddEndpoint")
         fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
-        body = {
-            "Name": f"{device_id} at {request.host_id}",
-            **self._body(initiator, fabric.endpoints[target]),
-        }
+        body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
             body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
         return methods.Call(method="POST", uri=fabric.zones_uri, body=body)
@@ -201,15 +194,37 @@ class Zones:
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
         target = self._read.targets.get(device_id)
-        place = self._places().get(target) if target is not None else None
+        place = self._places().get(target.uri) if target is not None else None
         if target is None or place is None or self._read.host_ids[place.initiator] != request.host_id:
             return None
         zone = place.zone
-        rest = tuple(uri for uri in zone.endpoints if uri != target)
+        rest = tuple(uri for uri in zone.endpoints if uri != target.uri)
         is_pair = all(self._read.host_ids.get(uri) == request.host_id for uri in rest)
         if is_pair and self._profile.zone_style is profiles.ZoneStyle.PAIR:
             return methods.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
-        return self._without(zone, target, rest)
+        return self._without(zone, target.uri, rest)
+
+    async def _ends(self, client: Client, fabrics: Mapping[str, Fabric]) -> Read:
+        """Return devices and hosts, without zones."""
+        endpoints = [
+            (fabric, endpoint)
+            for fabric in fabrics.values()
+            for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri)
+        ]
+        return from_ends(
+            fabrics,
+            await _parts(client, [endpoint for _, endpoint in endpoints]),
+            targets=[
+                (f"{fabric.id}.{endpoint.id}", endpoint, entities.links(endpoint))
+                for fabric, endpoint in endpoints
+                if entities.is_target(endpoint) and self._is_device(endpoint)
+            ],
+            initiators=[
+                (system_uri(endpoint), endpoint)
+                for _, endpoint in endpoints
+                if entities.is_initiator(endpoint)
+            ],
+        )
 
     def _is_device(self, _endpoint: Document) -> bool:
         """Return whether the target endpoint is a device that this method connects."""
@@ -219,9 +234,10 @@ class Zones:
         """Return whether the devices of the zone are at a host that cannot be named."""
         return not self._read.unnamed.isdisjoint(zone.endpoints)
 
-    def _body(self, initiator: str, target: Document) -> dict[str, object]:
-        """Return the properties of the resource that connects the two, without name and note."""
+    def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
+        """Return the properties of the resource that connects the two, without a note."""
         return {
+            "Name": name,
             "ZoneType": "ZoneOfEndpoints",
             "Links": {"Endpoints": documents.references((initiator, target.uri))},
         }
@@ -275,13 +291,17 @@ class Zones:
                     places.setdefault(uri, _Place(zone=zone, initiator=initiator))
         return places
 
-    def _initiator(self, host_id: str, initiator_id: str, *, fabric_of: str) -> str:
-        """Return the initiator of the host by that id, or the first one in the fabric of the target."""
+    def _reaches(self, fabric: Fabric, target: str) -> bool:
+        """Return whether the fabric connects the target."""
+        return target in fabric.endpoints
+
+    def _initiator(self, host_id: str, initiator_id: str, target: str) -> str:
+        """Return the initiator of the host by that id, or the first one in a fabric of the target."""
         if host_id not in self._read.initiators:
             raise methods.gone("host", host_id)
         for uri in self._read.initiators[host_id]:
             is_same_fabric = any(
-                uri in fabric.endpoints and fabric_of in fabric.endpoints
+                uri in fabric.endpoints and self._reaches(fabric, target)
                 for fabric in self._read.fabrics.values()
             )
             if is_same_fabric and initiator_id in {"", self._read.endpoint_ids[uri]}:
@@ -302,45 +322,52 @@ async def _parts(client: Client, endpoints: Iterable[Document]) -> Mapping[str, 
     return await parts.read(client, uris)
 
 
-def _read(
-    fabrics: Mapping[str, Fabric], behind: Mapping[str, Document], is_device: Callable[[Document], bool]
-) -> _Read:
-    """Return devices and hosts of what was read, without zones."""
+def from_ends(
+    fabrics: Mapping[str, Fabric],
+    behind: Mapping[str, Document],
+    *,
+    targets: Iterable[tuple[str, Document, tuple[str, ...]]],
+    initiators: Iterable[tuple[str, Document]],
+) -> Read:
+    """Return devices and hosts, without zones.
+
+    Args:
+        fabrics: by id.
+        behind: what is behind endpoints by URI.
+        targets: device ids, with the endpoint or memory chunk, and the URIs of what describes it.
+        initiators: endpoints, with the URI of the host.
+    """
     devices: dict[str, contract.Device] = {}
-    targets: dict[str, str] = {}
-    initiators: dict[str, list[Document]] = {}
+    named: dict[str, Document] = {}
     oddities = []
-    for fabric in fabrics.values():
-        for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri):
-            if entities.is_initiator(endpoint):
-                initiators.setdefault(_system_uri(endpoint), []).append(endpoint)
-            elif entities.is_target(endpoint) and is_device(endpoint):
-                device_id = f"{fabric.id}.{endpoint.id}"
-                linked = [behind[uri] for uri in entities.links(endpoint) if uri in behind]
-                if any(entities.is_gone(document) for document in (endpoint, *linked)):
-                    continue
-                if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
-                    oddities.append(f"the endpoint {endpoint.uri} has an Id that is too long or not unique")
-                    continue
-                functions = parts.functions(linked)
-                devices[device_id] = entities.device(device_id, endpoint, (*linked, *functions))
-                targets[device_id] = endpoint.uri
+    for device_id, target, links in targets:
+        linked = [behind[uri] for uri in links if uri in behind]
+        if any(entities.is_gone(document) for document in (target, *linked)):
+            continue
+        if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
+            oddities.append(f"the device {target.uri} has an Id that is too long or not unique")
+            continue
+        devices[device_id] = entities.device(device_id, target, (*linked, *parts.functions(linked)))
+        named[device_id] = target
+    by_system: dict[str, list[Document]] = {}
+    for uri, endpoint in initiators:
+        by_system.setdefault(uri, []).append(endpoint)
     hosts: dict[str, contract.Host] = {}
     uris: dict[str, tuple[str, ...]] = {}
     unnamed: set[str] = set()
-    for system_uri, listed in sorted(initiators.items()):
-        system = behind.get(system_uri, listed[0])
+    for uri, listed in sorted(by_system.items()):
+        system = behind.get(uri, listed[0])
         host_id = system.id
         if host_id in hosts or len(host_id.encode()) > contract.STRING_BYTES:
-            oddities.append(f"the host {system_uri} has an Id that is too long or not unique")
+            oddities.append(f"the host {uri} has an Id that is too long or not unique")
             unnamed |= {endpoint.uri for endpoint in listed}
             continue
         hosts[host_id] = entities.host(host_id, system, listed)
         uris[host_id] = tuple(endpoint.uri for endpoint in listed)
-    return _Read(
+    return Read(
         fabrics=fabrics,
         devices=devices,
-        targets=targets,
+        targets=named,
         hosts=hosts,
         initiators=uris,
         host_ids={uri: host_id for host_id, listed in uris.items() for uri in listed},
@@ -354,6 +381,6 @@ def _read(
     )
 
 
-def _system_uri(initiator: Document) -> str:
+def system_uri(initiator: Document) -> str:
     """Return the URI of the initiator's computer system, or its own where it names none."""
     return next((uri for link in entities.links(initiator) if (uri := entities.system(link))), initiator.uri)

@@ -1,0 +1,71 @@
+"""Connections of memory chunks with the ports of a memory appliance, as the backend of Seagate's `cfm` makes them.
+
+The endpoints of such a service are the appliance's own ports, each cabled to a host, and a Connection has no initiator: it
+names a chunk and, as its target, the endpoint of the port. So an endpoint is a host here, unless it names a computer
+system as its initiator, and a device is a memory chunk of a domain. A port carries one Connection. What is sent has these
+two properties and the type alone; no text of a client is kept.
+"""
+
+from collections.abc import Iterable, Mapping, Set
+
+from drawbar.fabric.redfish import connections, documents, entities, parts, zones
+from drawbar.fabric.redfish.client import Client
+from drawbar.fabric.redfish.documents import Document
+
+
+class Appliance(connections.Connections):
+    """The method `appliance`; see `methods.Method`."""
+
+    async def _ends(self, client: Client, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+        ports = [
+            (_host_uri(endpoint), endpoint)
+            for fabric in fabrics.values()
+            for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri)
+            if not entities.is_part_of_fabric(endpoint) and not entities.is_gone(endpoint)
+        ]
+        systems = {uri for uri, endpoint in ports if uri != endpoint.uri}
+        chunks = await _chunks(client, systems)
+        described = {uri for _, chunk in chunks for uri in chunk.links("Links", "CXLLogicalDevices")}
+        behind = await parts.read(client, described | systems)
+        return zones.from_ends(
+            fabrics,
+            {**behind, **{chunk.uri: chunk for _, chunk in chunks}},
+            targets=[
+                (device_id, chunk, (chunk.uri, *chunk.links("Links", "CXLLogicalDevices")))
+                for device_id, chunk in chunks
+            ],
+            initiators=ports,
+        )
+
+    def _body(self, _name: str, initiator: str, target: Document) -> dict[str, object]:
+        return {
+            "ConnectionType": "Memory",
+            "MemoryChunkInfo": [{"MemoryChunk": {documents.ID: target.uri}}],
+            "Links": {"TargetEndpoints": documents.references((initiator,))},
+        }
+
+    def _reaches(self, _fabric: zones.Fabric, _target: str) -> bool:
+        return True
+
+    def _targets(self, chunks: Set[str], _fabric: zones.Fabric) -> Iterable[str]:
+        return sorted(chunks)
+
+
+def _host_uri(endpoint: Document) -> str:
+    """Return the URI of the computer system that the endpoint names as its initiator, or else its own."""
+    return zones.system_uri(endpoint) if entities.is_initiator(endpoint) else endpoint.uri
+
+
+async def _chunks(client: Client, hosts: Set[str]) -> list[tuple[str, Document]]:
+    """Return the memory chunks of all systems and chassis but those of hosts, each once, with the ids of the devices."""
+    listed: dict[str, tuple[str, Document]] = {}
+    for name in ("Systems", "Chassis"):
+        uri = client.root.link(name)
+        for owner in await client.members(uri) if uri is not None else ():
+            domains = owner.link("MemoryDomains") if owner.uri not in hosts else None
+            for domain in await client.members(domains) if domains is not None else ():
+                collection = domain.link("MemoryChunks")
+                for chunk in await client.members(collection) if collection is not None else ():
+                    device_id = f"{owner.id}.{domain.id}.{chunk.id}"
+                    listed.setdefault(chunk.uri, (device_id, chunk))
+    return list(listed.values())
