@@ -43,20 +43,20 @@ class Shelf:
 
     def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
         devices, hosts = self.history.devices, {host.id: host for host in self.history.hosts}
-        if isinstance(request, contract.DetachRequest):
-            return judgement.detach(request, devices, hosts, busy=self.pending.keys())
-        return judgement.attach(
-            request, devices, hosts, busy=self.pending.keys(), choose_port=judgement.free_port
-        )
+        busy = self.pending.keys()
+        match request:
+            case contract.AttachRequest():
+                return judgement.attach(request, devices, hosts, busy=busy, choose_port=judgement.free_port)
+            case contract.DetachRequest():
+                return judgement.detach(request, devices, hosts, busy=busy)
+        raise errors.Unimplemented("the shelf makes no slices of devices")
 
-    async def attach(
-        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
-    ) -> None:
-        body = {"host": request.host_id, "note": notes.Note.from_request(request).text()}
-        await self._ask("PUT", f"/devices/{device_id}/host", body)
-
-    async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
-        await self._ask("DELETE", f"/devices/{device_id}/host")
+    async def carry_out(self, request: judgement.Request, begun: judgement.Begin, report: Report) -> None:
+        if isinstance(request, contract.AttachRequest):
+            body = {"host": request.host_id, "note": notes.Note.from_request(request).text()}
+            await self._ask("PUT", f"/devices/{begun.device_id}/host", body)
+        else:
+            await self._ask("DELETE", f"/devices/{begun.device_id}/host")
 
     async def _ask(self, method: str, path: str, body: object = None) -> Any:
         """Send a request; what fails is an error of the contract, marked where its effect is unknown."""

@@ -70,3 +70,73 @@ def test_an_attach_is_judged_by_what_the_fabric_shows(fields, busy, expected):
 def test_a_detach_is_judged_by_what_the_fabric_shows(fields, expected):
     request = contract.DetachRequest(**{"request_id": "r", "device_id": "d2", "host_id": "h1"} | fields)
     assert outcome(lambda: judgement.detach(request, DEVICES, HOSTS, busy=set())) == expected
+
+
+POOL = contract.Device(
+    id="pool",
+    device_class=contract.DeviceClass.CXL_MEMORY,
+    model="P",
+    carving=contract.Carving(free_bytes=8, step_bytes=2, is_pool=True),
+)
+CARVED = replace(POOL, id="carved", carving=contract.Carving(free_bytes=4, step_bytes=2))
+SLICE = replace(
+    POOL,
+    id="slice",
+    carving=None,
+    memory_bytes=4,
+    slice_of=contract.Slice(origin_id="carved", request_id="r"),
+)
+USED = replace(SLICE, id="used", connection=contract.Connection(host_id="h1"))
+WHOLE = replace(CARVED, id="whole", connection=contract.Connection(host_id="h1"))
+MEMORY = {device.id: device for device in (POOL, CARVED, SLICE, USED, WHOLE, FREE)}
+INVALID = (errors.Code.INVALID_ARGUMENT, "INVALID_ARGUMENT")
+IN_USE = (errors.Code.FAILED_PRECONDITION, Reason.IN_USE)
+CREATIONS = {
+    "of a pool": ("pool", 8, (), Begin(device_id="pool")),
+    "of a device that has slices": ("carved", 4, (), Begin(device_id="carved")),
+    "more than is left": ("carved", 6, (), (errors.Code.RESOURCE_EXHAUSTED, Reason.NO_CAPACITY)),
+    "no multiple of the step": ("pool", 3, (), INVALID),
+    "of a device that cannot be carved": ("d1", 2, (), INVALID),
+    "of a slice": ("slice", 2, (), INVALID),
+    "of a device that is attached": ("whole", 2, (), IN_USE),
+    "of nothing": ("none", 2, (), (errors.Code.NOT_FOUND, "NOT_FOUND")),
+    "beside another one": ("pool", 2, ("pool",), (errors.Code.ABORTED, Reason.OPERATION_PENDING)),
+}
+DELETIONS = {
+    "free": ("slice", (), Begin(device_id="slice")),
+    "gone": ("none", (), Stay(device_id="none")),
+    "attached": ("used", (), IN_USE),
+    "no slice": ("d1", (), INVALID),
+    "being attached": ("slice", ("slice",), (errors.Code.ABORTED, Reason.OPERATION_PENDING)),
+}
+
+
+@pytest.mark.parametrize(("device_id", "memory_bytes", "busy", "expected"), CREATIONS.values(), ids=CREATIONS)
+def test_a_creation_of_a_slice_is_judged_by_what_the_fabric_shows(device_id, memory_bytes, busy, expected):
+    request = contract.CreateSliceRequest(request_id="r", device_id=device_id, memory_bytes=memory_bytes)
+    assert outcome(lambda: judgement.create_slice(request, MEMORY, busy=set(busy))) == expected
+
+
+@pytest.mark.parametrize(("device_id", "busy", "expected"), DELETIONS.values(), ids=DELETIONS)
+def test_a_deletion_of_a_slice_is_judged_by_what_the_fabric_shows(device_id, busy, expected):
+    request = contract.DeleteSliceRequest(request_id="r", device_id=device_id)
+    assert outcome(lambda: judgement.delete_slice(request, MEMORY, busy=set(busy))) == expected
+
+
+@pytest.mark.parametrize("device_id", ["pool", "carved"])
+def test_what_is_carved_is_not_attached_itself(device_id):
+    request = contract.AttachRequest(request_id="r", host_id="portless", device_id=device_id)
+    judged = outcome(
+        lambda: judgement.attach(request, MEMORY, HOSTS, busy=set(), choose_port=judgement.free_port)
+    )
+    assert judged == (errors.Code.FAILED_PRECONDITION, Reason.CARVED)
+
+
+@pytest.mark.parametrize("listed", [(POOL, SLICE), (CARVED, SLICE)], ids=["a pool", "a carved device"])
+def test_an_attach_by_model_takes_neither_a_slice_nor_what_is_carved(listed):
+    request = contract.AttachRequest(request_id="r", host_id="portless", model="P")
+    devices = {device.id: device for device in listed}
+    judged = outcome(
+        lambda: judgement.attach(request, devices, HOSTS, busy=set(), choose_port=judgement.free_port)
+    )
+    assert judged == (errors.Code.RESOURCE_EXHAUSTED, Reason.NO_DEVICE)

@@ -13,6 +13,14 @@ HOSTS = (contract.Host(id="h1", name="h1"), contract.Host(id="h2", name="h2"))
 ATTACH = contract.AttachRequest(request_id="r1", device_id="d1", host_id="h1")
 DETACH = contract.DetachRequest(request_id="r2", device_id="d1", host_id="h1", host_prepared=True)
 
+POOL = contract.Device(
+    id="pool",
+    device_class=contract.DeviceClass.CXL_MEMORY,
+    memory_bytes=8,
+    carving=contract.Carving(free_bytes=8, step_bytes=2, is_pool=True),
+)
+CREATE = contract.CreateSliceRequest(request_id="c1", device_id="pool", memory_bytes=4, mark="m")
+
 
 class Memory:
     """`works.Backend` with one device; a change waits for `gate`, and may fail before or after its effect."""
@@ -21,6 +29,7 @@ class Memory:
         self.history = History()
         self.pending = {}
         self.connection = None
+        self.slices = {}
         self.gate = asyncio.Event()
         self.gate.set()
         self.error = None
@@ -39,32 +48,46 @@ class Memory:
         device = contract.Device(
             id="d1", device_class=contract.DeviceClass.NVME, model="M", connection=self.connection
         )
-        self.history.publish((device,), HOSTS)
+        free = POOL.carving.free_bytes - sum(made.memory_bytes for made in self.slices.values())
+        pool = replace(POOL, carving=replace(POOL.carving, free_bytes=free))
+        self.history.publish((device, pool, *self.slices.values()), HOSTS)
 
     def judge(self, request):
         devices, hosts = self.history.devices, {host.id: host for host in self.history.hosts}
-        if isinstance(request, contract.DetachRequest):
-            return judgement.detach(request, devices, hosts, busy=self.pending.keys())
+        match request:
+            case contract.DetachRequest():
+                return judgement.detach(request, devices, hosts, busy=self.pending.keys())
+            case contract.CreateSliceRequest():
+                return judgement.create_slice(request, devices, busy=self.pending.keys())
+            case contract.DeleteSliceRequest():
+                return judgement.delete_slice(request, devices, busy=self.pending.keys())
         return judgement.attach(
             request, devices, hosts, busy=self.pending.keys(), choose_port=judgement.free_port
         )
 
-    async def attach(self, request, device_id, port_id, report):
+    async def carry_out(self, request, begun, report):
         report(50, None)
-        await self._change(
-            contract.Connection(host_id=request.host_id, request_id=request.request_id, mark=request.mark)
-        )
-
-    async def detach(self, request, device_id, report):
-        await self._change(None)
-
-    async def _change(self, connection):
         await self.gate.wait()
         self.changes += 1
         if self.is_effective:
-            self.connection = connection
+            self._change(request)
         if self.error is not None:
             raise self.error
+
+    def _change(self, request):
+        match request:
+            case contract.AttachRequest(host_id=host_id, request_id=request_id, mark=mark):
+                self.connection = contract.Connection(host_id=host_id, request_id=request_id, mark=mark)
+            case contract.DetachRequest():
+                self.connection = None
+            case contract.CreateSliceRequest(request_id=request_id, memory_bytes=memory_bytes, mark=mark):
+                made = contract.Slice(origin_id="pool", request_id=request_id, mark=mark)
+                slice_id = f"slice-{self.changes}"
+                self.slices[slice_id] = replace(
+                    POOL, id=slice_id, memory_bytes=memory_bytes, slice_of=made, carving=None
+                )
+            case contract.DeleteSliceRequest(device_id=device_id):
+                self.slices.pop(device_id)
 
 
 @pytest.fixture
@@ -153,3 +176,58 @@ def test_a_connection_without_a_request_is_another_clients_where_requests_are_sh
     )
     error = judgement.verified(ATTACH, device, None, shows_requests=shows_requests)
     assert (error is not None) == is_refused
+
+
+SLICES = {
+    "made": (CREATE, None, True, True),
+    "accepted, not shown": (CREATE, None, False, False),
+    "lost answer, made": (CREATE, errors.Unavailable("no answer"), True, True),
+    "refused": (CREATE, errors.Unavailable("no answer"), False, False),
+}
+
+
+@pytest.mark.parametrize(("request_", "error", "is_effective", "succeeded"), SLICES.values(), ids=SLICES)
+async def test_a_slice_is_made_where_the_fabric_shows_its_request(
+    memory, operations, request_, error, is_effective, succeeded
+):
+    memory.error, memory.is_effective = error, is_effective
+    operation = await operations.begin(request_, patience_seconds=30)
+    assert operation.succeeded == succeeded
+    assert [made.id for made in memory.slices.values()] == ([operation.device.id] if succeeded else [])
+    assert operation.mark == "m"
+    memory.error, memory.is_effective = error, is_effective
+    assert await operations.begin(request_, patience_seconds=30) == operation
+    assert memory.changes == 1
+
+
+async def test_the_creation_of_an_earlier_life_is_adopted_while_its_slice_is_there(memory, operations):
+    memory._change(CREATE)
+    operation = await operations.find(request_id="c1")
+    assert (operation.kind, operation.device.id, operation.mark) == ("create-slice", "slice-0", "m")
+    with pytest.raises(errors.AlreadyExists):
+        await operations.begin(replace(CREATE, memory_bytes=2), patience_seconds=30)
+    assert (await operations.begin(CREATE, patience_seconds=30)).device.id == "slice-0"
+    assert memory.changes == 0
+
+
+async def test_a_slice_is_deleted_once_and_a_failed_deletion_is_shown(memory, operations):
+    memory._change(CREATE)
+    delete = contract.DeleteSliceRequest(request_id="x1", device_id="slice-0")
+    memory.is_effective = False
+    failed = await operations.begin(delete, patience_seconds=30)
+    assert "still there" in failed.error.message
+    memory.is_effective = True
+    done = await operations.begin(replace(delete, request_id="x2"), patience_seconds=30)
+    assert (done.succeeded, done.device, done.mark) == (True, None, None)
+    assert (await operations.begin(replace(delete, request_id="x3"), patience_seconds=30)).succeeded
+    assert memory.changes == 2
+
+
+async def test_a_pool_has_one_creation_at_a_time(memory, operations):
+    memory.gate.clear()
+    await operations.begin(CREATE, patience_seconds=0.01)
+    with pytest.raises(errors.Aborted) as caught:
+        await operations.begin(replace(CREATE, request_id="c2"), patience_seconds=30)
+    assert caught.value.reason == errors.Reason.OPERATION_PENDING
+    memory.gate.set()
+    assert (await operations.begin(CREATE, patience_seconds=30)).succeeded

@@ -65,7 +65,7 @@ class Reason(StrEnum):
     INCOMPATIBLE = "INCOMPATIBLE"
     """FAILED_PRECONDITION: this device cannot go to this host (zone, generation, power)."""
     CARVED = "CARVED"
-    """FAILED_PRECONDITION: the device has slices, so it is not attached as a whole."""
+    """FAILED_PRECONDITION: the device has slices, or is a pool of memory, so it is not attached as a whole."""
     NO_CAPACITY = "NO_CAPACITY"
     """RESOURCE_EXHAUSTED: less memory is left in the device than the slice is to have."""
     NO_FREE_PORT = "NO_FREE_PORT"

@@ -1,7 +1,7 @@
 """Judges requests and their outcomes, from what a fabric shows; pure.
 
 For adapters that read back what they changed. The invariant: nothing begins for a device that is seen at another host,
-or that has an operation in flight, nor on a port that is seen in use.
+or that has an operation in flight, nor on a port that is seen in use; and no memory is in two slices.
 """
 
 import hashlib
@@ -11,14 +11,16 @@ from typing import TypeVar
 
 from drawbar.fabric import contract, errors
 
-Request = contract.AttachRequest | contract.DetachRequest
+Connecting = contract.AttachRequest | contract.DetachRequest
+Slicing = contract.CreateSliceRequest | contract.DeleteSliceRequest
+Request = Connecting | Slicing
 Value = TypeVar("Value")
 Host = TypeVar("Host")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stay:
-    """There is nothing to do: the device is where it should be."""
+    """There is nothing to do: the device is where it should be, or gone if it should be."""
 
     device_id: str
 
@@ -29,13 +31,13 @@ class Begin:
 
     Attributes:
         device_id: the device, chosen if a model was asked for; where the fabric chooses, a free one of the model that is
-            kept for the operation.
-        port_id: the port that it goes to, or leaves; empty where the host has no ports.
+            kept for the operation. Of a creation, the device that is carved.
+        port_id: the port that it goes to, or leaves; empty where the host has no ports, and of slices.
         fabric_chooses: which device comes is known at the end.
     """
 
     device_id: str
-    port_id: str
+    port_id: str = ""
     fabric_chooses: bool = False
 
 
@@ -45,8 +47,32 @@ def operation_id(request_id: str, *, prefix: str) -> str:
 
 
 def is_for(request: contract.AttachRequest, device: contract.Device) -> bool:
-    """Return whether the request asks for this device, by id or by model."""
-    return device.id == request.device_id or (request.device_id is None and device.model == request.model)
+    """Return whether the request asks for this device, by id or by model; no slice is asked for by its model."""
+    if request.device_id is None:
+        return device.model == request.model and device.slice_of is None
+    return device.id == request.device_id
+
+
+def has_made(request: Request, device: contract.Device) -> bool:
+    """Return whether what the fabric shows of the device is what the request of this id makes."""
+    match request:
+        case contract.AttachRequest():
+            connection = device.connection
+            return (
+                connection is not None
+                and connection.request_id == request.request_id
+                and connection.host_id == request.host_id
+                and is_for(request, device)
+            )
+        case contract.CreateSliceRequest():
+            made = device.slice_of
+            return (
+                made is not None
+                and made.request_id == request.request_id
+                and made.origin_id == request.device_id
+                and device.memory_bytes == request.memory_bytes
+            )
+    return False
 
 
 def used(request: Request) -> errors.AlreadyExists:
@@ -99,6 +125,11 @@ def attach(
         )
     connection = device.connection
     if connection is None:
+        if device.id in contract.carved(devices.values()):
+            raise errors.FailedPrecondition(
+                f"device {device.id} is attached in slices alone; attach one of these",
+                reason=errors.Reason.CARVED,
+            )
         port_id = choose_port(request, device, host)
         return Begin(device_id=device.id, port_id=port_id, fabric_chooses=fabric_chooses)
     is_same = connection.host_id == request.host_id and request.port_id in {None, connection.port_id}
@@ -186,9 +217,53 @@ def detach(
     return Begin(device_id=device.id, port_id=device.connection.port_id or "")
 
 
+def create_slice(
+    request: contract.CreateSliceRequest, devices: Mapping[str, contract.Device], *, busy: Set[str]
+) -> Begin:
+    """Return what a creation comes to that no slice shows yet; the arguments as in `attach`.
+
+    Raises:
+        FabricError: it is refused, as `FabricAdapter.create_slice` says.
+    """
+    origin = _entry(devices, request.device_id, "device")
+    _check_idle(origin.id, busy)
+    if origin.carving is None:
+        raise errors.InvalidArgument(f"device {origin.id} cannot be carved; name one that can")
+    if request.memory_bytes % origin.carving.step_bytes:
+        raise errors.InvalidArgument(
+            f"a slice of device {origin.id} has a multiple of {origin.carving.step_bytes} bytes, "
+            f"and not {request.memory_bytes}"
+        )
+    _check_free(origin)
+    if request.memory_bytes > origin.carving.free_bytes:
+        raise errors.ResourceExhausted(
+            f"device {origin.id} has {origin.carving.free_bytes} bytes left, and {request.memory_bytes} were asked for",
+            reason=errors.Reason.NO_CAPACITY,
+        )
+    return Begin(device_id=origin.id)
+
+
+def delete_slice(
+    request: contract.DeleteSliceRequest, devices: Mapping[str, contract.Device], *, busy: Set[str]
+) -> Stay | Begin:
+    """Return what a deletion comes to; the arguments as in `attach`.
+
+    Raises:
+        FabricError: it is refused, as `FabricAdapter.delete_slice` says.
+    """
+    device = devices.get(request.device_id)
+    if device is None:
+        return Stay(device_id=request.device_id)
+    _check_idle(device.id, busy)
+    if device.slice_of is None:
+        raise errors.InvalidArgument(f"device {device.id} is no slice, so it cannot be deleted")
+    _check_free(device)
+    return Begin(device_id=device.id)
+
+
 def verified(
     request: Request,
-    device: contract.Device,
+    device: contract.Device | None,
     error: errors.FabricError | None,
     *,
     shows_requests: bool = False,
@@ -196,26 +271,45 @@ def verified(
     """Return how an operation ended: what the fabric shows counts more than what it answered, either way.
 
     Where every connection shows its request, one without a request is another client's.
+
+    Args:
+        request: of the operation.
+        device: that it is about, as the fabric shows it now; None where it shows none. Of a creation, the slice that shows
+            the request.
+        error: of the answer.
+        shows_requests: see `works.Works`.
     """
-    connection = device.connection
-    is_here = connection is not None and connection.host_id == request.host_id
-    if isinstance(request, contract.DetachRequest):
-        if not is_here:
-            return None
-        return error or errors.Unavailable(f"device {device.id} is still attached; try again")
-    if connection is not None and is_here:
-        is_unsigned = connection.request_id is None and not shows_requests
-        if is_unsigned or connection.request_id == request.request_id:
-            return None
-        return errors.FailedPrecondition(
-            f"device {device.id} was attached to the same host by another request meanwhile",
-            reason=errors.Reason.IN_USE,
-            host_id=connection.host_id,
-        )
-    return error or errors.Unavailable(
-        f"the fabric accepted device {device.id} and does not show it; read the fabric again",
-        reason="NOT_SHOWN",
+    connection = None if device is None else device.connection
+    match request:
+        case contract.AttachRequest():
+            if device is not None and connection is not None and connection.host_id == request.host_id:
+                is_unsigned = connection.request_id is None and not shows_requests
+                if is_unsigned or connection.request_id == request.request_id:
+                    return None
+                return errors.FailedPrecondition(
+                    f"device {device.id} was attached to the same host by another request meanwhile",
+                    reason=errors.Reason.IN_USE,
+                    host_id=connection.host_id,
+                )
+            return error or _not_shown(f"device {request.device_id or request.model}")
+        case contract.DetachRequest():
+            if connection is None or connection.host_id != request.host_id:
+                return None
+            return error or _stays(f"device {request.device_id} is still attached")
+        case contract.CreateSliceRequest():
+            return None if device is not None else error or _not_shown(f"the slice of {request.device_id}")
+        case contract.DeleteSliceRequest():
+            return None if device is None else error or _stays(f"the slice {device.id} is still there")
+
+
+def _not_shown(what: str) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"the fabric accepted {what} and does not show it; read the fabric again", reason="NOT_SHOWN"
     )
+
+
+def _stays(what: str) -> errors.Unavailable:
+    return errors.Unavailable(f"{what}; try again")
 
 
 def _entry(values: Mapping[str, Value], name: str, kind: str) -> Value:
@@ -230,11 +324,12 @@ def _selected(
     """Return the device that is named, or the first free one of the model."""
     if request.device_id is not None:
         return _entry(devices, request.device_id, "device")
-    models = [device for device in devices.values() if device.model == request.model]
+    models = [device for device in devices.values() if is_for(request, device)]
     if not models:
         raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
+    kept = busy | contract.carved(devices.values())
     for device in models:
-        if device.connection is None and device.id not in busy:
+        if device.connection is None and device.id not in kept:
             return device
     raise errors.ResourceExhausted(
         f'no device of the model "{request.model}" is free', reason=errors.Reason.NO_DEVICE
@@ -246,4 +341,13 @@ def _check_idle(device_id: str, busy: Set[str]) -> None:
         raise errors.Aborted(
             f"device {device_id} has an operation in flight; wait for its end",
             reason=errors.Reason.OPERATION_PENDING,
+        )
+
+
+def _check_free(device: contract.Device) -> None:
+    if device.connection is not None:
+        raise errors.FailedPrecondition(
+            f"device {device.id} is attached to host {device.connection.host_id}; detach it there first",
+            reason=errors.Reason.IN_USE,
+            host_id=device.connection.host_id,
         )

@@ -1,4 +1,4 @@
-"""Which request made a connection, as text that the fabric keeps with it; pure."""
+"""Which request made a connection or slice, as text that the fabric keeps with it; pure."""
 
 import json
 from dataclasses import dataclass
@@ -12,11 +12,11 @@ PREFIX = "drawbar:"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Note:
-    """Which request made a connection.
+    """Which request made a connection or slice.
 
     Attributes:
-        request_id: of the attach.
-        mark: of the attach.
+        request_id: of the request.
+        mark: of the request.
     """
 
     request_id: str | None = None
@@ -36,8 +36,8 @@ class Note:
         return cls(request_id=_text(parsed.get("request")), mark=_text(parsed.get("mark")))
 
     @classmethod
-    def from_request(cls, request: contract.AttachRequest) -> Self:
-        """Return the note of a connection that the request makes."""
+    def from_request(cls, request: contract.AttachRequest | contract.CreateSliceRequest) -> Self:
+        """Return the note of the connection or slice that the request makes."""
         return cls(request_id=request.request_id, mark=request.mark)
 
     def text(self, *, prefix: str = "") -> str:

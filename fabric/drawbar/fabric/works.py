@@ -1,15 +1,16 @@
-"""Carries attaches and detaches out, and remembers what became of them; for adapters that read back what they changed.
+"""Carries operations out, and remembers what became of them; for adapters that read back what they changed.
 
 An answer of the fabric manager is not the end of an operation: it has succeeded when the fabric, read again, shows it.
-What is remembered is lost with the adapter. The next one finds the attach of a connection that stands by the request id
-in it, where the fabric keeps that.
+What is remembered is lost with the adapter. The next one finds the attach of a connection that stands, and the creation of
+a slice, by the request id in it, where the fabric keeps that.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from drawbar.fabric import contract, errors, judgement
@@ -17,6 +18,15 @@ from drawbar.fabric.history import History
 
 _logger = logging.getLogger(__name__)
 
+_ATTACH, _CREATE_SLICE = contract.OperationKind.ATTACH, contract.OperationKind.CREATE_SLICE
+_KINDS: Mapping[type[judgement.Request], contract.OperationKind] = MappingProxyType(
+    {
+        contract.AttachRequest: _ATTACH,
+        contract.DetachRequest: contract.OperationKind.DETACH,
+        contract.CreateSliceRequest: _CREATE_SLICE,
+        contract.DeleteSliceRequest: contract.OperationKind.DELETE_SLICE,
+    }
+)
 REMEMBERED_OPERATIONS = 1024
 ASK_AGAIN_SECONDS = 0.5
 
@@ -49,17 +59,15 @@ class Backend(Protocol):
         """Return what a request comes to, by the look of the caller."""
         ...
 
-    async def attach(
-        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
+    async def carry_out(
+        self, request: judgement.Request, begun: judgement.Begin, report: Report
     ) -> str | None:
-        """Connect the device, or raise an error of the contract; what is true is read afterwards.
+        """Make the change, or raise an error of the contract; what is true is read afterwards.
+
+        A slice that is made shows the request.
 
         Returns the id of the device that came where the fabric has chosen it, else None.
         """
-        ...
-
-    async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
-        """Disconnect the device, or raise an error of the contract; what is true is read afterwards."""
         ...
 
 
@@ -126,15 +134,9 @@ class Works:
         if (record := self._records.get(wanted)) is not None:
             return record.operation
         async with self._backend.looking():
-            for device in self._backend.history.devices.values():
-                connection = device.connection
-                if (
-                    connection is not None
-                    and connection.request_id
-                    and self._id(connection.request_id) == wanted
-                ):
-                    made = self._finished(connection.request_id, contract.OperationKind.ATTACH, device)
-                    return replace(made, mark=connection.mark)
+            for operation in self._shown():
+                if operation.id == wanted:
+                    return operation
         raise errors.NotFound("no such operation is remembered; read the devices to see how it ended")
 
     def all(self) -> tuple[contract.Operation, ...]:
@@ -155,33 +157,34 @@ class Works:
         return record
 
     def _adopted(self, request: judgement.Request) -> _Record | None:
-        """Return the operation of an earlier life that made a connection which still stands."""
-        for device in self._backend.history.devices.values():
-            connection = device.connection
-            if connection is None or connection.request_id != request.request_id:
+        """Return the operation of an earlier life that made what still stands."""
+        for operation in self._shown():
+            if operation.request_id != request.request_id:
                 continue
-            is_same_host = connection.host_id == request.host_id
-            if not (
-                isinstance(request, contract.AttachRequest)
-                and is_same_host
-                and judgement.is_for(request, device)
-            ):
+            if operation.device is None or not judgement.has_made(request, operation.device):
                 raise judgement.used(request)
-            return self._remember(
-                request, self._finished(request.request_id, contract.OperationKind.ATTACH, device)
-            )
+            return self._remember(request, operation)
         return None
+
+    def _shown(self) -> Iterator[contract.Operation]:
+        """Yield the operations whose outcome the fabric shows with their requests."""
+        for device in self._backend.history.devices.values():
+            shown = (_ATTACH, device.connection), (_CREATE_SLICE, device.slice_of)
+            for kind, made in shown:
+                if made is not None and made.request_id:
+                    yield replace(self._finished(made.request_id, kind, device), mark=made.mark)
 
     def _judged(self, request: judgement.Request) -> _Record:
         backend = self._backend
-        is_attach = isinstance(request, contract.AttachRequest)
-        kind = contract.OperationKind.ATTACH if is_attach else contract.OperationKind.DETACH
+        kind = _KINDS[type(request)]
         match backend.judge(request):
             case judgement.Stay(device_id=device_id):
-                finished = self._finished(request.request_id, kind, backend.history.devices[device_id])
+                finished = self._finished(request.request_id, kind, backend.history.devices.get(device_id))
                 return self._remember(request, finished)
             case judgement.Begin(device_id=device_id, port_id=port_id) as begun:
-                backend.pending[device_id] = (request.host_id, port_id) if is_attach else None
+                backend.pending[device_id] = (
+                    (request.host_id, port_id) if isinstance(request, contract.AttachRequest) else None
+                )
                 backend.publish()
                 operation = replace(
                     self._finished(request.request_id, kind, backend.history.devices[device_id]),
@@ -211,11 +214,7 @@ class Works:
         error: errors.FabricError | None = None
         device_id, came = begun.device_id, None if begun.fabric_chooses else begun.device_id
         try:
-            match record.request:
-                case contract.AttachRequest() as request:
-                    came = await self._backend.attach(request, device_id, begun.port_id, report) or came
-                case contract.DetachRequest() as request:
-                    await self._backend.detach(request, device_id, report)
+            came = await self._backend.carry_out(record.request, begun, report) or came
         except errors.FabricError as failure:
             error = failure
         await self._finish(record, device_id, came, error)
@@ -237,9 +236,8 @@ class Works:
             async with backend.looking():
                 backend.pending.pop(device_id, None)
                 backend.publish()
-                device = backend.history.devices.get(came) if came is not None else None
-                if device is not None:
-                    error = judgement.verified(request, device, error, shows_requests=self._shows_requests)
+                device = self._outcome(request, came)
+                error = judgement.verified(request, device, error, shows_requests=self._shows_requests)
         except errors.FabricError as blind:
             backend.pending.pop(device_id, None)
             error = judgement.unknown(error or blind)
@@ -249,20 +247,28 @@ class Works:
             done=True,
             percent=None if error else 100,
             retry_after_seconds=None,
-            device=device or operation.device,
+            device=device or (None if isinstance(request, judgement.Slicing) else operation.device),
             error=None if error is None else contract.OperationError.from_error(error),
             side_effects_unknown=error is not None and error.side_effects_unknown,
         )
         self._remember(request, finished)
         _logger.info(
             "an operation of the fabric is finished",
-            extra={"operation": operation.kind, "device": came or device_id, "host": request.host_id}
+            extra={"operation": operation.kind, "device": came or device_id}
+            | ({"host": request.host_id} if isinstance(request, judgement.Connecting) else {})
             | ({} if error is None else {"error": error.message}),
         )
         self._on_finished()
 
+    def _outcome(self, request: judgement.Request, came: str | None) -> contract.Device | None:
+        """Return the device that an operation is about, or the slice that it made, as the fabric shows it."""
+        devices = self._backend.history.devices
+        if isinstance(request, contract.CreateSliceRequest):
+            return next((device for device in devices.values() if judgement.has_made(request, device)), None)
+        return None if came is None else devices.get(came)
+
     def _finished(
-        self, request_id: str, kind: contract.OperationKind, device: contract.Device
+        self, request_id: str, kind: contract.OperationKind, device: contract.Device | None
     ) -> contract.Operation:
         return contract.Operation(
             id=self._id(request_id), request_id=request_id, kind=kind, done=True, percent=100, device=device
@@ -272,7 +278,7 @@ class Works:
         return judgement.operation_id(request_id, prefix=self._prefix)
 
     def _remember(self, request: judgement.Request, operation: contract.Operation) -> _Record:
-        if isinstance(request, contract.AttachRequest):
+        if isinstance(request, contract.AttachRequest | contract.CreateSliceRequest):
             operation = replace(operation, mark=request.mark)
         record = _Record(request=request, operation=operation)
         self._records[operation.id] = record

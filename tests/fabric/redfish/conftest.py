@@ -34,6 +34,11 @@ MEMORY = tuple(
     )
     for enclosure in CONFIGURATION.enclosures
 )
+# A pool besides, of which chunks can be made.
+POOL = Device(
+    id="pool-1", kind="cxl-memory", model="Pool", vendor="I", serial="S9", memory_mib=8192, slice_mib=1024
+)
+WITH_POOL = (Enclosure(id="e1", devices=(*MEMORY[0].devices, POOL)),)
 USER, PASSWORD = "drawbar", "correct horse"
 
 

@@ -4,6 +4,7 @@ Whatever happens, no password or token is in a log record, an error or an operat
 """
 
 import base64
+import contextlib
 import itertools
 import logging
 import ssl
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+from tests.fabric.redfish.conftest import WITH_POOL
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
@@ -27,6 +29,7 @@ FORMS = {
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
 }
+SLICES = {"method": "connections", "enclosures": WITH_POOL}
 PATHS = {"composition": "/Systems", "connections": "/Connections"}
 LISTINGS = {"composition": world.SYSTEMS, "connections": world.CONNECTIONS}
 MUTATIONS = ("POST", "PATCH", "DELETE")
@@ -146,6 +149,46 @@ async def test_a_detach_whose_reply_is_lost_is_seen_and_never_sent_again(trial, 
     assert service.faults.met[kind] == 1
     assert service.connections().get("gpu-1", []) == []
     assert len(mutations(service, after=before)) == 1
+
+
+@pytest.mark.parametrize("kind", [FaultKind.LOST_REPLY, FaultKind.HALF_BODY])
+async def test_a_slice_whose_reply_is_lost_is_seen_and_never_made_again(trial, kind):
+    service, adapter = await trial.both(SLICES)
+    service.faults.add(Fault(kind=kind, path="/MemoryChunks"))
+    request = contract.CreateSliceRequest(request_id="c1", device_id="e1.pool-1", memory_bytes=1 << 30)
+    operation = await trial.end(adapter, await adapter.create_slice(request))
+    assert (operation.succeeded, operation.device.id) == (True, "e1.pool-1.1")
+    assert service.faults.met[kind] == 1
+    await adapter.close()
+    adapter = await trial.connect(service)
+    assert (await adapter.create_slice(request)).device.id == "e1.pool-1.1"
+    assert (await adapter.operation(request_id="c1")).device.id == "e1.pool-1.1"
+    assert len(mutations(service)) == 1
+    service.faults.add(Fault(kind=kind, path="/MemoryChunks"))
+    delete = contract.DeleteSliceRequest(request_id="x1", device_id="e1.pool-1.1")
+    assert (await trial.end(adapter, await adapter.delete_slice(delete))).succeeded
+    assert service.faults.met[kind] == 2
+    assert service.tree.below("/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks") == ()
+
+
+async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impatient):
+    service, former = await trial.both(SLICES)
+    service.faults.add(Fault(kind=FaultKind.SLOW_TASK, path="/MemoryChunks"))
+    request = contract.CreateSliceRequest(request_id="c1", device_id="e1.pool-1", memory_bytes=1 << 30)
+    assert not (await former.create_slice(request)).done
+    await former.close()
+    adapter = await trial.connect(service)
+    error = await trial.error(errors.Aborted, adapter.create_slice(request))
+    assert error.reason == errors.Reason.OPERATION_PENDING
+    service.end_slow_tasks()
+
+    async def pending():
+        with contextlib.suppress(errors.Aborted):
+            return await adapter.create_slice(request)
+
+    made = await waiting.until(pending, lambda operation: operation is not None)
+    assert (made.succeeded, made.device.id) == (True, "e1.pool-1.1")
+    assert len(mutations(service)) == 1
 
 
 async def test_a_stale_etag_is_answered_by_a_new_reading(trial, form):

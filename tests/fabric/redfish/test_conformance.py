@@ -1,10 +1,12 @@
 """The suite judges the redfish adapter over each method, in each form that services have it."""
 
 import pytest
+from tests.fabric.redfish.conftest import WITH_POOL
 
 from drawbar.fabric import conformance
 
 CONSTRAINED = {"method": "composition", "constrained": True, "profile": "constrained"}
+SLICES = {"method": "connections", "enclosures": WITH_POOL}
 FORMS = {
     "a zone for each pair": {},
     "a zone for each pair, by tasks": {"task_seconds": 0.02},
@@ -18,6 +20,8 @@ FORMS = {
         "expand": False,
         "events": False,
     },
+    "slices of a memory domain": SLICES,
+    "slices of a memory domain, by tasks": SLICES | {"task_seconds": 0.02},
     "composition by changed arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
     "composition by actions and tasks": {"method": "composition", "actions": True, "task_seconds": 0.02},

@@ -11,6 +11,7 @@ import os
 import random
 
 import pytest
+from tests.fabric.redfish.conftest import WITH_POOL
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
@@ -24,6 +25,7 @@ FORMS = {
     "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
     "a connection for each pair": {"method": "connections"},
+    "a connection for each pair, and slices": {"method": "connections", "enclosures": WITH_POOL},
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
     "composition by counts": {"method": "composition", "constrained": True},
@@ -40,6 +42,8 @@ WEIGHTS = {
     "restart_service": 1,
     "restart_adapter": 3,
 }
+SLICE_WEIGHTS = {"create": 5, "delete": 5, "attach_slice": 5}
+POOL_ID, CHUNKS = "e1.pool-1", "/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks"
 ACCIDENTS = {
     FaultKind.LOST_REPLY: 4,
     FaultKind.HALF_BODY: 1,
@@ -61,6 +65,7 @@ class Walk:
         self._path = PATHS.get(form.get("method"), "/Zones")
         self._prefix = "" if form.get("method") == "composition" else "PCIe."
         self._is_constrained = bool(form.get("constrained"))
+        self._weights = WEIGHTS | (SLICE_WEIGHTS if "enclosures" in form else {})
         # The operation that was begun last for each device; by its own id while the service chooses the device.
         self._begun = {}
         self._models = {"gpu-1": "A100", "gpu-2": "A100", "disk-1": "P5"}
@@ -84,7 +89,7 @@ class Walk:
         self._begun.clear()
 
     async def step(self):
-        name = self._chance.choices(tuple(WEIGHTS), tuple(WEIGHTS.values()))[0]
+        name = self._chance.choices(tuple(self._weights), tuple(self._weights.values()))[0]
         self.steps.append(name)
         try:
             await getattr(self, name)()
@@ -105,15 +110,51 @@ class Walk:
         )
 
     async def detach(self):
-        name = self._chance.choice(DEVICES)
+        name = self._chance.choice((*DEVICES, *self._slices()))
         hosts = self._service.connections().get(name) or HOSTS
         host_id = self._chance.choice(hosts)
         self._remember(
-            await self._adapter.detach(self._lab.detach(self._prefix + name, host_id=host_id)), host_id
+            await self._adapter.detach(self._lab.detach(self._device_id(name), host_id=host_id)), host_id
         )
 
-    def _remember(self, operation, host_id):
-        name = operation.device.id if operation.device is not None else operation.id
+    async def create(self):
+        self._remember(await self._adapter.create_slice(self._creation(self._chance.randrange(1, 5))), None)
+
+    async def delete(self):
+        # One that was deleted is asked for as well.
+        name = self._chance.choice((*self._slices(), "pool-1-1"))
+        request = contract.DeleteSliceRequest(
+            request_id=self._lab.attach("").request_id, device_id=self._device_id(name)
+        )
+        self._remember(await self._adapter.delete_slice(request), None, name=request.device_id)
+
+    async def attach_slice(self):
+        host_id = self._chance.choice(HOSTS)
+        name = self._chance.choice((*self._slices(), "pool-1-1"))
+        request = self._lab.attach(self._device_id(name), host_id=host_id, mark=MARK)
+        self._remember(await self._adapter.attach(request), host_id)
+
+    def _creation(self, steps):
+        return contract.CreateSliceRequest(
+            request_id=self._lab.attach("").request_id,
+            device_id=POOL_ID,
+            memory_bytes=steps << 30,
+            mark=MARK,
+        )
+
+    def _slices(self):
+        """Return the names of the slices' endpoints."""
+        return tuple(f"pool-1-{uri.rpartition('/')[2]}" for uri in self._service.tree.below(CHUNKS))
+
+    def _device_id(self, name):
+        is_slice = name.startswith("pool-1-")
+        return f"{POOL_ID}.{name.removeprefix('pool-1-')}" if is_slice else self._prefix + name
+
+    def _name(self, device_id):
+        return device_id.removeprefix(self._prefix).replace(f"{POOL_ID}.", "pool-1-")
+
+    def _remember(self, operation, host_id, *, name=None):
+        name = name or (operation.device.id if operation.device is not None else operation.id)
         self.steps.append(f"{operation.kind} {name} {host_id} {operation.id}")
         self._begun[name] = (operation.id, host_id)
 
@@ -123,7 +164,10 @@ class Walk:
         methods = ("GET",) if is_read else ("POST", "PATCH", "DELETE")
         self.steps.append(f"{kind} {methods}")
         after = self._chance.randrange(4) if is_read else 0
-        self._service.faults.add(Fault(kind=kind, methods=methods, path=self._path, after=after))
+        path = (
+            self._chance.choice((self._path, "/MemoryChunks")) if "enclosures" in self._form else self._path
+        )
+        self._service.faults.add(Fault(kind=kind, methods=methods, path=path, after=after))
 
     async def end_tasks(self):
         await self._service.settled()
@@ -185,18 +229,27 @@ class Walk:
         """Compare all that is finished with the service."""
         connections = self._service.connections()
         assert {name: hosts for name, hosts in connections.items() if len(hosts) > 1} == {}
+        notes = [self._service.tree[uri]["Description"] for uri in self._service.tree.below(CHUNKS)]
+        assert len(set(notes)) == len(notes)
         for device_id, (operation_id, host_id) in tuple(self._begun.items()):
             operation = await self._adapter.operation(operation_id=operation_id)
             if not operation.done:
                 continue
             del self._begun[device_id]
-            name = operation.device.id if operation.device is not None else device_id
-            hosts = self._service.connections().get(name.removeprefix(self._prefix), [])
+            name = self._name(operation.device.id if operation.device is not None else device_id)
+            hosts = self._service.connections().get(name, [])
             self.steps.append(f"{operation_id} ended: {operation.error and operation.error.message}")
             if operation.succeeded:
                 self.succeeded += 1
-                is_attach = operation.kind is contract.OperationKind.ATTACH
-                assert hosts == [host_id] if is_attach else host_id not in hosts
+                match operation.kind:
+                    case contract.OperationKind.ATTACH:
+                        assert hosts == [host_id]
+                    case contract.OperationKind.CREATE_SLICE:
+                        assert name in self._slices()
+                    case contract.OperationKind.DETACH:
+                        assert host_id not in hosts
+                    case contract.OperationKind.DELETE_SLICE:
+                        assert name not in self._slices()
             elif operation.kind is contract.OperationKind.ATTACH and not operation.side_effects_unknown:
                 assert host_id not in hosts or operation.error.reason == errors.Reason.IN_USE
 
@@ -221,6 +274,13 @@ class Walk:
                         lambda operation=operation: self._adapter.operation(operation_id=operation.id),
                         lambda operation: operation.done,
                     )
+        for name in self._slices():
+            operation = await self._adapter.delete_slice(
+                contract.DeleteSliceRequest(
+                    request_id=self._lab.attach("").request_id, device_id=self._device_id(name)
+                )
+            )
+            assert operation.succeeded
         for name, hosts in self._service.connections().items():
             for host_id in hosts:
                 self.change(name, host_id, connects=False)
@@ -246,5 +306,6 @@ async def test_no_walk_connects_a_device_twice_or_leaves_one_connected(redfish_l
     assert all(hosts == [] for hosts in service.connections().values())
     assert [uri for uri in service.tree.below(world.ZONES) if form.get("zones") != "port"] == []
     assert service.tree.below(world.CONNECTIONS) == ()
+    assert service.tree.below(CHUNKS) == ()
     assert walk.succeeded > STEPS / 10
     assert not service._running

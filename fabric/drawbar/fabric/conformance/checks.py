@@ -405,6 +405,8 @@ async def _(bench: Bench) -> None:
 async def _(bench: Bench) -> None:
     origin = await bench.origin()
     bench.require_exact_device()
+    if origin.carving is not None and origin.carving.is_pool:
+        raise CheckSkipped("a pool of memory is attached in slices alone")
     await bench.ended(await bench.adapter.attach(replace(bench.attach_request(), device_id=origin.id)))
     try:
         with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.IN_USE, host_id=bench.host_id):

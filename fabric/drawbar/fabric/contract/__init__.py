@@ -25,6 +25,7 @@ from drawbar.fabric.contract.inventory import (
     Port,
     PortState,
     Slice,
+    carved,
 )
 from drawbar.fabric.contract.operations import (
     STRING_BYTES,
@@ -45,6 +46,7 @@ __all__ = [
     "Tls",
     "FabricAdapter",
     "COMPUTE_CAPABILITY",
+    "carved",
     "DeviceClass",
     "OFFERED_CLASSES",
     "Health",

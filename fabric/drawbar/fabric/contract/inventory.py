@@ -5,7 +5,7 @@ inventory is one moment, and its version names that moment for `FabricAdapter.wa
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -133,10 +133,12 @@ class Carving:
     Attributes:
         free_bytes: memory that is in no slice.
         step_bytes: the size of a slice is a multiple of it, and not less; 1 where any will do.
+        is_pool: the device is only there to be carved, and never attached itself.
     """
 
     free_bytes: int
     step_bytes: int = 1
+    is_pool: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,3 +204,11 @@ class Inventory:
     def device(self, device_id: str) -> Device | None:
         """The device of that id, or None when the fabric has none."""
         return next((device for device in self.devices if device.id == device_id), None)
+
+
+def carved(devices: Iterable[Device]) -> frozenset[str]:
+    """Return the ids of the devices that are not attached themselves, as they have slices or are only there for these."""
+    listed = tuple(devices)
+    origins = {device.slice_of.origin_id for device in listed if device.slice_of is not None}
+    pools = {device.id for device in listed if device.carving is not None and device.carving.is_pool}
+    return frozenset(origins | pools)

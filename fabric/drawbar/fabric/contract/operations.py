@@ -68,7 +68,7 @@ class AttachRequest:
     Attributes:
         request_id: chosen by the caller, unique for ever (attachment UID and attempt).
         device_id: this device; or
-        model: any free device of this model. Exactly one of the two.
+        model: any free device of this model, but no slice. Exactly one of the two.
         host_id: the host that is to have it.
         port_id: None: any free port of the host.
         expected_etag: when given and no longer the device's etag: Aborted, STALE_ETAG.

@@ -60,7 +60,7 @@ _DEVICE = (
 _DEVICE_OPTIONAL = ("pci_vendor_id", "pci_device_id", "serial", "etag")
 _CONNECTION_OPTIONAL = ("port_id", "slot_hint", "address_hint", "request_id", "mark")
 _SLICE_OPTIONAL = ("request_id", "mark")
-_CARVING = ("free_bytes", "step_bytes")
+_CARVING = ("free_bytes", "step_bytes", "is_pool")
 _PORT_OPTIONAL = ("device_id", "slot_hint")
 _ATTACH_OPTIONAL = ("port_id", "expected_etag", "mark")
 _CREATE = ("request_id", "device_id", "memory_bytes")
@@ -172,7 +172,9 @@ def _slice(message: pb.Slice) -> contract.Slice:
 
 
 def _carving(message: pb.Carving) -> contract.Carving:
-    return contract.Carving(free_bytes=message.free_bytes, step_bytes=message.step_bytes or 1)
+    return contract.Carving(
+        free_bytes=message.free_bytes, step_bytes=message.step_bytes or 1, is_pool=message.is_pool
+    )
 
 
 _PORT_STATES = {pb.PortState.Value(f"PORT_STATE_{state.name}"): state for state in contract.PortState}

@@ -90,15 +90,23 @@ class Fleet:
                 return judgement.attach(request, devices, self._hosts, busy=busy, choose_port=self._port)
             case contract.DetachRequest():
                 return judgement.detach(request, devices, self._hosts, busy=busy)
+            case _:
+                raise errors.Unimplemented("QEMU makes no slices of devices")
 
-    async def attach(
+    async def carry_out(
         self,
-        request: contract.AttachRequest,
-        device_id: str,
-        port_id: str,
+        request: judgement.Request,
+        begun: judgement.Begin,
         report: Report,  # noqa: ARG002 - QEMU reports no progress
     ) -> None:
-        """See `works.Backend`; done when it returns from QEMU, in milliseconds."""
+        """See `works.Backend`."""
+        if isinstance(request, contract.AttachRequest):
+            await self._attach(request, begun.device_id, begun.port_id)
+        elif isinstance(request, contract.DetachRequest):
+            await self._detach(request, begun.device_id)
+
+    async def _attach(self, request: contract.AttachRequest, device_id: str, port_id: str) -> None:
+        """Attach a device; done when it returns from QEMU, in milliseconds."""
         destination = self.machines[request.host_id]
         await self.clear(device_id)
         async with destination.lock:
@@ -110,13 +118,8 @@ class Fleet:
             for action in plan.attach(self.models[device_id], port, host, Note.from_request(request)):
                 await destination.do(action)
 
-    async def detach(
-        self,
-        request: contract.DetachRequest,
-        device_id: str,
-        report: Report,  # noqa: ARG002 - QEMU reports no progress
-    ) -> None:
-        """See `works.Backend`; waits for the guest."""
+    async def _detach(self, request: contract.DetachRequest, device_id: str) -> None:
+        """Detach a device; waits for the guest."""
         source, name = self.machines[request.host_id], sights.qemu_id(device_id)
         clock = asyncio.get_running_loop().time
         progress = plan.Progress(deadline=clock() + self._detach_seconds)

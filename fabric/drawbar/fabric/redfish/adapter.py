@@ -52,23 +52,24 @@ class _Service:
         self._method = method
         # Where the service chooses the device.
         self._constrained = method if isinstance(method, constrained.Constrained) else None
+        # Where slices of devices can be made.
+        self._carving = method if isinstance(method, connections.Connections) else None
+        # A slice was, or is about to be, made or deleted since all was read.
+        self._is_changed = False
         self._task_seconds = task_seconds
         # Changes of earlier clients that still run, with their devices.
         self._foreign: dict[tasks.Change, frozenset[str]] = {}
         self._lock = asyncio.Lock()
-        # By host id; a fabric has no more of them than hosts.
+        # By host id, and one for slices.
         self._turns: dict[str, asyncio.Lock] = {}
         self._view = methods.View()
 
     @asynccontextmanager
     async def looking(self, *, whole: bool = False) -> AsyncIterator[None]:
-        """See `works.Backend`; reads devices and hosts anew where the whole is asked for."""
+        """See `works.Backend`; reads devices and hosts anew where the whole is asked for, or slices were changed."""
         async with self._lock:
             try:
-                if whole:
-                    await self._method.read(self._client)
-                else:
-                    await self._method.read_connections(self._client)
+                await self._reread(whole=whole)
             except errors.FabricError as trouble:
                 self.history.interrupt(trouble)
                 raise
@@ -79,6 +80,18 @@ class _Service:
                     _logger.warning("a resource of the Redfish service is left out: %s", sentence)
             self.publish()
             yield
+
+    async def _reread(self, *, whole: bool = False) -> None:
+        """Read connections anew, and devices and hosts too where these may have changed; under the lock."""
+        if not (whole or self._is_changed):
+            await self._method.read_connections(self._client)
+            return
+        is_changed, self._is_changed = self._is_changed, False
+        try:
+            await self._method.read(self._client)
+        except errors.FabricError:
+            self._is_changed |= is_changed
+            raise
 
     def publish(self) -> None:
         """See `works.Backend`."""
@@ -101,6 +114,15 @@ class _Service:
                 )
             case contract.DetachRequest():
                 return judgement.detach(request, devices, hosts, busy=busy)
+            case contract.CreateSliceRequest():
+                return judgement.create_slice(request, devices, busy=busy)
+            case contract.DeleteSliceRequest():
+                return judgement.delete_slice(request, devices, busy=busy)
+
+    @property
+    def carves(self) -> bool:
+        """Whether there is memory of which slices can be made."""
+        return self._carving is not None and self._carving.carves
 
     async def hold(self) -> tuple[tasks.Change, ...]:
         """Make the devices of changes that run already pending, and return these changes; each is to be `release`d."""
@@ -138,13 +160,24 @@ class _Service:
         for device_id in device_ids.difference(*self._foreign.values()):
             self.pending.pop(device_id, None)
 
-    async def attach(
-        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
+    async def carry_out(
+        self, request: judgement.Request, begun: judgement.Begin, report: Report
     ) -> str | None:
         """See `works.Backend`."""
-        if self._constrained is not None:
-            return await self._attach_any(self._constrained, request, device_id, report)
+        match request:
+            case contract.AttachRequest() if self._constrained is not None:
+                return await self._attach_any(self._constrained, request, begun.device_id, report)
+            case contract.AttachRequest():
+                await self._attach(request, begun.device_id, begun.port_id, report)
+            case contract.DetachRequest():
+                await self._detach(request, begun.device_id, report)
+            case contract.CreateSliceRequest() | contract.DeleteSliceRequest():
+                await self._change_slices(request, report)
+        return None
 
+    async def _attach(
+        self, request: contract.AttachRequest, device_id: str, port_id: str, report: Report
+    ) -> None:
         def plan() -> methods.Call:
             current = self._method.view().devices.get(device_id)
             if current is None or current.connection is not None:
@@ -154,7 +187,6 @@ class _Service:
             return self._method.attach(request, device_id, port_id)
 
         await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
-        return None
 
     async def _attach_any(
         self, method: constrained.Constrained, request: contract.AttachRequest, device_id: str, report: Report
@@ -200,17 +232,32 @@ class _Service:
     def _is_about(self, device_id: str) -> Callable[[Set[str]], bool]:
         return lambda uris: device_id in self._method.device_ids(uris)
 
-    async def detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
-        """See `works.Backend`."""
-
+    async def _detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
         def plan() -> methods.Call | None:
             return self._method.detach(request, device_id)
 
         await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
 
+    async def _change_slices(self, request: judgement.Slicing, report: Report) -> None:
+        """Make or delete a slice."""
+        method = self._carving
+        if method is None:
+            raise errors.Unimplemented("the Redfish service makes no slices of devices")
+
+        def plan() -> methods.Call | None:
+            if isinstance(request, contract.CreateSliceRequest):
+                return method.create_slice(request)
+            return method.delete_slice(request)
+
+        self._is_changed = True
+        try:
+            await self._carry_out("", self._is_about(request.device_id), plan, report)
+        finally:
+            self._is_changed = True
+
     async def _carry_out(
         self,
-        host_id: str,
+        turn: str,
         concerns: Callable[[Set[str]], bool],
         plan: Callable[[], methods.Call | None],
         report: Report,
@@ -221,7 +268,7 @@ class _Service:
         One at a time for a host: its connections may be one resource of the service.
 
         Args:
-            host_id: of the request.
+            turn: the id of the host; empty for slices.
             concerns: whether a change of these URIs may be this one.
             plan: returns the request, from a new reading.
             report: called with the progress.
@@ -232,10 +279,10 @@ class _Service:
             report(progress.percent, progress.retry_after_seconds)
 
         try:
-            async with asyncio.timeout(self._task_seconds), self._turns.setdefault(host_id, asyncio.Lock()):
+            async with asyncio.timeout(self._task_seconds), self._turns.setdefault(turn, asyncio.Lock()):
                 for attempt in range(1, ATTEMPTS + 1):
                     async with self._lock:
-                        await self._method.read_connections(self._client)
+                        await self._reread()
                         call = plan()
                     if call is None:
                         return
@@ -378,6 +425,7 @@ class RedfishAdapter(contract.FabricAdapter):
         return contract.Capabilities(
             exact_device=self._profile.method is not profiles.MethodName.CONSTRAINED,
             select_by_model=True,
+            slices=self._service.carves,
             watch=True,
             marks=bool(self._profile.note_place),
             serialization_scope=contract.SerializationScope.DEVICE,
@@ -400,6 +448,20 @@ class RedfishAdapter(contract.FabricAdapter):
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
         """As the contract says."""
+        return await self._begin(request)
+
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says; a chunk of a memory domain."""
+        return await self._slicing(request)
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        return await self._slicing(request)
+
+    async def _slicing(self, request: judgement.Slicing) -> contract.Operation:
+        self._check_open()
+        if not self._service.carves:
+            raise errors.Unimplemented("the Redfish service makes no slices of devices")
         return await self._begin(request)
 
     async def operation(

@@ -1,14 +1,18 @@
-"""Connections of memory chunks that exist: a host's endpoint, and a chunk behind another endpoint (Connection 1.1 to 1.4).
+"""Connections of memory chunks: a host's endpoint, and a chunk behind another endpoint (Connection 1.1 to 1.4).
 
 A Connection is what a zone for each pair is in `zones`: made by POST, and ended by DELETE under the ETag that it was read
-with. Chunks are neither made nor deleted. A Connection without an initiator, which is the form of `appliance`, is not
-made; its device is neither listed as free nor as attached.
+with. A chunk of a domain in which chunks can be made is a slice (`carving`); what is behind any other endpoint with chunks
+is one device. A Connection without an initiator, which is the form of `appliance`, is not made; its device is neither
+listed as free nor as attached.
 """
 
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
+from types import MappingProxyType
 
-from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents, entities, methods, zones
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import carving, documents, entities, methods, profiles, zones
+from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
 
 
@@ -17,24 +21,112 @@ class Connections(zones.Zones):
 
     collection = "Connections"
 
+    def __init__(self, profile: profiles.Profile, *, fabrics: frozenset[str] = frozenset()) -> None:
+        super().__init__(profile, fabrics=fabrics)
+        self._domains: Mapping[str, carving.Domain] = MappingProxyType({})
+        # By the URI of a chunk that is a slice: that of its endpoint.
+        self._endpoints_of_slices: Mapping[str, str] = MappingProxyType({})
+
+    @property
+    def carves(self) -> bool:
+        """Whether there is memory of which slices can be made."""
+        return bool(self._domains)
+
+    async def read(self, client: Client) -> None:
+        """See `methods.Method`."""
+        # A slice that cannot show its request could be made twice.
+        if self._profile.note_place:
+            domains = await carving.read(client)
+            self._domains = {domain.device_id: domain for domain in domains}
+        await super().read(client)
+
+    def device_ids(self, uris: Set[str]) -> frozenset[str]:
+        """See `methods.Method`; the collection of a pool's chunks stands for the pool."""
+        carved = {device_id for device_id, domain in self._domains.items() if domain.chunks_uri in uris}
+        return super().device_ids(uris) | carved
+
+    def create_slice(self, request: contract.CreateSliceRequest) -> methods.Call | None:
+        """Return the request that makes a slice, or None where it is there.
+
+        Raises:
+            FabricError: it cannot be made as things are.
+        """
+        domain = self._domains.get(request.device_id)
+        if domain is None:
+            raise methods.gone("device", request.device_id)
+        return carving.create(domain, request, self._profile.note_place)
+
+    def delete_slice(self, request: contract.DeleteSliceRequest) -> methods.Call | None:
+        """Return the request that deletes a slice, or None where it is gone.
+
+        Raises:
+            FabricError: it is connected.
+        """
+        chunk = self._chunks.get(request.device_id)
+        if chunk is None:
+            return None
+        if any(chunk.uri in zone.endpoints for zone in self._read.zones):
+            raise errors.Aborted(f"slice {request.device_id} was attached meanwhile; read the fabric again")
+        return methods.Call(method="DELETE", uri=chunk.uri, etag=chunk.etag)
+
+    @property
+    def _chunks(self) -> Mapping[str, Document]:
+        """The chunks that are slices, by device id."""
+        return {
+            device_id: chunk
+            for domain in self._domains.values()
+            for device_id, chunk in domain.chunks.items()
+        }
+
+    async def _ends(self, client: Client, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+        chunks = self._chunks
+        slices = {chunk.uri for chunk in chunks.values()}
+        self._endpoints_of_slices = {
+            uri: endpoint.uri
+            for fabric in fabrics.values()
+            for endpoint in fabric.endpoints.values()
+            for uri in entities.chunks(endpoint)
+            if uri in slices
+        }
+        read = await super()._ends(client, fabrics)
+        devices, targets, oddities = dict(read.devices), dict(read.targets), list(read.oddities)
+        carved = {**chunks, **{device_id: domain.document for device_id, domain in self._domains.items()}}
+        for domain in self._domains.values():
+            for device in carving.devices(domain, self._profile.note_place):
+                document = carved[device.id]
+                if len(device.id.encode()) > contract.STRING_BYTES or device.id in devices:
+                    oddities.append(f"the memory {document.uri} has an Id that is too long or not unique")
+                    continue
+                devices[device.id], targets[device.id] = device, document
+        return replace(read, devices=devices, targets=targets, oddities=tuple(oddities))
+
+    def _endpoint(self, target: str) -> str:
+        """Return the URI of the endpoint by which the target is connected."""
+        return self._endpoints_of_slices.get(target, target)
+
+    def _reaches(self, fabric: zones.Fabric, target: str) -> bool:
+        return self._endpoint(target) in fabric.endpoints
+
     def _is_device(self, endpoint: Document) -> bool:
-        return bool(entities.chunks(endpoint))
+        chunks = entities.chunks(endpoint)
+        return bool(chunks) and self._endpoints_of_slices.keys().isdisjoint(chunks)
 
     def _hides(self, zone: zones.Zone) -> bool:
         # Also those without an initiator, and of initiators that only a group of endpoints names.
         return super()._hides(zone) or self._read.host_ids.keys().isdisjoint(zone.endpoints)
 
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
+        chunks = (target.uri,) if target.uri in self._endpoints_of_slices else entities.chunks(target)
         return {
             "Name": name,
             "ConnectionType": "Memory",
             "MemoryChunkInfo": [
                 {"AccessCapabilities": ["Read", "Write"], "MemoryChunk": {documents.ID: chunk}}
-                for chunk in entities.chunks(target)
+                for chunk in chunks
             ],
             "Links": {
                 "InitiatorEndpoints": documents.references((initiator,)),
-                "TargetEndpoints": documents.references((target.uri,)),
+                "TargetEndpoints": documents.references((self._endpoint(target.uri),)),
             },
         }
 
@@ -46,19 +138,23 @@ class Connections(zones.Zones):
     def _endpoints(self, document: Document, fabric: zones.Fabric) -> tuple[str, ...] | None:
         if document.text("ConnectionType") not in {"", "Memory"}:
             return None
-        chunks = {
+        listed = (
             documents.link(information.get("MemoryChunk"))
             for information in document.objects("MemoryChunkInfo")
-        }
+        )
+        chunks = {uri for uri in listed if uri}
+        # The endpoint of a slice may be that of others too.
+        shared = {self._endpoint(uri) for uri in chunks & self._endpoints_of_slices.keys()}
+        targets = (uri for uri in document.links("Links", "TargetEndpoints") if uri not in shared)
         initiators = document.links("Links", "InitiatorEndpoints")
-        targets = document.links("Links", "TargetEndpoints")
-        memory = self._targets({chunk for chunk in chunks if chunk is not None}, fabric)
-        return tuple(dict.fromkeys((*initiators, *targets, *memory)))
+        return tuple(dict.fromkeys((*initiators, *targets, *self._targets(chunks, fabric))))
 
     def _targets(self, chunks: Set[str], fabric: zones.Fabric) -> Iterable[str]:
         """Return the URIs of the devices that have these chunks: a service may show the chunks alone."""
-        return (
+        slices = chunks & {chunk.uri for chunk in self._chunks.values()}
+        devices = (
             uri
             for uri, endpoint in fabric.endpoints.items()
-            if not chunks.isdisjoint(entities.chunks(endpoint))
+            if self._is_device(endpoint) and not chunks.isdisjoint(entities.chunks(endpoint))
         )
+        return (*devices, *sorted(slices))

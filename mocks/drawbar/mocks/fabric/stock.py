@@ -4,8 +4,9 @@ Invariants: a port carries or is reserved for at most one device; a device is on
 is in the history.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration as configurations
@@ -58,6 +59,10 @@ class Stock:
     def devices(self) -> tuple[contract.Device, ...]:
         """All devices now."""
         return tuple(self._devices.values())
+
+    def by_id(self) -> Mapping[str, contract.Device]:
+        """Return all devices now, by id."""
+        return MappingProxyType(self._devices)
 
     def hosts(self) -> tuple[contract.Host, ...]:
         """All hosts now."""

@@ -7,7 +7,7 @@ are judged completely before anything changes, so a refusal leaves nothing behin
 from collections import OrderedDict
 from dataclasses import replace
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, judgement
 from drawbar.mocks.fabric import configuration as configurations
 from drawbar.mocks.fabric import records
 from drawbar.mocks.fabric.history import History
@@ -232,9 +232,9 @@ class World:
                 reason=errors.Reason.IN_USE,
                 host_id=device.connection.host_id,
             )
-        if self.stock.slices(device.id):
+        if device.id in contract.carved(self.stock.devices()):
             raise errors.FailedPrecondition(
-                f"device {device.id} has slices; attach one of these, or delete them first",
+                f"device {device.id} is attached in slices alone; attach one of these",
                 reason=errors.Reason.CARVED,
             )
         record = self._new_record(request, device, port_id or self.stock.free_port(host_id))
@@ -259,48 +259,21 @@ class World:
         return self._remember(record), True
 
     def _begin_create(self, request: contract.CreateSliceRequest) -> tuple[records.Record, bool]:
-        origin = self.stock.device(request.device_id)
-        for made in self.stock.slices(origin.id):
+        for made in self.stock.slices(request.device_id):
             if made.slice_of is not None and made.slice_of.request_id == request.request_id:
                 # Of an operation that was forgotten.
                 return self._nothing_to_do(request, made), False
-        self._check_idle(origin.id)
-        if origin.carving is None:
-            raise errors.InvalidArgument(f"device {origin.id} cannot be carved; name one that can")
-        if request.memory_bytes % origin.carving.step_bytes:
-            raise errors.InvalidArgument(
-                f"a slice of device {origin.id} has a multiple of {origin.carving.step_bytes} bytes, "
-                f"and not {request.memory_bytes}"
-            )
-        if origin.connection is not None:
-            raise errors.FailedPrecondition(
-                f"device {origin.id} is attached to host {origin.connection.host_id} as a whole; detach it there first",
-                reason=errors.Reason.IN_USE,
-                host_id=origin.connection.host_id,
-            )
-        if request.memory_bytes > origin.carving.free_bytes:
-            raise errors.ResourceExhausted(
-                f"device {origin.id} has {origin.carving.free_bytes} bytes left, and {request.memory_bytes} were asked for",
-                reason=errors.Reason.NO_CAPACITY,
-            )
-        record = self._new_record(request, origin, None)
-        self._reserve(record)
-        return self._remember(record), True
+        judgement.create_slice(request, self.stock.by_id(), busy=self._in_flight.keys())
+        return self._begun(request)
 
     def _begin_delete(self, request: contract.DeleteSliceRequest) -> tuple[records.Record, bool]:
-        if not self.stock.has(request.device_id):
+        judged = judgement.delete_slice(request, self.stock.by_id(), busy=self._in_flight.keys())
+        if isinstance(judged, judgement.Stay):
             return self._nothing_to_do(request, None), False
-        device = self.stock.device(request.device_id)
-        self._check_idle(device.id)
-        if device.slice_of is None:
-            raise errors.InvalidArgument(f"device {device.id} is no slice, so it cannot be deleted")
-        if device.connection is not None:
-            raise errors.FailedPrecondition(
-                f"slice {device.id} is attached to host {device.connection.host_id}; detach it there first",
-                reason=errors.Reason.IN_USE,
-                host_id=device.connection.host_id,
-            )
-        record = self._new_record(request, device, None)
+        return self._begun(request)
+
+    def _begun(self, request: judgement.Slicing) -> tuple[records.Record, bool]:
+        record = self._new_record(request, self.stock.device(request.device_id), None)
         self._reserve(record)
         return self._remember(record), True
 
@@ -312,11 +285,12 @@ class World:
             if self._chooses != "any":
                 raise errors.Unimplemented("the simulated fabric chooses the device; attach by model")
             return self.stock.device(request.device_id)
-        models = [device for device in self.stock.devices() if device.model == request.model]
+        models = [device for device in self.stock.devices() if judgement.is_for(request, device)]
         if not models:
             raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
+        kept = contract.carved(self.stock.devices()) | self._in_flight.keys()
         for device in reversed(models) if self._chooses == "last" else models:
-            if device.connection is None and device.id not in self._in_flight:
+            if device.connection is None and device.id not in kept:
                 return device
         raise errors.ResourceExhausted(
             f'no device of the model "{request.model}" is free', reason=errors.Reason.NO_DEVICE

@@ -21,6 +21,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
         vendor: who made it.
         serial: its serial number; without one, its id in upper case.
         memory_mib: of a CXL memory device or GPU.
+        slice_mib: its memory is in no chunk at first, and chunks of it can be made whose sizes are multiples of this; by
+            connections alone.
     """
 
     id: Id
@@ -31,6 +33,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
     vendor: str = "Vendor"
     serial: str = ""
     memory_mib: int = 0
+    slice_mib: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class Enclosure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
@@ -130,6 +133,14 @@ def parse(raw: bytes) -> Configuration:
         raise ValueError(
             f'the device "{unconnectable[0]}" is no cxl-memory, and connections are of memory chunks'
         )
+    whole = [
+        device.id
+        for enclosure in configuration.enclosures
+        for device in enclosure.devices
+        if device.slice_mib and configuration.method != "connections"
+    ]
+    if whole:
+        raise ValueError(f'the device "{whole[0]}" has a sliceMib, and only connections are of memory chunks')
     for host in configuration.hosts:
         if host.uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", host.uuid):
             raise ValueError(f'the uuid "{host.uuid}" of the host {host.id} is none')

@@ -49,7 +49,11 @@ class Rules:
             return self._create_zone(body)
         if path == world.CONNECTIONS:
             return self._create_connection(body)
-        if collection == world.CONNECTIONS:
+        if self._domain(path) is not None:
+            return self._create_chunk(path, body)
+        if self._domain(collection) is not None:
+            self._delete_chunk(path)
+        elif collection == world.CONNECTIONS:
             self._tree.remove(path)
         elif collection == world.ZONES:
             self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
@@ -73,9 +77,9 @@ class Rules:
         collection = path.rpartition("/")[0]
         if path not in self._tree:
             return ("POST",) if self._offers(path) else ()
-        if path in {world.ZONES, world.CONNECTIONS}:
+        if path in {world.ZONES, world.CONNECTIONS} or self._domain(path) is not None:
             return ("GET", "HEAD", "POST")
-        if collection == world.CONNECTIONS:
+        if collection == world.CONNECTIONS or self._domain(collection) is not None:
             return ("GET", "HEAD", "DELETE")
         if collection == world.ZONES:
             return ("GET", "HEAD", "PATCH", "DELETE")
@@ -188,6 +192,54 @@ class Rules:
         uri = self._free_uri(world.CONNECTIONS)
         self._tree.put(uri, world.connection(str(self._number), initiators, targets, chunks, _texts(body)))
         return uri
+
+    # --- memory chunks ---
+
+    def _domain(self, chunks: str) -> Mapping[str, Any] | None:
+        """Return the domain of a collection of chunks in which a client can make some, else None."""
+        uri, _, name = chunks.rpartition("/")
+        if name != "MemoryChunks" or uri not in self._tree:
+            return None
+        return self._tree[uri] if self._tree[uri].get("AllowsMemoryChunkCreation") else None
+
+    def _create_chunk(self, chunks: str, body: Mapping[str, Any]) -> str:
+        domain = self._tree[chunks.rpartition("/")[0]]
+        size, step = body.get("MemoryChunkSizeMiB"), domain["MemoryChunkIncrementMiB"]
+        if (
+            not isinstance(size, int)
+            or isinstance(size, bool)
+            or not isinstance(body.get("AddressRangeType"), str)
+        ):
+            raise Refused(
+                status=400,
+                key="Base.1.18.PropertyMissing",
+                text="The request needs MemoryChunkSizeMiB and AddressRangeType.",
+            )
+        if size < domain["MinMemoryChunkSizeMiB"] or size % step:
+            raise Refused(
+                status=400,
+                key="Base.1.18.PropertyValueOutOfRange",
+                text=f"The size {size} of a chunk is no multiple of {step}.",
+            )
+        used = sum(self._tree[uri]["MemoryChunkSizeMiB"] for uri in self._tree.below(chunks))
+        if used + size > domain["MemorySizeMiB"]:
+            raise Refused(
+                status=507,
+                key="Base.1.18.ResourceExhaustion",
+                text=f"The memory domain has {domain['MemorySizeMiB'] - used} MiB left.",
+            )
+        uri = self._free_uri(chunks)
+        world.put_slice(self._tree, uri, size, _texts(body))
+        return uri
+
+    def _delete_chunk(self, uri: str) -> None:
+        for other in self._tree.below(world.CONNECTIONS):
+            listed = self._tree[other]["MemoryChunkInfo"]
+            if any(information["MemoryChunk"]["@odata.id"] == uri for information in listed):
+                raise Refused(
+                    status=409, key="Base.1.18.ResourceInUse", text=f"The chunk {uri} is in {other}."
+                )
+        world.remove_slice(self._tree, uri)
 
     # --- composition ---
 

@@ -53,7 +53,8 @@ class Wiring:
             request: names the one that asked for it.
             began: when, in seconds since 1970.
         """
-        for device_id in before.keys() | after.keys():
+        # A slice is in no mocked tree.
+        for device_id in (before.keys() | after.keys()) & self._devices.keys():
             former, present = set(before.get(device_id, ())), set(after.get(device_id, ()))
             for host_id in (*sorted(former - present), *sorted(present - former)):
                 step = _Step(device_id=device_id, host_id=host_id, is_attach=host_id in present)

@@ -418,21 +418,9 @@ def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -
         tree.update(uri, **{name: reference(f"{uri}/{name}")})
         tree.collection(f"{uri}/{name}", kind, name)
     if configuration.method == "connections":
-        domain = f"{uri}/MemoryDomains/1"
         tree.update(uri, MemoryDomains=reference(f"{uri}/MemoryDomains"))
         tree.collection(f"{uri}/MemoryDomains", "MemoryDomain", "Memory Domains")
-        tree.put(
-            domain,
-            {
-                "@odata.type": "#MemoryDomain.v1_5_1.MemoryDomain",
-                "Id": "1",
-                "Name": "Memory Domain",
-                "AllowsMemoryChunkCreation": False,
-                "Status": dict(OK),
-                "MemoryChunks": reference(f"{domain}/MemoryChunks"),
-            },
-        )
-        tree.collection(f"{domain}/MemoryChunks", "MemoryChunks", "Memory Chunks")
+        _put_domain(tree, f"{uri}/MemoryDomains/1", {"AllowsMemoryChunkCreation": False})
     for device in enclosure.devices:
         _device(tree, f"{uri}/PCIeDevices/{device.id}", device, configuration)
 
@@ -485,7 +473,11 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         if kind.part == "Processor":
             link = reference(_put_part(tree, uri, device, common))
             entities.append({"EntityType": "Processor", "EntityRole": "Target", "EntityLink": link})
-        if configuration.method == "connections":
+        if configuration.method == "connections" and device.slice_mib:
+            limits = {"MinMemoryChunkSizeMiB": device.slice_mib, "MemoryChunkIncrementMiB": device.slice_mib}
+            size = {"AllowsMemoryChunkCreation": True, "MemorySizeMiB": device.memory_mib}
+            _put_domain(tree, _domain(uri, device), size | limits)
+        elif configuration.method == "connections":
             link = reference(_put_chunk(tree, uri, device))
             entities.append({"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": link})
         _endpoint(tree, device.id, f"{device.vendor} {device.model}", entities)
@@ -513,22 +505,61 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
     )
 
 
+def _domain(uri: str, device: Device) -> str:
+    """Return the URI of the memory domain of a PCIe device whose memory is carved."""
+    return f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/MemoryDomains/{device.id}"
+
+
+def _put_domain(tree: Tree, uri: str, properties: Body) -> None:
+    """Add a memory domain without chunks."""
+    name = uri.rpartition("/")[2]
+    tree.put(
+        uri,
+        {
+            "@odata.type": "#MemoryDomain.v1_5_1.MemoryDomain",
+            "Id": name,
+            "Name": f"Memory Domain {name}",
+            "Status": dict(OK),
+            "MemoryChunks": reference(f"{uri}/MemoryChunks"),
+            **properties,
+        },
+    )
+    tree.collection(f"{uri}/MemoryChunks", "MemoryChunks", "Memory Chunks")
+
+
+def put_slice(tree: Tree, uri: str, size_mib: int, given: Mapping[str, Any]) -> None:
+    """Add a memory chunk that a client asks for, with what it has given besides, and the endpoint of the chunk."""
+    domain, number = uri.removesuffix("/MemoryChunks/" + uri.rpartition("/")[2]), uri.rpartition("/")[2]
+    name = f"{domain.rpartition('/')[2]}-{number}"
+    entity = {"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": reference(uri)}
+    tree.put(uri, _chunk(number, f"Memory Chunk {number}", size_mib, name) | dict(given))
+    _endpoint(tree, name, f"Memory of {name}", [entity])
+
+
+def remove_slice(tree: Tree, uri: str) -> None:
+    """Remove a memory chunk that a client made, and its endpoint."""
+    for end in tree[uri]["Links"]["Endpoints"]:
+        tree.remove(end["@odata.id"])
+    tree.remove(uri)
+
+
+def _chunk(name: str, text: str, size_mib: int, endpoint_name: str) -> Body:
+    return {
+        "@odata.type": "#MemoryChunks.v1_6_2.MemoryChunks",
+        "Id": name,
+        "Name": text,
+        "AddressRangeType": "Volatile",
+        "MemoryChunkSizeMiB": size_mib,
+        "Status": dict(OK),
+        "Links": {"Endpoints": [reference(endpoint(endpoint_name))], "Endpoints@odata.count": 1},
+    }
+
+
 def _put_chunk(tree: Tree, uri: str, device: Device) -> str:
     """Add the memory chunk that is the whole of a memory device, and return its URI."""
     chassis = uri.removesuffix(f"/PCIeDevices/{device.id}")
     chunk = f"{chassis}/MemoryDomains/1/MemoryChunks/{device.id}"
-    tree.put(
-        chunk,
-        {
-            "@odata.type": "#MemoryChunks.v1_6_2.MemoryChunks",
-            "Id": device.id,
-            "Name": f"Memory of {device.id}",
-            "AddressRangeType": "Volatile",
-            "MemoryChunkSizeMiB": device.memory_mib,
-            "Status": dict(OK),
-            "Links": {"Endpoints": [reference(endpoint(device.id))], "Endpoints@odata.count": 1},
-        },
-    )
+    tree.put(chunk, _chunk(device.id, f"Memory of {device.id}", device.memory_mib, device.id))
     return chunk
 
 

@@ -300,10 +300,8 @@ def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> 
 
 
 def carved(listed: Iterable[contract.Device]) -> frozenset[str]:
-    """Return the names of the devices that have slices, which no host can have as a whole."""
-    return frozenset(
-        names.label(device.slice_of.origin_id) for device in listed if device.slice_of is not None
-    )
+    """Return the names of the devices that no host can have as a whole."""
+    return frozenset(names.label(device_id) for device_id in contract.carved(listed))
 
 
 def observe(

@@ -795,19 +795,23 @@ class Carving(_message.Message):
 
     FREE_BYTES_FIELD_NUMBER: _builtins.int
     STEP_BYTES_FIELD_NUMBER: _builtins.int
+    IS_POOL_FIELD_NUMBER: _builtins.int
     free_bytes: _builtins.int
     """Memory that is in no slice."""
     step_bytes: _builtins.int
     """The size of a slice is a multiple of it, and not less; 0 is read as 1."""
+    is_pool: _builtins.bool
+    """The device is only there to be carved, and never attached itself."""
     def __init__(
         self,
         *,
         free_bytes: _builtins.int = ...,
         step_bytes: _builtins.int = ...,
+        is_pool: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "step_bytes", b"step_bytes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["free_bytes", b"free_bytes", "is_pool", b"is_pool", "step_bytes", b"step_bytes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -981,7 +985,7 @@ class AttachDeviceRequest(_message.Message):
     request_id: _builtins.str
     device_id: _builtins.str
     model: _builtins.str
-    """Any free device of this model."""
+    """Any free device of this model, but no slice."""
     host_id: _builtins.str
     port_id: _builtins.str
     """Empty: any free port of the host."""

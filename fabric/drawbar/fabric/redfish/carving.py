@@ -1,0 +1,132 @@
+"""Memory domains that memory chunks are made of on request: the devices that are carved, and their slices (MemoryDomain 1.5).
+
+A domain that allows the creation of chunks is a pool of memory, and each of its chunks a slice. A chunk is made by POST to
+the domain's collection, across all of its memory, and given back by DELETE. It keeps the request that made it where the
+service keeps a client's text.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from drawbar.fabric import contract, notes
+from drawbar.fabric.redfish import documents, entities, methods, parts
+from drawbar.fabric.redfish.client import Client
+from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.profiles import NotePlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """A memory domain of which chunks can be made.
+
+    Attributes:
+        document: of the domain.
+        chunks_uri: of the collection of its chunks.
+        chunks: by device id.
+        parts: its memory and CXL logical devices.
+    """
+
+    document: Document
+    chunks_uri: str
+    chunks: Mapping[str, Document]
+    parts: tuple[Document, ...]
+
+    @property
+    def device_id(self) -> str:
+        """The id of the device that is carved."""
+        return f"{entities.chassis(self.document.uri)}.{self.document.id}"
+
+    @property
+    def step_bytes(self) -> int:
+        """The least size of a chunk, and what it is a multiple of; where the two differ, a size that fits both."""
+        step = self.document.number("MemoryChunkIncrementMiB") or 1
+        least = self.document.number("MinMemoryChunkSizeMiB") or step
+        return -(-least // step) * step * entities.MIB
+
+    @property
+    def bytes(self) -> int:
+        """The size of the memory; 0 where it is not shown."""
+        mib = self.document.number("MemorySizeMiB")
+        return (mib or sum(part.number("CapacityMiB") for part in self.parts)) * entities.MIB
+
+
+async def read(client: Client) -> tuple[Domain, ...]:
+    """Return the domains of all chassis of which chunks can be made.
+
+    Raises:
+        FabricError: they cannot be read.
+    """
+    uri = client.root.link("Chassis")
+    collections = [
+        domains
+        for chassis in (await client.members(uri) if uri is not None else ())
+        if (domains := chassis.link("MemoryDomains")) is not None
+    ]
+    documents_read = [
+        document
+        for collection in collections
+        for document in await client.members(collection)
+        if document.value("AllowsMemoryChunkCreation") is True and document.link("MemoryChunks") is not None
+    ]
+    behind = await parts.read(client, [uri for document in documents_read for uri in _part_uris(document)])
+    listed = []
+    for document in documents_read:
+        chunks_uri = document.link("MemoryChunks") or ""
+        origin = f"{entities.chassis(document.uri)}.{document.id}"
+        listed.append(
+            Domain(
+                document=document,
+                chunks_uri=chunks_uri,
+                chunks={
+                    f"{origin}.{chunk.id}": chunk
+                    for chunk in await client.members(chunks_uri)
+                    if not entities.is_gone(chunk)
+                },
+                parts=tuple(behind[uri] for uri in _part_uris(document) if uri in behind),
+            )
+        )
+    return tuple(listed)
+
+
+def devices(domain: Domain, note_place: NotePlace) -> tuple[contract.Device, ...]:
+    """Return the pool of memory that a domain is, and its slices; none of them attached."""
+    held = 0
+    slices = []
+    for device_id, chunk in domain.chunks.items():
+        note = notes.Note.from_text(chunk.value(note_place), prefix=notes.PREFIX)
+        device = entities.device(device_id, chunk, (chunk, *domain.parts))
+        made = contract.Slice(origin_id=domain.device_id, request_id=note.request_id, mark=note.mark)
+        held += device.memory_bytes
+        slices.append(replace(device, device_class=contract.DeviceClass.CXL_MEMORY, slice_of=made))
+    pool = replace(
+        entities.device(domain.device_id, domain.document, domain.parts),
+        device_class=contract.DeviceClass.CXL_MEMORY,
+        memory_bytes=domain.bytes,
+        carving=contract.Carving(
+            free_bytes=max(domain.bytes - held, 0), step_bytes=domain.step_bytes, is_pool=True
+        ),
+    )
+    return (pool, *slices)
+
+
+def create(
+    domain: Domain, request: contract.CreateSliceRequest, note_place: NotePlace
+) -> methods.Call | None:
+    """Return the request that makes a slice, or None where its chunk is there."""
+    note = notes.Note.from_request(request)
+    content = note.text(prefix=notes.PREFIX)
+    if any(chunk.value(note_place) == content for chunk in domain.chunks.values()):
+        return None
+    body = {
+        "Name": f"Slice of {domain.device_id}",
+        "AddressRangeType": "Volatile",
+        "MemoryChunkSizeMiB": request.memory_bytes // entities.MIB,
+        str(note_place): content,
+    }
+    return methods.Call(method="POST", uri=domain.chunks_uri, body=body)
+
+
+def _part_uris(document: Document) -> tuple[str, ...]:
+    sets = document.objects("InterleavableMemorySets")
+    memory = (documents.link(entry) for listed in sets for entry in documents.objects(listed, "MemorySet"))
+    return (*document.links("Links", "CXLLogicalDevices"), *(uri for uri in memory if uri))
