@@ -8,6 +8,7 @@ from drawbar.fabric import contract
 from drawbar.fabric.redfish import adapter as redfish_adapter
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks import redfish
+from drawbar.mocks.redfish import world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 CONFIGURATION = redfish.Configuration(
@@ -42,6 +43,19 @@ WITH_POOL = (Enclosure(id="e1", devices=(*MEMORY[0].devices, POOL)),)
 USER, PASSWORD = "drawbar", "correct horse"
 
 
+def connection_body(service, name, host_id):
+    """Return what a client sends for a connection of a memory device with a host."""
+    configuration = service.configuration
+    host, device = ({"@odata.id": world.endpoint(end)} for end in (host_id, name))
+    chunk = {"@odata.id": world.chunk_uri("e1", name, configuration)}
+    ends = {"InitiatorEndpoints": [host], "TargetEndpoints": [device]}
+    return {
+        "ConnectionType": "Memory",
+        "MemoryChunkInfo": [{"MemoryChunk": chunk}],
+        "Links": {"TargetEndpoints": [host]} if configuration.is_appliance else ends,
+    }
+
+
 class RedfishLab:
     """Services and adapters to them, all closed at the end."""
 
@@ -60,6 +74,8 @@ class RedfishLab:
 
     def config(self, service, **changes):
         changes.setdefault("timeout_seconds", 10)
+        if service.configuration.is_appliance:
+            changes["parameters"] = {"profile": "cma"} | dict(changes.get("parameters", {}))
         if service.configuration.username:
             changes.setdefault(
                 "credentials",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from tests.fabric.redfish.conftest import WITH_POOL
+from tests.fabric.redfish.conftest import WITH_POOL, connection_body
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
@@ -26,6 +26,7 @@ FORMS = {
     "a zone for each host port": {"zones": "port", "product": "H3 Falcon"},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
     "a connection for each pair": {"method": "connections"},
+    "a connection without an initiator": {"method": "connections", "initiators": False},
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
 }
@@ -251,7 +252,7 @@ async def test_a_device_that_another_client_takes_in_between_stays_there(trial, 
     service, adapter = await trial.both(form)
 
     def change():
-        service._rules.change(*_other_change(form))
+        service._rules.change(*_other_change(service, form))
 
     service.faults = _Meanwhile(change)
     operation = await trial.attach(adapter)
@@ -262,14 +263,14 @@ async def test_a_device_that_another_client_takes_in_between_stays_there(trial, 
 async def test_a_device_that_was_taken_before_the_plan_is_left_to_the_other_client(trial, form):
     service, adapter = await trial.both(form | {"exclusive": False, "events": False})
     listing = LISTINGS.get(form.get("method"), world.ZONES)
-    service.faults = _Meanwhile(lambda: service._rules.change(*_other_change(form)), listing=listing)
+    service.faults = _Meanwhile(lambda: service._rules.change(*_other_change(service, form)), listing=listing)
     operation = await trial.attach(adapter)
     assert operation.error.code is errors.Code.ABORTED
     assert service.connections()["gpu-1"] == ["h2"]
     assert mutations(service) == []
 
 
-def _other_change(form):
+def _other_change(service, form):
     """Return the request of another client that attaches gpu-1 to h2."""
     ends = [{"@odata.id": world.endpoint("h2")}, {"@odata.id": world.endpoint("gpu-1")}]
     if form.get("method") == "composition":
@@ -279,9 +280,7 @@ def _other_change(form):
             {"Links": {"ResourceBlocks": [{"@odata.id": world.block("gpu-1")}]}},
         )
     if form.get("method") == "connections":
-        chunk = "/redfish/v1/Chassis/e1/MemoryDomains/1/MemoryChunks/gpu-1"
-        host, device = world.endpoint("h2"), world.endpoint("gpu-1")
-        return "POST", world.CONNECTIONS, world.connection("", [host], [device], [chunk], {})
+        return "POST", world.CONNECTIONS, connection_body(service, "gpu-1", "h2")
     if form.get("zones") == "port":
         return "PATCH", f"{world.ZONES}/h2", {"Links": {"Endpoints": ends}}
     return "POST", world.ZONES, {"Links": {"Endpoints": ends}}
@@ -589,7 +588,7 @@ async def test_an_event_shows_the_change_of_another_client_without_polling(trial
     listing = "GET", LISTINGS.get(form.get("method"), world.ZONES)
     await waiting.eventually(lambda: service.followers and service.requests.count(listing) == 2)
     version = (await adapter.devices()).version
-    service._rules.change(*_other_change(form))
+    service._rules.change(*_other_change(service, form))
     await _seen(adapter, version, "gpu-1", "h2")
 
 
@@ -599,7 +598,7 @@ async def test_events_that_never_come_leave_the_change_to_polling(trial, form, e
     service.faults.add(Fault(kind=FaultKind.STALL, methods=("GET",), path=world.EVENTS, times=None))
     adapter = await trial.connect(service, parameters={"pollSeconds": "1"})
     version = (await adapter.devices()).version
-    service._rules.change(*_other_change(form))
+    service._rules.change(*_other_change(service, form))
     await _seen(adapter, version, "gpu-1", "h2")
 
 

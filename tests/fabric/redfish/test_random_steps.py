@@ -11,7 +11,7 @@ import os
 import random
 
 import pytest
-from tests.fabric.redfish.conftest import WITH_POOL
+from tests.fabric.redfish.conftest import WITH_POOL, connection_body
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
@@ -26,6 +26,7 @@ FORMS = {
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
     "a connection for each pair": {"method": "connections"},
     "a connection for each pair, and slices": {"method": "connections", "enclosures": WITH_POOL},
+    "a connection without an initiator": {"method": "connections", "initiators": False},
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
     "composition by counts": {"method": "composition", "constrained": True},
@@ -64,6 +65,8 @@ class Walk:
         self._lab, self._service, self._form, self._chance = lab, service, form, chance
         self._path = PATHS.get(form.get("method"), "/Zones")
         self._prefix = "" if form.get("method") == "composition" else "PCIe."
+        if service.configuration.is_appliance:
+            self._prefix = f"e1.{world.DOMAIN}."
         self._is_constrained = bool(form.get("constrained"))
         self._weights = WEIGHTS | (SLICE_WEIGHTS if "enclosures" in form else {})
         # The operation that was begun last for each device; by its own id while the service chooses the device.
@@ -196,12 +199,15 @@ class Walk:
         target = world.block(name) if is_composition else world.endpoint(name)
         key = "ResourceBlocks" if is_composition else "Endpoints"
         if self._path == "/Connections":
-            chunk = f"/redfish/v1/Chassis/e1/MemoryDomains/1/MemoryChunks/{name}"
             if connects:
-                body = world.connection("", [world.endpoint(host_id)], [target], [chunk], {})
+                body = connection_body(self._service, name, host_id)
                 self._service._rules.change("POST", world.CONNECTIONS, body)
                 return
-            uri = next(uri for uri in tree.below(world.CONNECTIONS) if target in world.ends(tree[uri]))
+            uri = next(
+                uri
+                for uri in tree.below(world.CONNECTIONS)
+                if f"/{name}" in str(tree[uri]["MemoryChunkInfo"])
+            )
             self._service._rules.change("DELETE", uri, {})
             return
         if not is_composition and self._form.get("zones") != "port":

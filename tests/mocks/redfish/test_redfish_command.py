@@ -138,6 +138,11 @@ def test_a_fault_that_is_none_is_refused_in_a_sentence(text, words):
             "nic",
         ),
         ('{"hosts": [{"id": "a", "uuid": "1"}]}', 'uuid "1"'),
+        (
+            '{"method": "connections", "enclosures": [{"id": "e", "devices": [{"id": "g", "kind": "gpu"}]}]}',
+            "no cxl-memory",
+        ),
+        ('{"initiators": false}', "without initiators"),
     ],
 )
 async def test_a_configuration_that_is_none_is_refused_in_a_sentence(tmp_path, content, words):

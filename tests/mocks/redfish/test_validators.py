@@ -42,6 +42,7 @@ FORMS = {
     "a zone for each pair, by tasks": {"task_seconds": 0.02},
     "a zone for each host port, by actions": {"zones": "port", "product": "H3 Falcon", "actions": True},
     "a connection for each pair": {"method": "connections"},
+    "a connection without an initiator": {"method": "connections", "initiators": False},
     "composition by changed arrays, without $expand and events": {
         "method": "composition",
         "expand": False,
@@ -115,10 +116,14 @@ async def served(folder, *, is_secure=True, **changes):
             credentials=contract.Credentials(
                 username=USER, password=PASSWORD, authority=authority.cert_pem.bytes().decode()
             ),
+            parameters={"profile": "cma"} if configuration.is_appliance else {},
         )
         async with await RedfishAdapter.connect(config) as adapter:
             device_id = next(
-                device.id for device in (await adapter.devices()).devices if device.serial == "S1"
+                device.id
+                for device in (await adapter.devices()).devices
+                # The chunks of an appliance show no serial number.
+                if device.serial == "S1" or configuration.is_appliance
             )
             request = contract.AttachRequest(request_id="r1", device_id=device_id, host_id="h1")
             operation = await adapter.attach(request)
@@ -212,18 +217,22 @@ async def test_sushy_reads_endpoints_and_resource_blocks(tmp_path, form):
             }
         (fabric,) = root.get_fabric_collection().get_members()
         return systems, {
-            endpoint.identity: endpoint.connected_entities[0].entity_role.value
+            endpoint.identity: [entity.entity_role.value for entity in endpoint.connected_entities][:1]
             for endpoint in fabric.endpoints.get_members()
         }
 
     async with served(tmp_path, **form) as service:
         systems, listed = await asyncio.to_thread(read, service)
-    assert systems == {"h1", "h2"}
+    is_appliance = form.get("initiators") is False
+    assert systems == ({"e1"} if is_appliance else {"h1", "h2"})
     ids = {device.id for device in devices(form)}
     if form.get("method") == "composition":
         assert listed == dict.fromkeys(ids, "Unused") | {"gpu-1": "Composed"}
+    elif is_appliance:
+        assert listed == {"h1": [], "h2": []}
     else:
-        assert listed == dict.fromkeys(ids, "Target") | dict.fromkeys(("h1", "h2"), "Initiator")
+        roles = {name: ["Target"] for name in ids} | {name: ["Initiator"] for name in ("h1", "h2")}
+        assert listed == roles
 
 
 @wanting("redfish")

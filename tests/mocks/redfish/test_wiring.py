@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from tests.fabric.redfish.conftest import connection_body
 from tests.scenes import waiting
 
 from drawbar.fabric.contract import OperationKind
@@ -66,6 +67,35 @@ async def test_the_journal_has_each_connection_from_its_request_to_its_end(servi
         for event in ("started", "finished")
     ]
     assert [entry.time for entry in entries if entry.event == "started"] == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("initiators", "name"), [(True, "PCIe.memory-1"), (False, "e1.1.memory-1")], ids=["hosts", "an appliance"]
+)
+async def test_connected_memory_is_in_the_slots_of_its_host_and_in_the_journal(
+    trees, tmp_path, initiators, name
+):
+    memory = Device(id="memory-1", kind="cxl-memory", serial="0x51", memory_mib=256)
+    configuration = msgspec.structs.replace(
+        CONFIGURATION,
+        hosts=tuple(Host(id=each, sysfs=str(tree.root)) for each, tree in trees.items()),
+        enclosures=(Enclosure(id="e1", devices=(memory,)),),
+        method="connections",
+        initiators=initiators,
+    )
+    async with redfish.serving(configuration, journal=tmp_path / "journal.jsonl") as service:
+        body = connection_body(service, "memory-1", "h2")
+        made = service._made("POST", world.CONNECTIONS, body, began=1.0)
+        assert await slots(trees["h2"], 1) == {1: "0x51"}
+        assert trees["h1"].attached() == {}
+        service._made("DELETE", made.headers["Location"], {}, began=2.0)
+        await slots(trees["h2"], 0)
+    entries = journal.read(tmp_path / "journal.jsonl")
+    assert [(entry.kind, entry.device, entry.host) for entry in entries] == [
+        (kind, name, "h2")
+        for kind in (OperationKind.ATTACH, OperationKind.DETACH)
+        for _ in ("started", "finished")
+    ]
 
 
 async def test_a_refused_request_changes_nothing(service, trees, tmp_path):

@@ -23,8 +23,9 @@ an example configuration (all of it may be left out but ids):
      {{"id": "memory-1", "kind": "cxl-memory", "memoryMib": 65536}}]}}],
    "method": "zones", "zones": "port", "username": "drawbar", "password": "secret",
    "actions": false, "expand": true, "events": true, "sessions": true, "taskSeconds": 0.5,
-   "constrained": false}}
+   "constrained": false, "initiators": true}}
   method: zones, connections (of devices of the kind cxl-memory alone) or composition;
+  initiators: false makes connections those of a memory appliance, of memory chunks with its ports;
   zones: a zone for each connection (pair) or for each host port (port);
   constrained: compositions ask for devices by count and model, and the service chooses its last free ones
 

@@ -66,6 +66,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         hosts: see `Host`.
         enclosures: see `Enclosure`.
         method: by which resources devices and hosts are connected; by connections only memory chunks are, one of each device.
+        initiators: whether a connection names its host's endpoint. Without, the service is a memory appliance: its endpoints are
+            ports with a host each, hosts are no systems, and its memory belongs to systems, one for each enclosure.
         zones: whether there is a zone for each host already, to which endpoints are added.
         actions: whether a change of a connection is offered as an action as well.
         constrained: whether blocks are only given by a count and a model, and the service chooses them, the last first; of
@@ -84,6 +86,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     hosts: tuple[Host, ...] = ()
     enclosures: tuple[Enclosure, ...] = ()
     method: Literal["zones", "connections", "composition"] = "zones"
+    initiators: bool = True
     zones: Literal["pair", "port"] = "pair"
     actions: bool = False
     constrained: bool = False
@@ -101,6 +104,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     def has_fabric(self) -> bool:
         """Whether hosts and devices are endpoints of a fabric."""
         return self.method != "composition"
+
+    @property
+    def is_appliance(self) -> bool:
+        """Whether connections have no initiators."""
+        return self.method == "connections" and not self.initiators
 
 
 def parse(raw: bytes) -> Configuration:
@@ -137,10 +145,16 @@ def parse(raw: bytes) -> Configuration:
         device.id
         for enclosure in configuration.enclosures
         for device in enclosure.devices
-        if device.slice_mib and configuration.method != "connections"
+        if device.slice_mib and (configuration.method != "connections" or configuration.is_appliance)
     ]
     if whole:
-        raise ValueError(f'the device "{whole[0]}" has a sliceMib, and only connections are of memory chunks')
+        raise ValueError(
+            f'the device "{whole[0]}" has a sliceMib, and only connections with initiators have such'
+        )
+    if not configuration.initiators and configuration.method != "connections":
+        raise ValueError(
+            "only connections can be without initiators; choose this method, or leave initiators out"
+        )
     for host in configuration.hosts:
         if host.uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", host.uuid):
             raise ValueError(f'the uuid "{host.uuid}" of the host {host.id} is none')

@@ -1,6 +1,6 @@
 """What a change of zones, connections or compositions comes to: refused with a message of the registries, or made."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,7 +118,7 @@ class Rules:
 
     def _create_zone(self, body: Mapping[str, Any]) -> str:
         endpoints = _links(body, "Endpoints")
-        self._check(endpoints, zone="")
+        self._check(endpoints)
         uri = self._free_uri(world.ZONES)
         zone = world.zone(str(self._number), endpoints, self._configuration, _texts(body))
         self._tree.put(uri, zone)
@@ -142,12 +142,14 @@ class Rules:
         }
         self._tree.update(uri, Links=links)
 
-    def _check(self, endpoints: list[str], *, zone: str) -> None:
-        for endpoint in endpoints:
-            if endpoint not in self._tree:
-                raise Refused(
-                    status=400, key="Base.1.18.ResourceNotFound", text=f"There is no endpoint {endpoint}."
-                )
+    def _check(self, endpoints: list[str], *, chunks: Sequence[str] = (), zone: str = "") -> None:
+        """Refuse what no zone or connection may have: none but this zone has it already."""
+        for kind, uris in (("Endpoint", endpoints), ("MemoryChunks", chunks)):
+            for uri in uris:
+                if uri not in self._tree or not self._tree[uri]["@odata.type"].startswith(f"#{kind}."):
+                    raise Refused(
+                        status=400, key="Base.1.18.ResourceNotFound", text=f"There is no {kind} {uri}."
+                    )
         if len(set(endpoints) & self._hosts) > 1:
             raise Refused(
                 status=409,
@@ -158,7 +160,7 @@ class Rules:
             return
         for other in (*self._tree.below(world.ZONES), *self._tree.below(world.CONNECTIONS)):
             taken = set(world.ends(self._tree[other])) - self._hosts
-            if other != zone and (conflicts := taken & set(endpoints)):
+            if other != zone and (conflicts := taken.intersection([*endpoints, *chunks])):
                 raise Refused(
                     status=409,
                     key="Base.1.18.PropertyValueResourceConflict",
@@ -168,29 +170,55 @@ class Rules:
     # --- connections ---
 
     def _create_connection(self, body: Mapping[str, Any]) -> str:
+        if self._configuration.is_appliance:
+            return self._connect_port(body)
         initiators, targets = _links(body, "InitiatorEndpoints"), _links(body, "TargetEndpoints")
-        self._check([*initiators, *targets], zone="")
-        listed = body.get("MemoryChunkInfo")
-        chunks = [
-            information["MemoryChunk"].get("@odata.id")
-            for information in (listed if isinstance(listed, list) else ())
-            if isinstance(information, dict) and isinstance(information.get("MemoryChunk"), dict)
-        ]
+        chunks = _chunks(body)
+        self._check([*initiators, *targets])
         behind = [
             entity["EntityLink"]["@odata.id"]
             for target in targets
             for entity in self._tree[target]["ConnectedEntities"]
             if entity["EntityType"] == "MemoryChunk"
         ]
-        is_memory = body.get("ConnectionType") == "Memory" and chunks and sorted(map(str, chunks)) == behind
-        if not is_memory or not self._hosts.issuperset(initiators) or len(initiators) != 1:
+        is_from_host = len(initiators) == 1 and self._hosts.issuperset(initiators)
+        if not chunks or chunks != behind or not is_from_host:
             raise Refused(
                 status=400,
                 key="Base.1.18.PropertyValueConflict",
                 text="A connection is of the type Memory, from one host to the memory chunks of one target.",
             )
+        return self._put_connection(initiators, targets, chunks, _texts(body))
+
+    def _connect_port(self, body: Mapping[str, Any]) -> str:
+        """Connect memory chunks of an appliance with one of its ports; a port has one connection."""
+        targets, chunks = _links(body, "TargetEndpoints"), _chunks(body)
+        unknown = {*body, *body["Links"]} - {"ConnectionType", "MemoryChunkInfo", "Links", "TargetEndpoints"}
+        if unknown:
+            raise Refused(
+                status=400, key="Base.1.18.PropertyUnknown", text=f"A connection has no {min(unknown)}."
+            )
+        self._check(targets, chunks=chunks)
+        if not chunks or not self._hosts.issuperset(targets) or len(targets) != 1:
+            raise Refused(
+                status=400,
+                key="Base.1.18.PropertyValueConflict",
+                text="A connection is of the type Memory, of memory chunks with the endpoint of one port.",
+            )
+        connected = {
+            end for uri in self._tree.below(world.CONNECTIONS) for end in world.ends(self._tree[uri])
+        }
+        if self._configuration.exclusive and targets[0] in connected:
+            raise Refused(
+                status=409, key="Base.1.18.ResourceInUse", text=f"The port of {targets[0]} has a connection."
+            )
+        return self._put_connection([], targets, chunks, {})
+
+    def _put_connection(
+        self, initiators: list[str], targets: list[str], chunks: list[str], texts: Mapping[str, str]
+    ) -> str:
         uri = self._free_uri(world.CONNECTIONS)
-        self._tree.put(uri, world.connection(str(self._number), initiators, targets, chunks, _texts(body)))
+        self._tree.put(uri, world.connection(str(self._number), initiators, targets, chunks, texts))
         return uri
 
     # --- memory chunks ---
@@ -277,7 +305,7 @@ class Rules:
     def _compose(self, uri: str, blocks: list[str]) -> None:
         current = self._blocks(uri)
         for block in blocks:
-            if block not in self._tree or not block.startswith(world.BLOCKS):
+            if block not in self._tree or not block.startswith(f"{world.BLOCKS}/"):
                 raise Refused(
                     status=400, key="Base.1.18.ResourceNotFound", text=f"There is no block {block}."
                 )
@@ -304,14 +332,15 @@ class Rules:
 def _requests(body: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
     """Return what a body asks for: the name of the blocks' parts, with a description of each."""
 
-    def members(name: str) -> list[Any]:
-        collection = body.get(name)
-        listed = collection.get("Members") if isinstance(collection, dict) else None
+    def members(collection: Any, name: str) -> list[Any]:
+        listed = collection.get(name) if isinstance(collection, dict) else None
         return listed if isinstance(listed, list) else []
 
-    wanted = [(name, member) for name in ("Processors", "Memory") for member in members(name)]
-    storages = [member for member in members("Storage") if isinstance(member, dict)]
-    wanted += [("Drives", drive) for storage in storages for drive in storage.get("Drives", ())]
+    wanted = [
+        (name, member) for name in ("Processors", "Memory") for member in members(body.get(name), "Members")
+    ]
+    storages = members(body.get("Storage"), "Members")
+    wanted += [("Drives", drive) for storage in storages for drive in members(storage, "Drives")]
     counts = [entry.get("@Redfish.RequestedCount") for _, entry in wanted if isinstance(entry, dict)]
     if not wanted or len(counts) < len(wanted) or not all(isinstance(count, int) for count in counts):
         raise Refused(
@@ -344,15 +373,22 @@ def _texts(body: Mapping[str, Any]) -> dict[str, str]:
     return {name: body[name] for name in ("Name", "Description") if isinstance(body.get(name), str)}
 
 
+def _chunks(body: Mapping[str, Any]) -> list[str]:
+    """Return the URIs of the memory chunks of a connection; none of one that is of another type."""
+    listed = body.get("MemoryChunkInfo")
+    if body.get("ConnectionType") != "Memory" or not isinstance(listed, list):
+        return []
+    chunks = [information.get("MemoryChunk") for information in listed if isinstance(information, dict)]
+    uris = [chunk.get("@odata.id") for chunk in chunks if isinstance(chunk, dict)]
+    return [str(uri) for uri in uris] if len(uris) == len(listed) else []
+
+
 def _links(body: Mapping[str, Any], name: str) -> list[str]:
     links = body.get("Links")
     listed = links.get(name) if isinstance(links, dict) else None
-    uris = (
-        [entry.get("@odata.id") for entry in listed if isinstance(entry, dict)]
-        if isinstance(listed, list)
-        else []
-    )
-    if not isinstance(listed, list) or not all(isinstance(uri, str) for uri in uris):
+    entries = listed if isinstance(listed, list) else [None]
+    uris = [entry.get("@odata.id") if isinstance(entry, dict) else None for entry in entries]
+    if not all(isinstance(uri, str) for uri in uris):
         raise Refused(
             status=400,
             key="Base.1.18.PropertyMissing",

@@ -34,7 +34,11 @@ class Wiring:
     def __init__(self, configuration: Configuration, written: journal.Journal) -> None:
         self._journal = written
         # As the adapter names them.
-        self._prefix = f"{world.FABRIC.rpartition('/')[2]}." if configuration.has_fabric else ""
+        self._names = {
+            device.id: world.device_name(enclosure, device, configuration)
+            for enclosure in configuration.enclosures
+            for device in enclosure.devices
+        }
         self._devices = {
             device.id: _device(enclosure, device)
             for enclosure in configuration.enclosures
@@ -70,7 +74,7 @@ class Wiring:
                 kind,
                 operation=request,
                 request_id=None,
-                device=f"{self._prefix}{step.device_id}",
+                device=self._names[step.device_id],
                 host=step.host_id,
                 at=at,
             )

@@ -15,6 +15,7 @@ ZONES = f"{FABRIC}/Zones"
 CONNECTIONS = f"{FABRIC}/Connections"
 SYSTEMS = f"{ROOT}/Systems"
 BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
+DOMAIN = "1"
 SESSIONS = f"{ROOT}/SessionService/Sessions"
 TASKS = f"{ROOT}/TaskService/Tasks"
 CAPABILITIES = f"{ROOT}/CompositionService/ConstrainedCapabilities"
@@ -133,9 +134,15 @@ def create(configuration: Configuration) -> Tree:
         if configuration.constrained:
             _capabilities(tree)
     for host in configuration.hosts:
-        _host(tree, host, configuration)
+        if configuration.is_appliance:
+            _port(tree, host)
+        else:
+            _host(tree, host, configuration)
     for enclosure in configuration.enclosures:
-        _enclosure(tree, enclosure, configuration)
+        if configuration.is_appliance:
+            _blade(tree, enclosure, configuration)
+        else:
+            _enclosure(tree, enclosure, configuration)
     return tree
 
 
@@ -172,6 +179,19 @@ def _capabilities(tree: Tree) -> None:
         "Capabilities": [offered],
     }
     tree.update(SYSTEMS, **{"@Redfish.CollectionCapabilities": annotation})
+
+
+def device_name(enclosure: Enclosure, device: Device, configuration: Configuration) -> str:
+    """Return how the adapter `redfish` names the device."""
+    if configuration.is_appliance:
+        return f"{enclosure.id}.{DOMAIN}.{device.id}"
+    return f"{FABRIC.rpartition('/')[2]}.{device.id}" if configuration.has_fabric else device.id
+
+
+def chunk_uri(enclosure_id: str, device_id: str, configuration: Configuration) -> str:
+    """Return the URI of the memory chunk that a device is."""
+    owner = "Systems" if configuration.is_appliance else "Chassis"
+    return f"{ROOT}/{owner}/{enclosure_id}/MemoryDomains/{DOMAIN}/MemoryChunks/{device_id}"
 
 
 def block(device_id: str) -> str:
@@ -328,6 +348,14 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
             tree.put(f"{ZONES}/{host.id}", zone(host.id, [endpoint(host.id)], configuration))
 
 
+def _port(tree: Tree, host: Host) -> None:
+    """Add the endpoint of the appliance's port with the host."""
+    octets = uuid.uuid5(uuid.NAMESPACE_URL, f"port:{host.id}").bytes[:8].hex("-")
+    gcxlid = {"DurableName": f"{octets}:0000", "DurableNameFormat": "GCXLID"}
+    _endpoint(tree, host.id, f"Port of {host.id}", [])
+    tree.update(endpoint(host.id), Identifiers=[gcxlid])
+
+
 def zone(
     name: str, endpoints: list[str], configuration: Configuration, given: Mapping[str, Any] | None = None
 ) -> Body:
@@ -356,6 +384,7 @@ def connection(
     name: str, initiators: list[str], targets: list[str], chunks: list[str], given: Mapping[str, Any]
 ) -> Body:
     """Return a connection of memory chunks, with what a client has given besides."""
+    links = {"InitiatorEndpoints": initiators, "TargetEndpoints": targets}
     body: Body = {
         "@odata.type": "#Connection.v1_4_0.Connection",
         "Id": name,
@@ -366,20 +395,26 @@ def connection(
             {"AccessCapabilities": ["Read", "Write"], "MemoryChunk": reference(chunk)} for chunk in chunks
         ],
         "Links": {
-            "InitiatorEndpoints": [reference(uri) for uri in initiators],
-            "InitiatorEndpoints@odata.count": len(initiators),
-            "TargetEndpoints": [reference(uri) for uri in targets],
-            "TargetEndpoints@odata.count": len(targets),
+            key: value
+            for kind, uris in links.items()
+            if uris
+            for key, value in (
+                (kind, [reference(uri) for uri in uris]),
+                (f"{kind}@odata.count", len(uris)),
+            )
         },
     }
     return body | dict(given)
 
 
 def ends(body: Mapping[str, Any]) -> list[str]:
-    """Return the URIs of the endpoints in a zone or connection."""
+    """Return the URIs of the endpoints in a zone or connection, and of the memory chunks of one without an initiator."""
     links = body["Links"]
     names = ("Endpoints", "InitiatorEndpoints", "TargetEndpoints")
-    return [entry["@odata.id"] for name in names for entry in links.get(name, ())]
+    listed = [entry["@odata.id"] for name in names for entry in links.get(name, ())]
+    if "MemoryChunkInfo" in body and "InitiatorEndpoints" not in links:
+        listed += [information["MemoryChunk"]["@odata.id"] for information in body["MemoryChunkInfo"]]
+    return listed
 
 
 def _endpoint(tree: Tree, name: str, text: str, entities: list[Body]) -> None:
@@ -418,11 +453,36 @@ def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -
         tree.update(uri, **{name: reference(f"{uri}/{name}")})
         tree.collection(f"{uri}/{name}", kind, name)
     if configuration.method == "connections":
-        tree.update(uri, MemoryDomains=reference(f"{uri}/MemoryDomains"))
-        tree.collection(f"{uri}/MemoryDomains", "MemoryDomain", "Memory Domains")
-        _put_domain(tree, f"{uri}/MemoryDomains/1", {"AllowsMemoryChunkCreation": False})
+        _put_domains(tree, uri)
     for device in enclosure.devices:
         _device(tree, f"{uri}/PCIeDevices/{device.id}", device, configuration)
+
+
+def _blade(tree: Tree, enclosure: Enclosure, configuration: Configuration) -> None:
+    """Add the system of an appliance that has the memory."""
+    uri = f"{SYSTEMS}/{enclosure.id}"
+    tree.put(
+        uri,
+        {
+            "@odata.type": "#ComputerSystem.v1_24_0.ComputerSystem",
+            "Id": enclosure.id,
+            "Name": f"Blade {enclosure.id}",
+            "SystemType": "Physical",
+            "Status": dict(OK),
+            "Links": {},
+        },
+    )
+    _put_domains(tree, uri)
+    for device in enclosure.devices:
+        chunk = chunk_uri(enclosure.id, device.id, configuration)
+        tree.put(chunk, _chunk(device.id, f"Memory of {device.id}", device.memory_mib))
+
+
+def _put_domains(tree: Tree, owner: str) -> None:
+    """Add the memory domains of a system or chassis: the one whose chunks clients do not make."""
+    tree.update(owner, MemoryDomains=reference(f"{owner}/MemoryDomains"))
+    tree.collection(f"{owner}/MemoryDomains", "MemoryDomain", "Memory Domains")
+    _put_domain(tree, f"{owner}/MemoryDomains/{DOMAIN}", {"AllowsMemoryChunkCreation": False})
 
 
 def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) -> None:
@@ -478,8 +538,11 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             size = {"AllowsMemoryChunkCreation": True, "MemorySizeMiB": device.memory_mib}
             _put_domain(tree, _domain(uri, device), size | limits)
         elif configuration.method == "connections":
-            link = reference(_put_chunk(tree, uri, device))
-            entities.append({"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": link})
+            chunk = chunk_uri(uri.split("/")[4], device.id, configuration)
+            tree.put(chunk, _chunk(device.id, f"Memory of {device.id}", device.memory_mib, device.id))
+            entities.append(
+                {"EntityType": "MemoryChunk", "EntityRole": "Target", "EntityLink": reference(chunk)}
+            )
         _endpoint(tree, device.id, f"{device.vendor} {device.model}", entities)
         return
     part = _put_part(tree, uri, device, common)
@@ -543,7 +606,7 @@ def remove_slice(tree: Tree, uri: str) -> None:
     tree.remove(uri)
 
 
-def _chunk(name: str, text: str, size_mib: int, endpoint_name: str) -> Body:
+def _chunk(name: str, text: str, size_mib: int, *endpoints: str) -> Body:
     return {
         "@odata.type": "#MemoryChunks.v1_6_2.MemoryChunks",
         "Id": name,
@@ -551,16 +614,11 @@ def _chunk(name: str, text: str, size_mib: int, endpoint_name: str) -> Body:
         "AddressRangeType": "Volatile",
         "MemoryChunkSizeMiB": size_mib,
         "Status": dict(OK),
-        "Links": {"Endpoints": [reference(endpoint(endpoint_name))], "Endpoints@odata.count": 1},
+        "Links": {
+            "Endpoints": [reference(endpoint(each)) for each in endpoints],
+            "Endpoints@odata.count": len(endpoints),
+        },
     }
-
-
-def _put_chunk(tree: Tree, uri: str, device: Device) -> str:
-    """Add the memory chunk that is the whole of a memory device, and return its URI."""
-    chassis = uri.removesuffix(f"/PCIeDevices/{device.id}")
-    chunk = f"{chassis}/MemoryDomains/1/MemoryChunks/{device.id}"
-    tree.put(chunk, _chunk(device.id, f"Memory of {device.id}", device.memory_mib, device.id))
-    return chunk
 
 
 def _put_part(tree: Tree, uri: str, device: Device, common: Body) -> str:

@@ -1,0 +1,210 @@
+"""What the emulated service refuses: bodies of any form, and changes that no service makes."""
+
+import pytest
+
+from drawbar.mocks import redfish
+from drawbar.mocks.redfish import rules, world
+from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
+
+HOST, OTHER_HOST = world.endpoint("h1"), world.endpoint("h2")
+TARGET, OTHER_TARGET = world.endpoint("m1"), world.endpoint("m2")
+
+
+def serve(*, kind="cxl-memory", **behaviour):
+    configuration = redfish.Configuration(
+        hosts=(Host(id="h1"), Host(id="h2")),
+        enclosures=(Enclosure(id="e1", devices=(Device(id="m1", kind=kind), Device(id="m2", kind=kind))),),
+        **behaviour,
+    )
+    tree = world.create(configuration)
+    return rules.Rules(tree, configuration), tree
+
+
+def links(*uris):
+    return [{"@odata.id": uri} for uri in uris]
+
+
+def refused(service, path, body, method="POST"):
+    with pytest.raises(rules.Refused) as caught:
+        service.change(method, path, body)
+    return caught.value.status, caught.value.key.rpartition(".")[2]
+
+
+# --- zones ---
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        {},
+        {"Links": None},
+        {"Links": []},
+        {"Links": {"Endpoints": {"@odata.id": HOST}}},
+        {"Links": {"Endpoints": [HOST]}},
+        {"Links": {"Endpoints": [{"@odata.id": 7}]}},
+        {"Links": {"Endpoints": [{}]}},
+    ],
+)
+def test_a_zone_needs_an_array_of_links(listed):
+    service, tree = serve(kind="gpu")
+    assert refused(service, world.ZONES, listed) == (400, "PropertyMissing")
+    assert tree.below(world.ZONES) == ()
+
+
+@pytest.mark.parametrize("uri", [world.endpoint("none"), f"{world.SYSTEMS}/h1", world.ENDPOINTS])
+def test_a_zone_is_of_endpoints(uri):
+    service, _ = serve(kind="gpu")
+    assert refused(service, world.ZONES, {"Links": {"Endpoints": links(uri)}}) == (400, "ResourceNotFound")
+
+
+def test_a_zone_has_one_host():
+    service, _ = serve(kind="gpu")
+    body = {"Links": {"Endpoints": links(HOST, OTHER_HOST)}}
+    assert refused(service, world.ZONES, body) == (409, "PropertyValueResourceConflict")
+
+
+# --- connections ---
+
+ACCESS = {"AccessCapabilities": ["Read", "Write"]}
+
+
+def chunk(name, **behaviour):
+    configuration = redfish.Configuration(method="connections", **behaviour)
+    return world.chunk_uri("e1", name, configuration)
+
+
+def pair(chunks=("m1",), initiators=(HOST,), targets=(TARGET,), **properties):
+    return {
+        "ConnectionType": "Memory",
+        "MemoryChunkInfo": [{"MemoryChunk": {"@odata.id": chunk(name)}} for name in chunks],
+        "Links": {"InitiatorEndpoints": links(*initiators), "TargetEndpoints": links(*targets)},
+        **properties,
+    }
+
+
+CONFLICT = (400, "PropertyValueConflict")
+PAIRS = {
+    "another type": (pair(ConnectionType="Storage"), CONFLICT),
+    "no type": (pair(ConnectionType=None), CONFLICT),
+    "no chunks": (pair(chunks=()), CONFLICT),
+    "chunks that are no array": (pair(MemoryChunkInfo={"MemoryChunk": {}}), CONFLICT),
+    "a chunk that is no object": (pair(MemoryChunkInfo=[7]), CONFLICT),
+    "a chunk without a link": (pair(MemoryChunkInfo=[{"MemoryChunk": "m1"}]), CONFLICT),
+    "a link that is none": (pair(MemoryChunkInfo=[{"MemoryChunk": {"@odata.id": [1]}}]), CONFLICT),
+    "half a chunk more": (pair(MemoryChunkInfo=[*pair()["MemoryChunkInfo"], ACCESS]), CONFLICT),
+    "the chunk of another target": (pair(chunks=["m2"]), CONFLICT),
+    "a chunk more than the target has": (pair(chunks=["m1", "m2"]), CONFLICT),
+    "a target without its chunk": (pair(targets=[TARGET, OTHER_TARGET]), CONFLICT),
+    "no initiator": (pair(initiators=()), CONFLICT),
+    "a device as the initiator": (pair(initiators=[OTHER_TARGET]), CONFLICT),
+    "two hosts": (pair(initiators=[HOST, OTHER_HOST]), (409, "PropertyValueResourceConflict")),
+    "no links": (pair(Links={}), (400, "PropertyMissing")),
+    "no such target": (pair(targets=[world.endpoint("none")]), (400, "ResourceNotFound")),
+    "a target that is no endpoint": (pair(targets=[chunk("m1")]), (400, "ResourceNotFound")),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), PAIRS.values(), ids=PAIRS)
+def test_a_connection_is_of_one_host_and_the_chunks_of_one_target(body, expected):
+    service, tree = serve(method="connections")
+    assert refused(service, world.CONNECTIONS, body) == expected
+    assert tree.below(world.CONNECTIONS) == ()
+
+
+def test_a_connection_keeps_what_a_client_writes_and_nobody_else_gets_its_memory():
+    service, tree = serve(method="connections")
+    made = service.change("POST", world.CONNECTIONS, pair(Name="mine", Description="text", Oem={"a": 1}))
+    assert (tree[made]["Name"], tree[made]["Description"]) == ("mine", "text")
+    assert "Oem" not in tree[made]
+    body = pair(initiators=[OTHER_HOST])
+    assert refused(service, world.CONNECTIONS, body) == (409, "PropertyValueResourceConflict")
+    assert refused(service, made, {}, "PATCH") == (405, "OperationNotAllowed")
+    service.change("DELETE", made, {})
+    service.change("POST", world.CONNECTIONS, body)
+
+
+# --- connections without an initiator ---
+
+
+def port(chunks=("m1",), targets=(HOST,), **properties):
+    return {
+        "ConnectionType": "Memory",
+        "MemoryChunkInfo": [{"MemoryChunk": {"@odata.id": chunk(name, initiators=False)}} for name in chunks],
+        "Links": {"TargetEndpoints": links(*targets)},
+        **properties,
+    }
+
+
+PORTS = {
+    "another type": (port(ConnectionType="Storage"), CONFLICT),
+    "no chunks": (port(chunks=()), CONFLICT),
+    "a chunk that is no object": (port(MemoryChunkInfo=[None]), CONFLICT),
+    "no such chunk": (port(chunks=["none"]), (400, "ResourceNotFound")),
+    "a chunk that is none": (
+        port(MemoryChunkInfo=[{"MemoryChunk": {"@odata.id": HOST}}]),
+        (400, "ResourceNotFound"),
+    ),
+    "no port": (port(targets=()), CONFLICT),
+    "two ports": (port(targets=[HOST, OTHER_HOST]), (409, "PropertyValueResourceConflict")),
+    "a port that is no endpoint": (port(targets=[f"{world.SYSTEMS}/e1"]), (400, "ResourceNotFound")),
+    "no links": (port(Links=[]), (400, "PropertyMissing")),
+    "a text": (port(Description="mine"), (400, "PropertyUnknown")),
+    "an initiator": (
+        port(Links={"TargetEndpoints": links(HOST), "InitiatorEndpoints": links(OTHER_HOST)}),
+        (400, "PropertyUnknown"),
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "expected"), PORTS.values(), ids=PORTS)
+def test_a_connection_of_an_appliance_is_of_chunks_and_one_port_and_has_nothing_else(body, expected):
+    service, tree = serve(method="connections", initiators=False)
+    assert refused(service, world.CONNECTIONS, body) == expected
+    assert tree.below(world.CONNECTIONS) == ()
+
+
+def test_a_port_and_a_chunk_have_one_connection():
+    service, tree = serve(method="connections", initiators=False)
+    made = service.change("POST", world.CONNECTIONS, port())
+    assert set(tree[made]["Links"]) == {"TargetEndpoints", "TargetEndpoints@odata.count"}
+    assert refused(service, world.CONNECTIONS, port(chunks=["m2"])) == (409, "ResourceInUse")
+    again = port(targets=[OTHER_HOST])
+    assert refused(service, world.CONNECTIONS, again) == (409, "PropertyValueResourceConflict")
+    service.change("DELETE", made, {})
+    service.change("POST", world.CONNECTIONS, port(chunks=["m1", "m2"]))
+
+
+# --- composition ---
+
+
+@pytest.mark.parametrize("uri", [world.block("none"), world.BLOCKS, f"{world.SYSTEMS}/h2"])
+def test_a_system_is_composed_of_blocks(uri):
+    service, _ = serve(method="composition")
+    body = {"Links": {"ResourceBlocks": links(uri)}}
+    assert refused(service, f"{world.SYSTEMS}/h1", body, "PATCH") == (400, "ResourceNotFound")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"Memory": []},
+        {"Memory": {"Members": {}}},
+        {"Memory": {"Members": [7]}},
+        {"Memory": {"Members": [{}]}},
+        {"Memory": {"Members": [{"@Redfish.RequestedCount": "1"}]}},
+        {"Storage": {"Members": [7]}},
+        {"Storage": {"Members": [{"Drives": 7}]}},
+        {"Storage": {"Members": [{"Drives": [None]}]}},
+    ],
+)
+def test_a_request_by_count_needs_members_with_counts(body):
+    service, _ = serve(method="composition", constrained=True)
+    assert refused(service, f"{world.SYSTEMS}/h1", body, "PATCH") == (400, "PropertyMissing")
+
+
+def test_more_blocks_than_are_free_are_not_given_and_none_is_taken():
+    service, tree = serve(method="composition", constrained=True)
+    body = {"Memory": {"Members": [{"@Redfish.RequestedCount": 3, "Model": "Model"}]}}
+    assert refused(service, f"{world.SYSTEMS}/h1", body, "PATCH") == (409, "NoResourceMatch")
+    assert tree[f"{world.SYSTEMS}/h1"]["Links"]["ResourceBlocks"] == []
