@@ -8,7 +8,12 @@ from drawbar.fabric.redfish import connections, profiles
 
 GIB = 1 << 30
 DOMAIN = f"{ROOT}/Chassis/C/MemoryDomains/D"
-POOL = {"AllowsMemoryChunkCreation": True, "MemorySizeMiB": 8192, "MemoryChunkIncrementMiB": 1024}
+POOL = {
+    "AllowsMemoryChunkCreation": True,
+    "MemorySizeMiB": 8192,
+    "MemoryChunkIncrementMiB": 1024,
+    "Links": {"FabricAdapters": links(f"{ROOT}/Chassis/C/FabricAdapters/1")},
+}
 CREATE = contract.CreateSliceRequest(request_id="r1", device_id="C.D", memory_bytes=2 * GIB, mark="m")
 
 
@@ -109,9 +114,17 @@ async def test_the_step_fits_the_least_size_and_the_increment(least, increment, 
     assert method.view().devices["C.D"].carving.step_bytes == step << 20
 
 
-@pytest.mark.parametrize("allowed", [False, None, "yes"])
-async def test_a_domain_that_does_not_allow_it_is_not_carved(allowed):
-    method = await read(chunk("1"), end("T1", "1"), domain=POOL | {"AllowsMemoryChunkCreation": allowed})
+NO_POOLS = {
+    "not allowed": {"AllowsMemoryChunkCreation": False},
+    "not told": {"AllowsMemoryChunkCreation": None},
+    "another type": {"AllowsMemoryChunkCreation": "yes"},
+    "memory of a host": {"Links": {}},
+}
+
+
+@pytest.mark.parametrize("changed", NO_POOLS.values(), ids=NO_POOLS)
+async def test_a_domain_that_is_no_pool_is_not_carved(changed):
+    method = await read(chunk("1"), end("T1", "1"), domain=POOL | changed)
     assert [device.id for device in method.view().devices.values()] == ["F.T1"]
     assert not method.carves
 
@@ -170,8 +183,10 @@ async def test_a_connection_of_two_slices_is_shown_and_not_ended():
         method.detach(contract.DetachRequest(request_id="r", device_id="C.D.1", host_id="h1"), "C.D.1")
 
 
-async def test_a_slice_without_an_endpoint_is_listed_and_cannot_be_connected():
-    method = await read(chunk("1"))
+async def test_a_slice_without_an_endpoint_cannot_be_connected_and_is_listed_for_its_request_alone():
+    method = await read(chunk("1", Description='drawbar:{"request":"r1"}'), chunk("2"))
+    assert "C.D.2" not in method.view().devices
+    assert any("MemoryChunks/2 has no endpoint" in oddity for oddity in method.view().oddities)
     assert method.view().devices["C.D.1"].connection is None
     with pytest.raises(errors.FailedPrecondition) as caught:
         method.attach(contract.AttachRequest(request_id="r", device_id="C.D.1", host_id="h1"), "C.D.1", "")

@@ -37,6 +37,7 @@ DEVICES = (
 MEMORY = (
     Device(id="memory-1", kind="cxl-memory", serial="S1", memory_mib=65536),
     Device(id="memory-2", kind="cxl-memory", memory_mib=65536),
+    Device(id="pool-1", kind="cxl-memory", memory_mib=65536, slice_mib=1024),
 )
 FORMS = {
     "a zone for each pair, by tasks": {"task_seconds": 0.02},
@@ -49,7 +50,13 @@ FORMS = {
         "events": False,
     },
     "composition by actions and tasks": {"method": "composition", "actions": True, "task_seconds": 0.02},
+    "composition by counts": {"method": "composition", "constrained": True},
 }
+# What the service validator may find, which finds it in the DMTF's own mock-up as well.
+CAPABILITIES = re.compile(
+    r"ERROR - FAIL - /(Processors|Memory|Storage) \(\[Object\]\): Reference Object Error: "
+    r"The navigation property '\1' does not contain '@odata.id'."
+)
 # What the protocol validator may find, with the reason.
 ACCEPTED = {
     "PROTO_HTTP_UNSUPPORTED_METHODS": "the HTTP parser refuses an unknown method with 400, before the service",
@@ -83,7 +90,7 @@ def devices(form):
 
 
 class Judged:
-    """A service with a device attached.
+    """A service with a device attached, and a slice made where slices are.
 
     Attributes:
         url: of the service, by name, as certificates have it.
@@ -108,6 +115,8 @@ async def served(folder, *, is_secure=True, **changes):
     authority.cert_pem.write_to_path(file)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("localhost").configure_cert(tls)
+    profile = "cma" if configuration.is_appliance else "constrained" if configuration.constrained else ""
+    parameters = {"profile": profile} if profile else {}
     async with redfish.serving(configuration, tls=tls if is_secure else None) as service:
         config = contract.AdapterConfig(
             name="fabric",
@@ -116,20 +125,26 @@ async def served(folder, *, is_secure=True, **changes):
             credentials=contract.Credentials(
                 username=USER, password=PASSWORD, authority=authority.cert_pem.bytes().decode()
             ),
-            parameters={"profile": "cma"} if configuration.is_appliance else {},
+            parameters=parameters,
         )
         async with await RedfishAdapter.connect(config) as adapter:
-            device_id = next(
-                device.id
+            device = next(
+                device
                 for device in (await adapter.devices()).devices
                 # The chunks of an appliance show no serial number.
                 if device.serial == "S1" or configuration.is_appliance
             )
-            request = contract.AttachRequest(request_id="r1", device_id=device_id, host_id="h1")
+            wanted = {"model": device.model} if configuration.constrained else {"device_id": device.id}
+            request = contract.AttachRequest(request_id="r1", host_id="h1", **wanted)
             operation = await adapter.attach(request)
             while not operation.done:
                 operation = await adapter.operation(operation_id=operation.id)
             assert operation.succeeded
+            if (await adapter.capabilities()).slices:
+                slice_request = contract.CreateSliceRequest(
+                    request_id="r2", device_id="e1.pool-1", memory_bytes=1 << 30
+                )
+                assert (await adapter.create_slice(slice_request)).succeeded
             yield Judged(config.endpoint, file)
 
 
@@ -172,8 +187,12 @@ async def test_every_resource_is_as_its_schema_says(tmp_path, form):
             authority=service.authority,
         )
     log = "\n".join(path.read_text() for path in (tmp_path / "logs").rglob("*.log"))
-    assert re.findall(r"(?:ERROR|WARNING) - .*", log) == []
-    assert status == 0, written[-2000:]
+    findings = re.findall(r"(?:ERROR|WARNING) - .*", log)
+    accepted = [
+        finding for finding in findings if form.get("constrained") and CAPABILITIES.fullmatch(finding)
+    ]
+    assert findings == accepted
+    assert (status == 0) == (not findings), written[-2000:]
     judged = re.findall(r"Pass: (\d+), Warn: 0, Fail: 0", written)
     assert len(judged) > 20
 
@@ -226,6 +245,9 @@ async def test_sushy_reads_endpoints_and_resource_blocks(tmp_path, form):
     is_appliance = form.get("initiators") is False
     assert systems == ({"e1"} if is_appliance else {"h1", "h2"})
     ids = {device.id for device in devices(form)}
+    if form.get("method") == "connections" and not is_appliance:
+        # The endpoint of the slice.
+        ids.add("pool-1-2")
     if form.get("method") == "composition":
         assert listed == dict.fromkeys(ids, "Unused") | {"gpu-1": "Composed"}
     elif is_appliance:

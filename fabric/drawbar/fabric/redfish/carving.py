@@ -1,6 +1,6 @@
 """Memory domains that memory chunks are made of on request: the devices that are carved, and their slices (MemoryDomain 1.5).
 
-A domain that allows the creation of chunks is a pool of memory, and each of its chunks a slice. A chunk is made by POST to
+A domain that allows the creation of chunks, and is behind a fabric adapter, is a pool of memory, and each of its chunks a slice. A chunk is made by POST to
 the domain's collection, across all of its memory, and given back by DELETE. It keeps the request that made it where the
 service keeps a client's text.
 """
@@ -66,7 +66,9 @@ async def read(client: Client) -> tuple[Domain, ...]:
         document
         for collection in collections
         for document in await client.members(collection)
-        if document.value("AllowsMemoryChunkCreation") is True and document.link("MemoryChunks") is not None
+        if document.value("AllowsMemoryChunkCreation") is True
+        and document.link("MemoryChunks") is not None
+        and document.links("Links", "FabricAdapters")
     ]
     behind = await parts.read(client, [uri for document in documents_read for uri in _part_uris(document)])
     listed = []

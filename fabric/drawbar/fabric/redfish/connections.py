@@ -97,6 +97,11 @@ class Connections(zones.Zones):
                 if len(device.id.encode()) > contract.STRING_BYTES or device.id in devices:
                     oddities.append(f"the memory {document.uri} has an Id that is too long or not unique")
                     continue
+                made = device.slice_of
+                # One that was made by a request is listed for its deletion.
+                if made and not made.request_id and document.uri not in self._endpoints_of_slices:
+                    oddities.append(f"the memory {document.uri} has no endpoint, so no host can have it")
+                    continue
                 devices[device.id], targets[device.id] = device, document
         return replace(read, devices=devices, targets=targets, oddities=tuple(oddities))
 

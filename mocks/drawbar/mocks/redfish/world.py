@@ -536,7 +536,8 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         if configuration.method == "connections" and device.slice_mib:
             limits = {"MinMemoryChunkSizeMiB": device.slice_mib, "MemoryChunkIncrementMiB": device.slice_mib}
             size = {"AllowsMemoryChunkCreation": True, "MemorySizeMiB": device.memory_mib}
-            _put_domain(tree, _domain(uri, device), size | limits)
+            links = {"Links": {"FabricAdapters": [reference(_put_fabric_adapter(tree, uri, device))]}}
+            _put_domain(tree, _domain(uri, device), size | limits | links)
         elif configuration.method == "connections":
             chunk = chunk_uri(uri.split("/")[4], device.id, configuration)
             tree.put(chunk, _chunk(device.id, f"Memory of {device.id}", device.memory_mib, device.id))
@@ -571,6 +572,25 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
 def _domain(uri: str, device: Device) -> str:
     """Return the URI of the memory domain of a PCIe device whose memory is carved."""
     return f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/MemoryDomains/{device.id}"
+
+
+def _put_fabric_adapter(tree: Tree, uri: str, device: Device) -> str:
+    """Add what connects a memory device with the fabric, and return its URI."""
+    chassis = uri.removesuffix(f"/PCIeDevices/{device.id}")
+    collection = f"{chassis}/FabricAdapters"
+    if collection not in tree:
+        tree.update(chassis, FabricAdapters=reference(collection))
+        tree.collection(collection, "FabricAdapter", "Fabric Adapters")
+    tree.put(
+        f"{collection}/{device.id}",
+        {
+            "@odata.type": "#FabricAdapter.v1_5_3.FabricAdapter",
+            "Id": device.id,
+            "Name": f"Fabric adapter of {device.id}",
+            "Status": dict(OK),
+        },
+    )
+    return f"{collection}/{device.id}"
 
 
 def _put_domain(tree: Tree, uri: str, properties: Body) -> None:
