@@ -1,6 +1,7 @@
 """A transcript of a Redfish service has no secrets, and reads as the service did."""
 
 import base64
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,55 +14,74 @@ from tests.scenes import waiting
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import transcripts
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import Fault, FaultKind, replay
+from drawbar.mocks.redfish import Fault, FaultKind, replay, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
 REPORTED = sorted((Path(__file__).parent / "transcripts").glob("*.json"))
+# Of services in `FORMS`, as `recorded` returns them.
+EMULATED = [path for path in REPORTED if path.stem.startswith("emulator_")]
 LOGIN = {"username": USER, "password": PASSWORD}
 FORMS = {
     "a zone for each pair": LOGIN,
     "a zone for each pair, by tasks": LOGIN | {"task_seconds": 0.02},
     "a zone for each pair, without $expand": LOGIN | {"expand": False},
     "a zone for each host port": LOGIN | {"zones": "port", "product": "H3 Falcon"},
+    "a connection for each pair": LOGIN | {"method": "connections"},
+    "a connection without an initiator": LOGIN | {"method": "connections", "initiators": False},
+    "composition by counts": LOGIN | {"method": "composition", "constrained": True},
     "composition by changed arrays": LOGIN | {"method": "composition"},
     "composition by actions": LOGIN | {"method": "composition", "actions": True},
     "a password in each request": LOGIN | {"sessions": False},
 }
 UUID = "4f6a1c52-98b2-4f21-b3e4-1d07a1c3e5f6"
-SENSITIVE = {
-    "hosts": (Host(id="h1", uuid=UUID, serial="SN-HOST-8841"), Host(id="h2")),
-    "enclosures": (
-        Enclosure(
-            id="e1",
-            devices=(Device(id="gpu-1", kind="gpu", serial="SN-GPU-7731"), Device(id="disk-1", serial="Q7")),
-        ),
-    ),
-}
+
+
+def sensitive(form):
+    """Return hosts and devices of such a service, whose names tell much."""
+    kinds = ("cxl-memory",) * 2 if form.get("method") == "connections" else ("gpu", "nvme")
+    serials = ("SN-GPU-7731", "Q7")
+    devices = [
+        Device(id=name, kind=kind, serial=serial)
+        for name, kind, serial in zip(("gpu-1", "disk-1"), kinds, serials, strict=True)
+    ]
+    return {
+        "hosts": (Host(id="h1", uuid=UUID, serial="SN-HOST-8841"), Host(id="h2")),
+        "enclosures": (Enclosure(id="e1", devices=tuple(devices)),),
+    }
 
 
 async def walk(adapter):
     """Attach a device and detach it, and return the inventory before, between and after, and the hosts."""
-    before = await adapter.devices()
-    device, host = before.devices[0].id, (await adapter.hosts())[0].id
-    seen = [before.devices]
-    for number, request in enumerate(
-        (
-            contract.AttachRequest(request_id="r1", device_id=device, host_id=host, mark="m"),
-            contract.DetachRequest(request_id="r2", device_id=device, host_id=host, host_prepared=True),
-        )
-    ):
-        operation = await (adapter.detach if number else adapter.attach)(request)
+    before = (await adapter.devices()).devices
+    host = (await adapter.hosts())[0].id
+    is_exact = (await adapter.capabilities()).exact_device
+    wanted = {"device_id": before[0].id} if is_exact else {"model": before[0].model}
+    request = contract.AttachRequest(request_id="r1", host_id=host, mark="m", **wanted)
+    attached = await ended(adapter, await adapter.attach(request))
+    between = (await adapter.devices()).devices
+    name = attached.device.id
+    request = contract.DetachRequest(request_id="r2", device_id=name, host_id=host, host_prepared=True)
+    await ended(adapter, await adapter.detach(request))
+    return [before, between, (await adapter.devices()).devices], await adapter.hosts()
 
-        async def read(operation=operation):
-            return await adapter.operation(operation_id=operation.id)
 
-        assert (await waiting.until(read, lambda operation: operation.done)).succeeded
-        seen.append((await adapter.devices()).devices)
-    return seen, await adapter.hosts()
+async def ended(adapter, operation):
+    """Return the operation at its end, which is a success."""
+    operation = await waiting.until(
+        lambda: adapter.operation(operation_id=operation.id), lambda operation: operation.done
+    )
+    assert operation.succeeded
+    return operation
+
+
+def configured(redfish_lab, service, **changes):
+    if service.configuration.constrained:
+        changes["parameters"] = {"profile": "constrained"}
+    return redfish_lab.config(service, **changes)
 
 
 async def recorded(redfish_lab, service, **changes):
-    config = redfish_lab.config(service, **changes)
+    config = configured(redfish_lab, service, **changes)
     recorder = transcripts.Recorder(config)
     async with await RedfishAdapter.connect(config, recorder) as adapter:
         read = await walk(adapter)
@@ -94,35 +114,57 @@ async def test_a_transcript_reads_as_the_service_did(redfish_lab, form):
     transcript, read = await recorded(redfish_lab, service)
     assert transcript.complete
     async with replay.replaying(transcript) as served:
-        config = replace(redfish_lab.config(service), endpoint=served.url)
+        config = replace(configured(redfish_lab, service), endpoint=served.url)
         async with await RedfishAdapter.connect(config) as adapter:
             assert shape(*await walk(adapter)) == shape(*read)
     assert served.left == []
 
 
-@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
-async def test_a_reported_transcript_lists_hosts_and_devices(path):
-    async with replay.replaying(transcripts.parse(path.read_bytes())) as served:
+@asynccontextmanager
+async def replayed(path):
+    """Return an adapter to the service of a transcript, and that service."""
+    transcript = transcripts.parse(path.read_bytes())
+    async with replay.replaying(transcript) as served:
         config = contract.AdapterConfig(
             name="reported",
             endpoint=served.url,
             timeout_seconds=10,
             credentials=contract.Credentials(username="drawbar", password=PASSWORD),
+            parameters=transcript.parameters,
         )
         async with await RedfishAdapter.connect(config) as adapter:
-            assert (await adapter.devices()).devices
-            assert await adapter.hosts()
+            yield adapter, served
+
+
+@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
+async def test_a_reported_transcript_lists_hosts_and_devices(path):
+    async with replayed(path) as (adapter, _):
+        assert (await adapter.devices()).devices
+        assert await adapter.hosts()
+
+
+@pytest.mark.parametrize("path", EMULATED, ids=lambda path: path.stem)
+async def test_a_device_is_attached_and_detached_as_when_it_was_recorded(path):
+    async with replayed(path) as (adapter, served):
+        seen, hosts = await walk(adapter)
+        connections = [[device.connection for device in devices if device.connection] for devices in seen]
+        assert [len(listed) for listed in connections] == [0, 1, 0]
+        assert connections[1][0].host_id == hosts[0].id
+    assert served.left == []
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_no_secret_serial_number_address_or_name_of_a_user_is_in_a_transcript(redfish_lab, form):
-    service = await redfish_lab.serve(**form | SENSITIVE | {"username": "rack-operator"})
+    service = await redfish_lab.serve(**form | sensitive(form) | {"username": "rack-operator"})
     transcript, _ = await recorded(redfish_lab, service)
     text = msgspec.json.encode(transcript).decode()
     basic = base64.b64encode(f"rack-operator:{PASSWORD}".encode()).decode()
-    sensitive = {PASSWORD, basic, "rack-operator", UUID, "SN-HOST-8841", "SN-GPU-7731", '"Q7"', "127.0.0.1"}
-    assert [value for value in sensitive | set(service.issued) if value in text] == []
-    assert "masked-serial-1" in text
+    secrets = {PASSWORD, basic, "rack-operator", UUID, "SN-HOST-8841", "SN-GPU-7731", '"Q7"', "127.0.0.1"}
+    if service.configuration.is_appliance:
+        (port,) = service.tree[world.endpoint("h1")]["Identifiers"]
+        secrets.add(port["DurableName"])
+    assert [value for value in secrets | set(service.issued) if value.lower() in text.lower()] == []
+    assert "masked-serial-1" in text or service.configuration.is_appliance
 
 
 async def test_a_masked_value_is_the_same_wherever_it_stands(redfish_lab):

@@ -218,6 +218,24 @@ async def test_a_zone_with_other_devices_is_changed_and_not_ended(profile):
     assert (call.method, call.body, call.etag) == ("PATCH", _ends("h1", "d2"), '"z"')
 
 
+@pytest.mark.parametrize("other", ["h2", "switch", "elsewhere"])
+async def test_a_zone_with_more_than_endpoints_of_the_host_is_not_ended(other):
+    switch = redfish_trees.endpoint("switch", {"EntityType": "Switch", "EntityRole": "Target"})
+    tree = redfish_trees.fabric(
+        *(initiator("h1"), initiator("h2"), target("d1"), switch), zone("z", "h1", other, "d1")
+    )
+    call = (await _read(tree)).detach(_detach(), "F.d1")
+    assert (call.method, call.uri, call.body) == ("PATCH", f"{FABRIC}/Zones/z", _ends("h1", other))
+
+
+async def test_a_zone_with_all_initiators_of_the_host_is_ended():
+    system = {"@odata.id": f"{ROOT}/Systems/1", "Id": "1"}
+    tree = redfish_trees.fabric(
+        *(initiator("i1", "1"), initiator("i2", "1"), target("d1"), system), zone("z", "i1", "i2", "d1")
+    )
+    assert (await _read(tree)).detach(_detach(host_id="1"), "F.d1").method == "DELETE"
+
+
 async def test_the_zone_of_a_port_stays_without_devices():
     tree = redfish_trees.fabric(*(initiator("h1"), target("d1")), zone("z", "h1", "d1"))
     assert (await _read(tree, PORT)).detach(_detach(), "F.d1").body == _ends("h1")

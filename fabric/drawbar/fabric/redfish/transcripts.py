@@ -54,11 +54,13 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         format: the only one that there is.
         complete: whether nothing was left out.
+        parameters: of the Fabric, such as its profile.
         exchanges: see `Exchange`.
     """
 
     format: Literal["drawbar-redfish-transcript/1"] = "drawbar-redfish-transcript/1"
     complete: bool
+    parameters: dict[str, str] = {}
     exchanges: tuple[Exchange, ...]
 
 
@@ -77,6 +79,7 @@ class Recorder:
     def __init__(self, config: contract.AdapterConfig) -> None:
         self._base = yarl.URL(config.endpoint)
         self._credentials = config.credentials
+        self._parameters = config.parameters
         self._exchanges: list[Exchange] = []
         self._left_bytes = BYTES
         self._complete = True
@@ -135,6 +138,7 @@ class Recorder:
             masks.collect(exchange.answer)
         return Transcript(
             complete=self._complete,
+            parameters={name: masks.text(value) for name, value in self._parameters.items()},
             exchanges=tuple(
                 msgspec.structs.replace(
                     exchange,
