@@ -141,7 +141,8 @@ class Real:
     def __init__(self, components, release):
         self.plane, self.release = components.plane, release
         self.path = components.folder
-        self.connection = config.from_kubeconfig(self.plane.admin)
+        self.admin = self.plane.admin
+        self.connection = config.from_kubeconfig(self.admin)
 
     @property
     def server(self):

@@ -52,7 +52,8 @@ class Doubles:
 
     def __init__(self, path, server, release):
         self.path, self.server, self.release = path, server, release
-        self.connection = config.from_kubeconfig(server.kubeconfig(path / "admin", "admin"))
+        self.admin = server.kubeconfig(path / "admin", "admin")
+        self.connection = config.from_kubeconfig(self.admin)
 
     def kubeconfig(self, path, account, *, node=None):
         """Write a kubeconfig of a service account."""

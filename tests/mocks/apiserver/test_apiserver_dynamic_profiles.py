@@ -78,6 +78,19 @@ async def test_device_taint_rules_are_served_where_their_release_serves_them(sta
     }
 
 
+async def test_a_rule_has_effect_none_since_1_35(start: Any) -> None:
+    body = {"metadata": {"name": "r"}, "spec": {"taint": {"key": "a.dev/b", "effect": "None"}}}
+    answers = {}
+    for profile, version, gate in (
+        ("1.34", "v1alpha3", "DRADeviceTaints"),
+        ("1.36", "v1beta2", "DRADeviceTaintRules"),
+    ):
+        api = await start(profile=profile, gates={gate: True})
+        answers[profile] = await api.post(f"/apis/resource.k8s.io/{version}/devicetaintrules", body)
+    assert fields(answers["1.34"]) == ["spec.taint.effect"]
+    assert answers["1.36"].code == 201
+
+
 @pytest.fixture
 async def newest(start: Any) -> Any:
     return await start(profile="1.37")

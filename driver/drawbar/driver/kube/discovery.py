@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from drawbar.driver import backoff
-from drawbar.driver.kube import client, decoding, errors
+from drawbar.driver.kube import client, decoding, errors, kinds
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +48,11 @@ async def resources(api: client.Client, group: str) -> Mapping[str, frozenset[st
         answer = await _read(api, f"/apis/{group}/{version.version}", _Resources)
         served[version.version] = frozenset(resource.name for resource in answer.resources)
     return served
+
+
+def taint_rules(served: Mapping[str, frozenset[str]]) -> kinds.Kind | None:
+    """Return DeviceTaintRule in the newest version among the resources of its group, or None if there is none."""
+    return next((kind for kind in kinds.TAINT_RULES if kind.plural in served.get(kind.version, ())), None)
 
 
 async def _read(api: client.Client, path: str, into: type[T]) -> T:

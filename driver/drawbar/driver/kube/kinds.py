@@ -78,6 +78,11 @@ CLAIM = _DRA(version="v1", kind="ResourceClaim", plural="resourceclaims")
 CLAIM_TEMPLATE = _DRA(version="v1", kind="ResourceClaimTemplate", plural="resourceclaimtemplates")
 SLICE = _DRA(version="v1", kind="ResourceSlice", plural="resourceslices", namespaced=False)
 DEVICE_CLASS = _DRA(version="v1", kind="DeviceClass", plural="deviceclasses", namespaced=False)
+# Newest first: v1 since 1.37, v1beta2 since 1.36, v1alpha3 since 1.33; all of them behind gates in some releases.
+TAINT_RULES = tuple(
+    _DRA(version=version, kind="DeviceTaintRule", plural="devicetaintrules", namespaced=False)
+    for version in ("v1", "v1beta2", "v1alpha3")
+)
 # Classic dynamic resource allocation: each of these versions was served by releases that served no `v1`.
 CLASSIC_CLAIMS = {
     version: _DRA(version=version, kind="ResourceClaim", plural="resourceclaims")

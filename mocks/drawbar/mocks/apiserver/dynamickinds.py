@@ -195,14 +195,14 @@ class TaintRules(Strategy):
 
     def validate_create(self, item: Json, call: Call) -> Iterator[Cause]:
         """The spec."""
-        yield from taints.rule(item["spec"])
+        yield from taints.rule(item["spec"], self.profile.minor)
 
     def validate_update(self, item: Json, old: Json, call: Call) -> Iterator[Cause]:
         """The spec, or the status."""
         if call.subresource == "status":
             yield from taints.rule_status(item.get("status") or {})
         else:
-            yield from taints.rule(item["spec"], old.get("spec") or {})
+            yield from taints.rule(item["spec"], self.profile.minor, old.get("spec") or {})
 
     @staticmethod
     def _stamped(item: Json, call: Call) -> Json:

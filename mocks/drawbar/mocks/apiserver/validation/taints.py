@@ -113,8 +113,8 @@ def tolerations(items: list[Json], path: str) -> Iterator[Cause]:
     yield from lists.each(items, f"{path}.tolerations", toleration, limit=MAX_TOLERATIONS)
 
 
-def rule(spec: Json, old: Json | None = None) -> Iterator[Cause]:
-    """Every rule that the spec of a DeviceTaintRule breaks."""
+def rule(spec: Json, minor: int, old: Json | None = None) -> Iterator[Cause]:
+    """Every rule of that release that the spec of a DeviceTaintRule breaks."""
     selector = spec.get("deviceSelector") or {}
     if "driver" in selector:
         yield from names.driver_name(selector["driver"], "spec.deviceSelector.driver")
@@ -126,7 +126,7 @@ def rule(spec: Json, old: Json | None = None) -> Iterator[Cause]:
         yield from names.subdomain(selector["deviceClassName"], "spec.deviceSelector.deviceClassName")
     yield from selectors.validate(selector.get("selectors") or [], "spec.deviceSelector.selectors")
     before = (old or {}).get("taint") if old is not None else None
-    yield from validate(spec.get("taint") or {}, "spec.taint", before)
+    yield from validate(spec.get("taint") or {}, "spec.taint", before, effects(minor))
 
 
 def rule_status(status: Json) -> Iterator[Cause]:

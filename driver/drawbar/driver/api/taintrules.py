@@ -1,0 +1,99 @@
+"""DeviceTaintRules: the taints that an administrator puts on devices of any driver.
+
+A selector names driver, pool and device, each of them or none: `{}` is every device of the cluster, no selector is none.
+Up to 1.34 a rule may select by device class and expressions as well; what such a rule selects is not computed here.
+
+A rule that Drawbar wrote has the label `RULE_LABEL` with the name that its administrator gave. Rules of batches, which
+evict pods of one device before the rule itself does, have the same label and other names.
+
+Source: `resource.k8s.io` `v1alpha3`, `v1beta2` and `v1` DeviceTaintRule, which differ in nothing that is read here.
+"""
+
+import datetime
+from typing import Any
+
+from drawbar.driver.api import meta, slices
+
+RULE_LABEL = "drawbar.dev/taint-rule"
+CREATED_BY_ANNOTATION = "drawbar.dev/created-by"
+REASON_ANNOTATION = "drawbar.dev/reason"
+EXPIRES_ANNOTATION = "drawbar.dev/expires-at"
+"""When the leading controller deletes the rule, as RFC 3339; on rules with the label alone."""
+
+EVICTION_CONDITION = "EvictionInProgress"
+
+
+class DeviceSelector(meta.Struct, frozen=True):
+    """Which devices; what is not given does not matter.
+
+    Attributes:
+        device_class_name: in releases up to 1.34.
+        selectors: expressions, in releases up to 1.34.
+    """
+
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    device_class_name: str | None = None
+    selectors: tuple[Any, ...] = ()
+
+    @property
+    def is_computable(self) -> bool:
+        """Whether driver, pool and device are all that matters."""
+        return self.device_class_name is None and not self.selectors
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it selects every device of the cluster, whichever there are."""
+        return self.is_computable and self.driver is None and self.pool is None and self.device is None
+
+    def selects(self, driver: str, pool: str, device: str) -> bool:
+        """Return whether a device is selected, as far as driver, pool and device decide that."""
+        wanted = ((self.driver, driver), (self.pool, pool), (self.device, device))
+        return all(want is None or want == have for want, have in wanted)
+
+
+class RuleSpec(meta.Struct, frozen=True):
+    """The content of a rule."""
+
+    taint: slices.Taint
+    device_selector: DeviceSelector | None = None
+
+
+class RuleStatus(meta.Struct, frozen=True):
+    """What the cluster's eviction controller reports."""
+
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class DeviceTaintRule(meta.Struct, frozen=True):
+    """A rule."""
+
+    metadata: meta.ObjectMeta
+    spec: RuleSpec
+    status: RuleStatus = RuleStatus()
+
+    @property
+    def owner(self) -> str | None:
+        """The name that the administrator gave to the rule, or to the rule whose batch this one is; None without our label."""
+        return self.metadata.labels.get(RULE_LABEL)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether this rule evicts a batch of another one."""
+        return self.owner not in (None, self.metadata.name)
+
+    @property
+    def expires_at(self) -> datetime.datetime | None:
+        """When the rule ends; None if it does not, or if that cannot be read.
+
+        Only rules with the label end by themselves: an annotation alone deletes no rule.
+        """
+        written = self.metadata.annotations.get(EXPIRES_ANNOTATION)
+        if written is None or self.owner is None:
+            return None
+        try:
+            moment = meta.moment(written)
+        except ValueError:
+            return None
+        return moment if moment.tzinfo is not None else None

@@ -1,0 +1,316 @@
+"""Reads the cluster for `drawbar taint`, and carries out the steps of a plan.
+
+Nothing is repaired: an error or an interrupt ends the steps, and what was done and what not is reported on stderr.
+"""
+
+import asyncio
+import getpass
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+import msgspec
+
+from drawbar.driver import errors
+from drawbar.driver.api import slices, taintrules
+from drawbar.driver.cli import progress
+from drawbar.driver.cli.taint import observed, plan
+from drawbar.driver.kube import client, discovery, kinds, mirror
+from drawbar.driver.kube import errors as kube_errors
+
+MANAGER = "drawbar-taint"
+_WHO_AM_I = kinds.Kind(
+    group="authentication.k8s.io",
+    version="v1",
+    kind="SelfSubjectReview",
+    plural="selfsubjectreviews",
+    namespaced=False,
+)
+_UNSEEN_MINOR = 36
+UNSEEN = (
+    "the scheduler of Kubernetes 1.36 does not see DeviceTaintRules: a rule evicts, and a new pod may be given the device again; "
+    "name fabric devices in their Fabric's spec.maintenance as well"
+)
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+
+
+class _Review(msgspec.Struct):
+    status: _Status
+
+
+class _Version(msgspec.Struct):
+    minor: str = ""
+
+
+async def rule_kind(api: client.Client) -> kinds.Kind:
+    """Return DeviceTaintRule in the newest version that is served.
+
+    Raises:
+        errors.DrawbarError: none is.
+    """
+    kind = discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
+    if kind is None:
+        raise errors.DrawbarError(
+            "the API server serves no DeviceTaintRules; use Kubernetes 1.37, turn on the gate DRADeviceTaintRules with its API version, "
+            "or name fabric devices in their Fabric's spec.maintenance"
+        )
+    return kind
+
+
+async def rules(
+    api: client.Client, kind: kinds.Kind, *, name: str | None = None
+) -> tuple[taintrules.DeviceTaintRule, ...]:
+    """Return all rules, or those of a name and its batches."""
+    listing = await api.list_all(kind, into=taintrules.DeviceTaintRule)
+    return tuple(rule for rule in listing.items if name is None or name in (rule.metadata.name, rule.owner))
+
+
+async def snapshot(api: client.Client) -> observed.Snapshot:
+    """Return the slices and claims of the cluster.
+
+    Raises:
+        errors.DrawbarError: they are not served in the version that is read here, or another failure.
+    """
+    async with progress.shown("reading slices and claims"):
+        try:
+            listed = await api.list_all(kinds.SLICE, into=slices.ResourceSlice)
+            claims = await api.list_all(kinds.CLAIM, into=observed.Claim)
+        except kube_errors.NotFound as error:
+            raise errors.DrawbarError(
+                "the API server does not serve resource.k8s.io/v1; use Kubernetes 1.34 or later"
+            ) from error
+    return observed.Snapshot(
+        slices=listed.items, claims=claims.items, unread=len(listed.too_large) + len(claims.too_large)
+    )
+
+
+async def user(api: client.Client) -> str:
+    """Return the name that the API server gives the user, or that of the machine where it gives none."""
+    body = {"apiVersion": _WHO_AM_I.api_version, "kind": _WHO_AM_I.kind}
+    with suppress(kube_errors.KubeError):
+        review = await api.create(_WHO_AM_I, body, into=_Review)
+        if review.status.user_info.username:
+            return review.status.user_info.username
+    with suppress(KeyError, OSError):
+        return getpass.getuser()
+    return "unknown"
+
+
+async def warnings(api: client.Client, kind: kinds.Kind) -> tuple[str, ...]:
+    """Return what this release does not do with a rule."""
+    if kind.version == "v1":
+        return ()
+    with suppress(kube_errors.KubeError, msgspec.MsgspecError, ValueError):
+        version = msgspec.json.decode(await api.request("GET", "/version"), type=_Version)
+        if int(version.minor.rstrip("+")) == _UNSEEN_MINOR:
+            return (UNSEEN,)
+    return ()
+
+
+async def has_rates(api: client.Client, kind: kinds.Kind, rule: dict[str, Any]) -> bool:
+    """Return whether the API server keeps a taint's rate of evictions; nothing is stored.
+
+    Raises:
+        errors.DrawbarError: it refuses the rule.
+    """
+    probe = plan.rated(rule, plan.RATE)
+    metadata = rule["metadata"]
+    probe |= {"metadata": metadata | {"name": f"{metadata['name']}-probe"}}
+    try:
+        stored = await api.create(kind, probe, into=taintrules.DeviceTaintRule, dry_run=True)
+    except kube_errors.Invalid as error:
+        if rule["spec"]["taint"]["effect"] == plan.EFFECTS[0]:
+            raise errors.DrawbarError(
+                f"{error}; before Kubernetes 1.35 there is no effect None: count with `drawbar taint preview`, and give --effect"
+            ) from error
+        raise
+    return stored.spec.taint.evictions_per_second is not None
+
+
+async def delete(api: client.Client, kind: kinds.Kind, chosen: Sequence[taintrules.DeviceTaintRule]) -> None:
+    """Delete rules in this order; report on stderr what is left when it does not come to the end."""
+    for number, rule in enumerate(chosen):
+        try:
+            await api.delete(kind, rule.metadata.name, uid=rule.metadata.uid)
+        except BaseException:
+            left = ", ".join(item.metadata.name for item in chosen[number:])
+            sys.stderr.write(f"stopped; deleted {number} of {len(chosen)} rules; these may be left: {left}\n")
+            raise
+
+
+@dataclass(slots=True, kw_only=True)
+class Steps:
+    """Carries out the steps to one rule.
+
+    Attributes:
+        uid: of the rule, once it exists.
+        batch_rules: how many rules of the batch under way exist.
+    """
+
+    api: client.Client
+    kind: kinds.Kind
+    name: str
+    uid: str = ""
+    batch_rules: int = 0
+    _done: int = 0
+    _batches: int = 0
+    _claims: mirror.Mirror[observed.Claim] = field(init=False)
+    _rules: mirror.Mirror[taintrules.DeviceTaintRule] = field(init=False)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._claims = mirror.Mirror(
+            self.api, kinds.CLAIM, into=observed.Claim, changed=lambda _old, _new: self._changed.set()
+        )
+        self._rules = mirror.Mirror(
+            self.api,
+            self.kind,
+            into=taintrules.DeviceTaintRule,
+            labels=f"{taintrules.RULE_LABEL}={self.name}",
+            changed=lambda _old, _new: self._changed.set(),
+        )
+
+    async def carry_out(self, planned: Sequence[plan.Step]) -> None:
+        """Carry out the steps in their order.
+
+        Raises:
+            errors.DrawbarError: a step failed, or the rule was removed meanwhile.
+        """
+        self._batches = plan.batch_count(planned)
+        try:
+            if any(isinstance(step, plan.Evict | plan.Await) for step in planned):
+                await self._carry_out_following(planned)
+            else:
+                await self._carry_out_all(planned)
+        except BaseException:
+            # The error or the interrupt is reported after it.
+            sys.stderr.write(self._report(planned))
+            sys.stderr.flush()
+            raise
+
+    async def _carry_out_following(self, planned: Sequence[plan.Step]) -> None:
+        """Carry out steps of which some wait for pods, with the claims and the rules at hand."""
+        failure: errors.DrawbarError | None = None
+        async with asyncio.TaskGroup() as tasks:
+            copies = (self._claims, self._rules)
+            following = [tasks.create_task(copy.run(), name="mirror") for copy in copies]
+            for copy in copies:
+                await copy.synced.wait()
+            try:
+                await self._carry_out_all(planned)
+            except errors.DrawbarError as error:
+                failure = error
+            for task in following:
+                task.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _carry_out_all(self, planned: Sequence[plan.Step]) -> None:
+        for step in planned:
+            await self._carry_out(step)
+            self._done += 1
+
+    async def _carry_out(self, step: plan.Step) -> None:
+        match step:
+            case plan.Create(document=document):
+                self.uid = (await self._create(document)).metadata.uid
+            case plan.Change(content=content):
+                await self._change(content)
+            case plan.Evict():
+                await self._evict(step)
+            case plan.Await(pods=pods):
+                await self._gone(pods)
+            case plan.DeleteBatches():
+                batches = await rules(self.api, self.kind, name=self.name)
+                await delete(self.api, self.kind, [rule for rule in batches if rule.is_batch])
+            case _:
+                assert_never(step)
+
+    async def _create(self, document: dict[str, Any]) -> taintrules.DeviceTaintRule:
+        stored = await self.api.create(self.kind, document, into=taintrules.DeviceTaintRule)
+        self._rules.learn(stored)
+        return stored
+
+    async def _change(self, content: dict[str, Any]) -> None:
+        metadata = content.get("metadata", {}) | {"uid": self.uid}
+        try:
+            await self.api.patch(
+                self.kind,
+                self.name,
+                content | {"metadata": metadata},
+                content=client.Patch.MERGE,
+                into=taintrules.DeviceTaintRule,
+                manager=MANAGER,
+            )
+        except (kube_errors.NotFound, kube_errors.Conflict) as error:
+            raise self._removed() from error
+
+    async def _evict(self, batch: plan.Evict) -> None:
+        began = asyncio.get_running_loop().time()
+        self.batch_rules = 0
+        if not self._stands:
+            raise self._removed()
+        for document in batch.documents:
+            # From a command that was interrupted.
+            with suppress(kube_errors.AlreadyExists):
+                await self._create(document)
+            self.batch_rules += 1
+        sys.stderr.write(f"batch {batch.number} of {self._batches}: {plan.counted(len(batch.pods), 'pod')}\n")
+        await self._gone(batch.pods)
+        self.batch_rules = 0
+        await asyncio.sleep(max(0.0, began + batch.seconds - asyncio.get_running_loop().time()))
+
+    async def _gone(self, pods: frozenset[str]) -> None:
+        """Return once no claim is reserved for one of these pods."""
+        shown = len(pods)
+        while left := self._left(pods):
+            if not self._stands:
+                raise self._removed()
+            if len(left) != shown:
+                shown = len(left)
+                sys.stderr.write(f"{len(pods) - shown} of {plan.counted(len(pods), 'pod')} gone\n")
+                sys.stderr.flush()
+            self._changed.clear()
+            async with progress.shown(f"waiting until {plan.counted(shown, 'pod')} let go of their devices"):
+                await self._changed.wait()
+        sys.stderr.write(f"{len(pods)} of {plan.counted(len(pods), 'pod')} gone\n")
+        sys.stderr.flush()
+
+    def _left(self, pods: frozenset[str]) -> set[str]:
+        return {consumer.uid for claim in self._claims for consumer in claim.pods if consumer.uid in pods}
+
+    @property
+    def _stands(self) -> bool:
+        rule = self._rules.get(self.name)
+        return rule is not None and rule.metadata.uid == self.uid and rule.metadata.deletion_timestamp is None
+
+    def _removed(self) -> errors.DrawbarError:
+        return errors.DrawbarError(
+            f"DeviceTaintRule {self.name} was removed meanwhile; nothing more is evicted because of it"
+        )
+
+    def _report(self, planned: Sequence[plan.Step]) -> str:
+        """Return what was done and what not."""
+        lines = ["stopped before the end; what was begun goes on in the cluster:"]
+        for number, step in enumerate(planned):
+            state = "done" if number < self._done else "not done"
+            if number == self._done:
+                state = "begun, perhaps with an effect"
+                if isinstance(step, plan.Evict):
+                    state = (
+                        f"begun, {self.batch_rules} of {plan.counted(len(step.documents), 'rule')} created"
+                    )
+            lines.append(f"- {state}: {plan.sentence(step, self.name)}")
+        lines.append(
+            f"look: `drawbar taint show {self.name}`; go on: give the command again; undo: `drawbar taint remove {self.name}`"
+        )
+        return "\n".join(lines) + "\n"

@@ -1,0 +1,86 @@
+"""The part of slices and claims that decides what a DeviceTaintRule affects.
+
+Tolerations are read from the allocation, as the cluster's eviction controller does.
+
+Source: `resource.k8s.io/v1` ResourceClaim; pkg/controller/devicetainteviction of Kubernetes 1.36.
+"""
+
+from dataclasses import dataclass
+
+from drawbar.driver.api import claims, meta, slices
+
+EXTENDED_RESOURCE = "resource.kubernetes.io/extended-resource-claim"
+"""The annotation of a claim that the scheduler made for a pod with an extended resource."""
+
+
+class Toleration(meta.Struct, frozen=True):
+    """A taint that a request tolerates."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    toleration_seconds: int | None = None
+
+
+class Result(meta.Struct, frozen=True):
+    """One allocated device."""
+
+    driver: str
+    pool: str
+    device: str
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Devices(meta.Struct, frozen=True):
+    """The devices of an allocation."""
+
+    results: tuple[Result, ...] = ()
+
+
+class Allocation(meta.Struct, frozen=True):
+    """What the scheduler decided."""
+
+    devices: Devices = Devices()
+
+
+class ClaimStatus(meta.Struct, frozen=True):
+    """What became of a claim."""
+
+    allocation: Allocation | None = None
+    reserved_for: tuple[claims.Consumer, ...] = ()
+
+
+class Claim(meta.Struct, frozen=True):
+    """A ResourceClaim."""
+
+    metadata: meta.ObjectMeta
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def results(self) -> tuple[Result, ...]:
+        """The allocated devices."""
+        return self.status.allocation.devices.results if self.status.allocation is not None else ()
+
+    @property
+    def pods(self) -> tuple[claims.Consumer, ...]:
+        """The pods that the claim is reserved for."""
+        return tuple(consumer for consumer in self.status.reserved_for if consumer.resource == "pods")
+
+    @property
+    def is_of_extended_resource(self) -> bool:
+        """Whether the scheduler made it for an extended resource."""
+        return EXTENDED_RESOURCE in self.metadata.annotations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All slices and all claims of the cluster, at about the same moment.
+
+    Attributes:
+        unread: how many slices and claims are too large to be read.
+    """
+
+    slices: tuple[slices.ResourceSlice, ...]
+    claims: tuple[Claim, ...]
+    unread: int = 0

@@ -1,0 +1,393 @@
+"""The steps from no rule, or a rule with another effect, to what an administrator asks for; pure.
+
+Where the API server has no rate of evictions, a rule that would evict more pods than a batch may have gets there in steps: it has
+the effect NoSchedule, so that no further pod is given the devices, while rules of one device each evict batch by batch; then
+it gets the effect NoExecute itself, and the rules of the batches go.
+
+Invariants, whatever step is the last: no pod is evicted before its batch has begun; while a batch is evicted, the rule keeps its
+devices from other pods; a rule of a batch is deleted only once the rule itself evicts, or evicts no longer at the administrator's
+wish. Each step may be repeated, so a command that was interrupted is given again.
+"""
+
+import datetime
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.driver import errors
+from drawbar.driver.api import meta, taintrules
+from drawbar.driver.cli.taint import preview
+from drawbar.driver.kube import kinds
+from drawbar.driver.slices import encoding
+
+EFFECTS = (encoding.NO_EFFECT, encoding.NO_SCHEDULE, encoding.NO_EXECUTE)
+_NOTHING = taintrules.DeviceSelector()
+KEY = "drawbar.dev/administrator"
+"""Of a taint whose key was not given; its value is the rule's name."""
+RATE = 10
+"""Pods per second, as KEP-5055 has it."""
+NAME_CHARS_MAX = 50
+"""So that the name is a label value, and the names of batches are names."""
+REASON_CHARS_MAX = 1024
+UNTIL_DAYS_MAX = 366
+MANAGED_BY = {"app.kubernetes.io/managed-by": "drawbar"}
+_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+_SPAN = re.compile(r"(\d{1,6})(s|m|h|d)")
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the administrator asks for; None is what was not given.
+
+    Attributes:
+        selector: without any field where none was given.
+        every: whether all devices of the cluster are meant.
+        taint: key and value.
+        until: when the rule ends.
+        forever: whether it ends no longer.
+        rate: pods per second.
+        batch: pods at a time.
+    """
+
+    name: str
+    selector: taintrules.DeviceSelector = _NOTHING
+    every: bool = False
+    taint: tuple[str, str] | None = None
+    effect: str | None = None
+    reason: str | None = None
+    until: datetime.datetime | None = None
+    forever: bool = False
+    rate: int | None = None
+    batch: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Create the rule."""
+
+    document: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Merge this into the rule."""
+
+    content: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evict:
+    """Create the rules of a batch, and wait until its pods are gone.
+
+    Attributes:
+        number: from 1 on.
+        pods: their uids.
+        seconds: how long the batch takes at least.
+    """
+
+    number: int
+    documents: tuple[dict[str, Any], ...]
+    pods: frozenset[str]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Await:
+    """Wait until these pods, by uid, are gone."""
+
+    pods: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteBatches:
+    """Delete the rules of batches."""
+
+
+Step = Create | Change | Evict | Await | DeleteBatches
+
+
+def moment(content: str, now: datetime.datetime) -> datetime.datetime:
+    """Return the moment that a span such as `2h`, or a time as RFC 3339, means.
+
+    Raises:
+        ValueError: it is neither, or past, or too far ahead.
+    """
+    if (span := _SPAN.fullmatch(content)) is not None:
+        end = now + datetime.timedelta(**{_UNITS[span[2]]: int(span[1])})
+    else:
+        try:
+            end = meta.moment(content)
+        except ValueError as error:
+            raise ValueError(
+                "give a span such as 30m, 2h or 1d, or a time such as 2027-01-31T18:00:00Z"
+            ) from error
+        if end.tzinfo is None:
+            raise ValueError("give the time with its zone, such as 2027-01-31T18:00:00Z")
+    if not now < end <= now + datetime.timedelta(days=UNTIL_DAYS_MAX):
+        raise ValueError(f"give a time within the next {UNTIL_DAYS_MAX} days")
+    return end
+
+
+def taint(content: str) -> tuple[str, str]:
+    """Return key and value of a taint that is written `KEY` or `KEY=VALUE`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    key, _, value = content.partition("=")
+    if not key:
+        raise ValueError("give KEY or KEY=VALUE")
+    return key, value
+
+
+def check(wish: Wish, existing: taintrules.DeviceTaintRule | None) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        errors.UsageError: the name is none, the selector selects everything without `every`, or the rule exists and is another one.
+    """
+    if not _NAME.fullmatch(wish.name) or len(wish.name) > NAME_CHARS_MAX:
+        raise errors.UsageError(
+            f"{wish.name!r} is no name of a rule; use at most {NAME_CHARS_MAX} lower-case letters, digits and hyphens"
+        )
+    if wish.reason is not None and len(wish.reason) > REASON_CHARS_MAX:
+        raise errors.UsageError(f"the reason has more than {REASON_CHARS_MAX} characters; shorten it")
+    if wish.rate is not None and wish.batch is not None:
+        raise errors.UsageError("--rate and --batch do not go together; leave one out")
+    if wish.every and not wish.selector.is_empty:
+        raise errors.UsageError(
+            "--all selects every device of the cluster; leave out --driver, --pool and --device"
+        )
+    if existing is None:
+        if wish.selector.is_empty and not wish.every:
+            raise errors.UsageError(
+                "nothing is selected; give --driver, --pool or --device, or --all for every device of the cluster"
+            )
+        return
+    _check_existing(wish, existing)
+
+
+def _check_existing(wish: Wish, existing: taintrules.DeviceTaintRule) -> None:
+    name, spec = existing.metadata.name, existing.spec
+    if existing.owner is None:
+        raise errors.UsageError(
+            f"DeviceTaintRule {name} exists and was not made by `drawbar taint`; choose another name, or use `kubectl edit`"
+        )
+    if existing.is_batch:
+        raise errors.UsageError(f"DeviceTaintRule {name} is a batch of {existing.owner}; use that name")
+    another = (not wish.selector.is_empty or wish.every) and wish.selector != spec.device_selector
+    if another or (wish.taint is not None and wish.taint != (spec.taint.key, spec.taint.value)):
+        raise errors.UsageError(
+            f"DeviceTaintRule {name} exists with another selector or taint; leave these options out to change its effect, "
+            f"or remove it first: `drawbar taint remove {name}`"
+        )
+
+
+def check_breadth(wish: Wish, seen: preview.Preview) -> None:
+    """Refuse a selector that selects every published device, unless that is what was asked for.
+
+    Raises:
+        errors.UsageError: it does.
+    """
+    if seen.selects_all and not wish.every and wish.selector.device is None and not wish.selector.is_empty:
+        raise errors.UsageError(
+            f"the selector selects all {seen.cluster_devices} devices of the cluster; narrow it, or give --all in its place"
+        )
+
+
+def document(
+    kind: kinds.Kind, wish: Wish, existing: taintrules.DeviceTaintRule | None, *, user: str
+) -> dict[str, Any]:
+    """Return the rule as it is to be in the end, without a rate.
+
+    Args:
+        kind: of DeviceTaintRules.
+        wish: after `check`.
+        existing: the rule of this name, or None for one that is new, whose effect is None where none was asked for.
+        user: who asks for it.
+    """
+    if existing is None:
+        key, value = wish.taint or (KEY, wish.name)
+        selector, effect, before = wish.selector, wish.effect or encoding.NO_EFFECT, {}
+    else:
+        taint = existing.spec.taint
+        key, value, effect = taint.key, taint.value, wish.effect or taint.effect
+        selector = existing.spec.device_selector or taintrules.DeviceSelector()
+        before = existing.metadata.annotations
+    annotations = {taintrules.CREATED_BY_ANNOTATION: user, **before, **_annotations(wish)}
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "metadata": {
+            "name": wish.name,
+            "labels": {taintrules.RULE_LABEL: wish.name, **MANAGED_BY},
+            "annotations": {name: content for name, content in annotations.items() if content is not None},
+        },
+        "spec": {
+            "deviceSelector": msgspec.to_builtins(selector),
+            "taint": {"key": key, "effect": effect} | ({"value": value} if value else {}),
+        },
+    }
+
+
+def rated(rule: dict[str, Any], rate: int) -> dict[str, Any]:
+    """Return the rule with a rate of evictions."""
+    return _with_taint(rule, evictionsPerSecond=rate)
+
+
+def _annotations(wish: Wish) -> dict[str, str | None]:
+    changed: dict[str, str | None] = {}
+    if wish.reason is not None:
+        changed[taintrules.REASON_ANNOTATION] = wish.reason
+    if wish.until is not None:
+        changed[taintrules.EXPIRES_ANNOTATION] = meta.timestamp(wish.until)
+    elif wish.forever:
+        changed[taintrules.EXPIRES_ANNOTATION] = None
+    return changed
+
+
+def steps(
+    wish: Wish,
+    existing: taintrules.DeviceTaintRule | None,
+    rule: dict[str, Any],
+    seen: preview.Preview,
+    *,
+    has_rates: bool,
+    has_batches: bool,
+) -> tuple[Step, ...]:
+    """Return the steps to the rule that was asked for.
+
+    Args:
+        wish: after `check`.
+        existing: the rule of this name, or None.
+        rule: what `document` returned.
+        seen: what it affects.
+        has_rates: whether the API server keeps a rate of evictions.
+        has_batches: whether rules of batches exist, from a command that was interrupted.
+    """
+    evicts = rule["spec"]["taint"]["effect"] == encoding.NO_EXECUTE
+    before = existing.spec.taint if existing is not None else None
+    evicted_before = before is not None and before.effect == encoding.NO_EXECUTE
+    batches: tuple[Evict, ...] = ()
+    if evicts and has_rates and wish.batch is None:
+        rule = rated(rule, wish.rate or (before.evictions_per_second if before is not None else None) or RATE)
+    elif evicts and not evicted_before:
+        batches = _batches(wish, rule, seen)
+    first = _with_taint(rule, effect=encoding.NO_SCHEDULE) if batches else rule
+    planned: list[Step] = []
+    if existing is None:
+        planned.append(Create(document=first))
+    elif content := _changes(existing, wish, first):
+        planned.append(Change(content=content))
+    planned += batches
+    if batches:
+        planned.append(Change(content={"spec": {"taint": {"effect": encoding.NO_EXECUTE}}}))
+    if evicts and seen.evicted:
+        planned.append(Await(pods=frozenset(pod.uid for pod in seen.evicted)))
+    if batches or has_batches:
+        planned.append(DeleteBatches())
+    return tuple(planned)
+
+
+def _changes(existing: taintrules.DeviceTaintRule, wish: Wish, rule: dict[str, Any]) -> dict[str, Any]:
+    """Return what has to be merged into a rule; empty for nothing."""
+    before = existing.spec.taint
+    was = {"effect": before.effect, "evictionsPerSecond": before.evictions_per_second}
+    taint = {name: rule["spec"]["taint"].get(name) for name in was}
+    taint = {name: value for name, value in taint.items() if value is not None and value != was[name]}
+    annotations = {
+        name: value
+        for name, value in _annotations(wish).items()
+        if existing.metadata.annotations.get(name) != value
+    }
+    content: dict[str, Any] = {"metadata": {"annotations": annotations}} if annotations else {}
+    return content | ({"spec": {"taint": taint}} if taint else {})
+
+
+def _batches(wish: Wish, rule: dict[str, Any], seen: preview.Preview) -> tuple[Evict, ...]:
+    """Return the batches, or nothing where all pods may go at once."""
+    size = wish.batch or wish.rate or RATE
+    divided = preview.batches(seen.with_fate(preview.Fate.EVICTED), size)
+    if len(divided) < 2:
+        return ()
+    return tuple(
+        Evict(
+            number=number,
+            documents=tuple(_of_batch(rule, device) for device in batch.devices),
+            pods=batch.pods,
+            seconds=0.0 if wish.batch is not None else 1.0,
+        )
+        for number, batch in enumerate(divided, start=1)
+    )
+
+
+def _with_taint(rule: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    spec = rule["spec"]
+    return rule | {"spec": spec | {"taint": spec["taint"] | fields}}
+
+
+def _of_batch(rule: dict[str, Any], device: preview.Device) -> dict[str, Any]:
+    digest = hashlib.sha256(str(device).encode()).hexdigest()[:10]
+    metadata = rule["metadata"]
+    selector = {"driver": device.driver, "pool": device.pool, "device": device.name}
+    return rule | {
+        "metadata": {
+            "name": f"{metadata['name']}-{digest}",
+            "labels": metadata["labels"],
+            "annotations": metadata["annotations"],
+        },
+        "spec": {
+            "deviceSelector": selector,
+            "taint": rule["spec"]["taint"],
+        },
+    }
+
+
+def removed(name: str, rules: Iterable[taintrules.DeviceTaintRule]) -> tuple[taintrules.DeviceTaintRule, ...]:
+    """Return the rules to delete for a name: the rule first, which ends a command that still makes batches, then its batches.
+
+    Raises:
+        errors.UsageError: there is no such rule.
+    """
+    mine = [rule for rule in rules if name in (rule.metadata.name, rule.owner)]
+    if not mine:
+        raise errors.UsageError(
+            f"there is no DeviceTaintRule {name}; `drawbar taint list` shows those that exist"
+        )
+    return tuple(sorted(mine, key=lambda rule: (rule.metadata.name != name, rule.metadata.name)))
+
+
+def sentence(step: Step, rule: str) -> str:
+    """Return what a step does."""
+    match step:
+        case Create(document=document):
+            return f"create DeviceTaintRule {rule} with effect {document['spec']['taint']['effect']}"
+        case Change(content=content):
+            effect = content.get("spec", {}).get("taint", {}).get("effect")
+            what = f"effect {effect}" if effect else "other annotations"
+            return f"give DeviceTaintRule {rule} {what}"
+        case Evict(number=number, documents=documents, pods=pods):
+            return f"batch {number}: evict {counted(len(pods), 'pod')} of {counted(len(documents), 'device')}, and wait until they are gone"
+        case Await(pods=pods):
+            return (
+                f"wait until {counted(len(pods), 'pod')} are gone"
+                if len(pods) != 1
+                else "wait until 1 pod is gone"
+            )
+        case DeleteBatches():
+            return "delete the rules of batches"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def batch_count(planned: Sequence[Step]) -> int:
+    """Return how many batches there are."""
+    return sum(isinstance(step, Evict) for step in planned)

@@ -1,0 +1,259 @@
+"""What a taint of effect NoExecute would do to the selected devices: which claims and pods it affects, and when; pure.
+
+Only the newest generation of a pool counts as published. A device counts as selected if it is published or allocated. A pod
+is affected if it is in the reservation of a claim with a selected device; it stays if each such device tolerates the taint.
+"""
+
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from drawbar.driver.api import slices, taintrules
+from drawbar.driver.cli.taint import observed
+from drawbar.driver.slices import encoding
+
+
+class Device(NamedTuple):
+    """A device of the cluster."""
+
+    driver: str
+    pool: str
+    name: str
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+class Fate(enum.StrEnum):
+    """What becomes of a pod, the soonest first.
+
+    Kubernetes does not evict pods with extended resources.
+    """
+
+    EVICTED = "evicted"
+    LATER = "later"
+    TOLERATES = "tolerates"
+    EXTENDED = "extended-resource"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod that uses a selected device.
+
+    Attributes:
+        after_seconds: since the taint was added, for `Fate.LATER`.
+        claims: names of its claims with selected devices.
+        devices: those that are selected.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    fate: Fate
+    after_seconds: int = 0
+    claims: tuple[str, ...]
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A claim with a selected device."""
+
+    namespace: str
+    name: str
+    devices: tuple[Device, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What the taint would do now.
+
+    Attributes:
+        cluster_devices: how many devices are published in the cluster.
+        published: the selected devices that are published.
+        allocated: the selected devices that a claim has; may be published no longer.
+        claims: by namespace and name.
+        pods: by namespace and name.
+    """
+
+    cluster_devices: int
+    published: tuple[Device, ...]
+    allocated: tuple[Device, ...]
+    claims: tuple[Claim, ...]
+    pods: tuple[Pod, ...]
+
+    @property
+    def selects_all(self) -> bool:
+        """Whether every published device is selected, of at least two."""
+        return len(self.published) == self.cluster_devices > 1
+
+    def with_fate(self, *fates: Fate) -> tuple[Pod, ...]:
+        """Return the pods of which that becomes."""
+        return tuple(pod for pod in self.pods if pod.fate in fates)
+
+    @property
+    def evicted(self) -> tuple[Pod, ...]:
+        """The pods that have to go, now or later."""
+        return self.with_fate(Fate.EVICTED, Fate.LATER)
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        """The namespaces with affected claims."""
+        return tuple(sorted({claim.namespace for claim in self.claims}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Devices that are tainted at the same time, and the uids of the pods that go then."""
+
+    devices: tuple[Device, ...]
+    pods: frozenset[str]
+
+
+def preview(
+    selector: taintrules.DeviceSelector | None, taint: slices.Taint, snapshot: observed.Snapshot
+) -> Preview:
+    """Return what the taint would do to the selected devices if its effect was NoExecute.
+
+    Args:
+        selector: None selects no device, as in the API.
+        taint: its effect does not matter.
+        snapshot: the cluster.
+    """
+
+    def is_selected(device: Device) -> bool:
+        return selector is not None and selector.selects(*device)
+
+    every = published(snapshot.slices)
+    uses: list[tuple[observed.Claim, observed.Result]] = [
+        (claim, result)
+        for claim in snapshot.claims
+        for result in claim.results
+        if is_selected(_device_of(result))
+    ]
+    by_claim: dict[tuple[str, str], list[Device]] = {}
+    for claim, result in uses:
+        key = (claim.metadata.namespace, claim.metadata.name)
+        by_claim.setdefault(key, []).append(_device_of(result))
+    return Preview(
+        cluster_devices=len(every),
+        published=tuple(sorted(filter(is_selected, every))),
+        allocated=tuple(sorted({_device_of(result) for _, result in uses})),
+        claims=tuple(
+            Claim(namespace=namespace, name=name, devices=tuple(sorted(set(devices))))
+            for (namespace, name), devices in sorted(by_claim.items())
+        ),
+        pods=_pods(uses, taint),
+    )
+
+
+def published(listed: Iterable[slices.ResourceSlice]) -> frozenset[Device]:
+    """Return the devices of each pool's newest generation."""
+    return frozenset(
+        Device(item.spec.driver, item.spec.pool.name, device.name)
+        for item in newest(listed)
+        for device in item.spec.devices
+    )
+
+
+def newest(listed: Iterable[slices.ResourceSlice]) -> tuple[slices.ResourceSlice, ...]:
+    """Return the slices of each pool's newest generation."""
+    every, generations = tuple(listed), dict[tuple[str, str], int]()
+    for item in every:
+        pool = (item.spec.driver, item.spec.pool.name)
+        generations[pool] = max(generations.get(pool, 0), item.spec.pool.generation)
+    return tuple(
+        item
+        for item in every
+        if item.spec.pool.generation == generations[item.spec.driver, item.spec.pool.name]
+    )
+
+
+def batches(pods: Iterable[Pod], size: int) -> tuple[Batch, ...]:
+    """Divide the devices of these pods into batches of at most `size` pods.
+
+    Each pod is in one batch, that of the first of its devices, since it goes as soon as one of them is tainted. A device with more
+    than `size` pods is a batch of its own: a rule cannot select some of a device's pods.
+    """
+    by_device: dict[Device, set[str]] = {}
+    for pod in pods:
+        for device in pod.devices:
+            by_device.setdefault(device, set()).add(pod.uid)
+    result: list[Batch] = []
+    gone: set[str] = set()
+    devices: list[Device] = []
+    going: set[str] = set()
+    for device, users in sorted(by_device.items()):
+        going_too = users - gone - going
+        if devices and len(going) + len(going_too) > size:
+            result.append(Batch(devices=tuple(devices), pods=frozenset(going)))
+            gone |= going
+            devices, going = [], set()
+        devices.append(device)
+        going |= going_too
+    if devices:
+        result.append(Batch(devices=tuple(devices), pods=frozenset(going)))
+    return tuple(result)
+
+
+def _device_of(result: observed.Result) -> Device:
+    return Device(result.driver, result.pool, result.device)
+
+
+def _pods(uses: Sequence[tuple[observed.Claim, observed.Result]], taint: slices.Taint) -> tuple[Pod, ...]:
+    by_pod: dict[tuple[str, str, str], list[tuple[observed.Claim, observed.Result]]] = {}
+    for claim, result in uses:
+        for pod in claim.pods:
+            by_pod.setdefault((claim.metadata.namespace, pod.name, pod.uid), []).append((claim, result))
+    return tuple(_pod(key, used, taint) for key, used in sorted(by_pod.items(), key=lambda item: item[0]))
+
+
+def _pod(
+    key: tuple[str, str, str],
+    used: Sequence[tuple[observed.Claim, observed.Result]],
+    taint: slices.Taint,
+) -> Pod:
+    fates = [_fate(claim, result, taint) for claim, result in used]
+    order = list(Fate)
+    fate, after_seconds = min(fates, key=lambda item: (order.index(item[0]), item[1]))
+    return Pod(
+        namespace=key[0],
+        name=key[1],
+        uid=key[2],
+        fate=fate,
+        after_seconds=after_seconds,
+        claims=tuple(sorted({claim.metadata.name for claim, _ in used})),
+        devices=tuple(sorted({_device_of(result) for _, result in used})),
+    )
+
+
+def _fate(claim: observed.Claim, result: observed.Result, taint: slices.Taint) -> tuple[Fate, int]:
+    """Return what becomes of the users of one allocated device, and after how many seconds."""
+    if claim.is_of_extended_resource:
+        return Fate.EXTENDED, 0
+    # The eviction controller passes over tolerations that do not name the effect.
+    fitting = [
+        item for item in result.tolerations if item.effect == encoding.NO_EXECUTE and _tolerates(item, taint)
+    ]
+    if any(item.toleration_seconds is None for item in fitting):
+        return Fate.TOLERATES, 0
+    seconds = min((max(0, item.toleration_seconds or 0) for item in fitting), default=0)
+    return (Fate.LATER, seconds) if seconds else (Fate.EVICTED, 0)
+
+
+def _tolerates(toleration: observed.Toleration, taint: slices.Taint) -> bool:
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or bool(toleration.key and toleration.value == taint.value)
+
+
+def taints(listed: Iterable[slices.ResourceSlice]) -> tuple[tuple[Device, slices.Taint], ...]:
+    """Return the taints that drivers publish, with their devices, in whichever form they stand in the slices."""
+    entries: list[tuple[Device, slices.Taint]] = []
+    for item in newest(listed):
+        driver, pool = item.spec.driver, item.spec.pool.name
+        for device in item.spec.devices:
+            entries += [(Device(driver, pool, device.name), taint) for taint in device.taints]
+        entries += [(Device(driver, pool, entry.device), entry.taint) for entry in item.spec.taints]
+    return tuple(sorted(entries, key=lambda entry: (entry[0], entry[1].key, entry[1].effect)))

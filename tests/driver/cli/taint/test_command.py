@@ -1,0 +1,133 @@
+"""`drawbar taint` against an API server alone: output, refusals, and exit statuses."""
+
+import json
+
+import pytest
+import yaml
+
+from drawbar.driver.kube import kinds
+
+pytestmark = pytest.mark.drawbar(profile="1.37")
+RULES = kinds.TAINT_RULES[0]
+
+
+def rules(cluster):
+    async def listed(api):
+        return list((await api.list_all(RULES, into=dict)).items)
+
+    return cluster(listed)
+
+
+def test_a_preview_shows_counts_by_namespace_and_examples_and_changes_nothing(taint_command, cluster):
+    status, out, err = taint_command("preview", "--pool", "rack-1/enc-1")
+    assert (status, err) == (0, "")
+    assert "2 published devices and 1 allocated device selected" in out
+    assert "evicts 1 of 1 pod, in 1 namespace" in out
+    assert "default/train-0" in out
+    assert rules(cluster) == []
+
+
+def test_a_terminal_of_40_columns_shows_all_of_it(taint_command, cluster, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert taint_command("preview", "--pool", "rack-1/enc-1")[0] == 0
+    assert taint_command("add", "swap", "--device", "gpu-2", "--reason", "r" * 100, "--yes")[0] == 0
+    status, out, _ = taint_command("list")
+    assert status == 0
+    assert out.count("r") >= 100
+
+
+def test_a_rule_is_added_listed_shown_changed_and_removed(taint_command, cluster):
+    words = ("add", "swap", "--device", "gpu-2", "--reason", "fan", "--until", "2h")
+    assert taint_command(*words, "--dry-run")[0] == 0
+    assert rules(cluster) == []
+    assert taint_command(*words, "--yes")[0] == 0
+    (rule,) = rules(cluster)
+    assert rule["metadata"]["annotations"]["drawbar.dev/created-by"] == "kubernetes-admin"
+    (listed,) = yaml.safe_load(taint_command("list", "-o", "yaml")[1])
+    assert (listed["name"], listed["effect"], listed["reason"]) == ("swap", "None", "fan")
+    assert taint_command("add", "swap", "--effect", "NoSchedule", "--until", "never", "--yes")[0] == 0
+    shown = json.loads(taint_command("show", "swap", "-o", "json")[1])["rule"]
+    assert (shown["effect"], shown["expiresAt"], shown["reason"]) == ("NoSchedule", None, "fan")
+    status, out, _ = taint_command("add", "swap", "--effect", "NoSchedule", "--yes")
+    assert status == 0
+    assert "Nothing to do" in out
+    assert json.loads(taint_command("remove", "swap", "--yes", "-o", "json")[1])["done"]
+    assert rules(cluster) == []
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_changed(taint_command, cluster):
+    status, _, err = taint_command("add", "swap", "--device", "gpu-2")
+    assert status == 2
+    assert "nothing was changed" in err
+    assert rules(cluster) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("add", "swap"), "nothing is selected"),
+        (("preview",), "nothing is selected"),
+        (("add", "Swap!", "--device", "gpu-1"), "is no name of a rule"),
+        (("add", "swap", "--device", "gpu-1", "--until", "soon"), "--until: give a span"),
+        (("add", "swap", "--device", "gpu-1", "--taint", "=x"), "--taint: give KEY"),
+        (("remove", "swap"), "there is no DeviceTaintRule swap"),
+        (("show", "swap"), "there is no DeviceTaintRule swap"),
+        (("add", "swap", "--device", "gpu-1", "--rate", "2", "--batch", "2"), "not allowed with"),
+    ],
+)
+def test_a_wrong_command_line_is_one_sentence_and_status_2(taint_command, cluster, words, sentence):
+    status, out, err = taint_command(*words)
+    assert (status, out) == (2, "")
+    assert sentence in err
+
+
+def test_what_the_api_server_refuses_is_refused_before_the_question(taint_command, cluster):
+    status, out, err = taint_command("add", "swap", "--device", "Not_A_Name")
+    assert (status, out) == (1, "")
+    assert "spec.deviceSelector.device" in err
+
+
+def test_a_rule_of_another_origin_is_shown_and_removed_but_not_changed(taint_command, cluster):
+    async def make(api):
+        body = {
+            "apiVersion": RULES.api_version,
+            "kind": RULES.kind,
+            "metadata": {"name": "theirs"},
+            "spec": {"deviceSelector": {}, "taint": {"key": "example.com/a", "effect": "NoSchedule"}},
+        }
+        await api.create(RULES, body, into=dict)
+
+    cluster(make)
+    status, out, _ = taint_command("show", "theirs")
+    assert status == 0
+    assert "every device of the cluster" in out
+    assert taint_command("add", "theirs", "--effect", "None", "--yes")[0] == 2
+    assert taint_command("remove", "theirs", "--yes")[0] == 0
+
+
+@pytest.mark.drawbar(profile="1.36")
+def test_a_cluster_without_rules_is_one_sentence_with_the_remedy(taint_command, cluster):
+    status, _, err = taint_command("list")
+    assert status == 1
+    assert "serves no DeviceTaintRules" in err
+    assert "spec.maintenance" in err
+    assert taint_command("preview", "--device", "gpu-1")[0] == 0
+
+
+@pytest.mark.drawbar(profile="1.36", gates={"DRADeviceTaintRules": True})
+def test_the_release_whose_scheduler_does_not_see_rules_is_warned_of(taint_command, cluster):
+    status, _, err = taint_command("add", "swap", "--device", "gpu-2", "--dry-run")
+    assert status == 0
+    assert "does not see DeviceTaintRules" in err
+
+
+def test_a_user_without_rights_gets_one_sentence(taint_command, cluster, drawbar_apiserver):
+    status, _, err = taint_command("list", "--kubeconfig", drawbar_apiserver.account("default:guest"))
+    assert status == 1
+    assert "forbidden" in err.lower()
+
+
+def test_no_cluster_is_one_sentence(taint_command):
+    status, _, err = taint_command("list")
+    assert status == 2
+    assert "no API server is configured" in err

@@ -1,0 +1,243 @@
+"""The steps to a rule, and what is refused."""
+
+import datetime
+
+import hypothesis
+import msgspec
+import pytest
+from hypothesis import strategies
+
+from drawbar.driver import errors
+from drawbar.driver.api import meta, slices, taintrules
+from drawbar.driver.cli.taint import plan, preview
+from drawbar.driver.kube import kinds
+
+NOW = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
+KIND = kinds.TAINT_RULES[0]
+SELECTOR = taintrules.DeviceSelector(driver="a.dev", pool="p")
+
+
+def wish(**fields):
+    return plan.Wish(**({"name": "swap", "selector": SELECTOR} | fields))
+
+
+def existing(effect="None", *, owner="swap", name="swap", rate=None):
+    return taintrules.DeviceTaintRule(
+        metadata=meta.ObjectMeta(name=name, uid="u", labels={taintrules.RULE_LABEL: owner} if owner else {}),
+        spec=taintrules.RuleSpec(
+            taint=slices.Taint(key=plan.KEY, value="swap", effect=effect, evictions_per_second=rate),
+            device_selector=SELECTOR,
+        ),
+    )
+
+
+def affected(count, per_device=1):
+    """Return a preview of so many pods, of which some share a device."""
+    pods = tuple(
+        preview.Pod(
+            namespace="default",
+            name=f"pod-{number}",
+            uid=f"uid-{number}",
+            fate=preview.Fate.EVICTED,
+            claims=(f"c-{number}",),
+            devices=(preview.Device("a.dev", "p", f"d{number // per_device:03}"),),
+        )
+        for number in range(count)
+    )
+    devices = tuple(sorted({device for pod in pods for device in pod.devices}))
+    return preview.Preview(cluster_devices=1000, published=devices, allocated=devices, claims=(), pods=pods)
+
+
+def steps(asked, before=None, seen=None, *, has_rates=False, has_batches=False):
+    rule = plan.document(KIND, asked, before, user="alice")
+    return plan.steps(asked, before, rule, seen or affected(0), has_rates=has_rates, has_batches=has_batches)
+
+
+def kinds_of(planned):
+    return [type(step).__name__ for step in planned]
+
+
+def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
+    asked = wish(reason="new supply", until=NOW)
+    (create,) = steps(asked)
+    assert create.document == {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": "swap",
+            "labels": {taintrules.RULE_LABEL: "swap", "app.kubernetes.io/managed-by": "drawbar"},
+            "annotations": {
+                taintrules.CREATED_BY_ANNOTATION: "alice",
+                taintrules.REASON_ANNOTATION: "new supply",
+                taintrules.EXPIRES_ANNOTATION: "2026-05-01T12:00:00Z",
+            },
+        },
+        "spec": {
+            "deviceSelector": {"driver": "a.dev", "pool": "p"},
+            "taint": {"key": plan.KEY, "value": "swap", "effect": "None"},
+        },
+    }
+    stored = msgspec.convert(create.document, taintrules.DeviceTaintRule)
+    assert stored.expires_at == NOW
+
+
+def test_few_pods_are_evicted_by_the_rule_itself():
+    (change, wait) = steps(wish(effect="NoExecute"), existing(), affected(10))
+    assert change.content == {"spec": {"taint": {"effect": "NoExecute"}}}
+    assert len(wait.pods) == 10
+
+
+def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away():
+    planned = steps(wish(effect="NoExecute", batch=2), None, affected(5))
+    assert kinds_of(planned) == ["Create", "Evict", "Evict", "Evict", "Change", "Await", "DeleteBatches"]
+    assert planned[0].document["spec"]["taint"]["effect"] == "NoSchedule"
+    rules = [document for step in planned[1:4] for document in step.documents]
+    assert len({rule["metadata"]["name"] for rule in rules}) == 5
+    for rule in rules:
+        assert rule["spec"]["taint"] == {"key": plan.KEY, "value": "swap", "effect": "NoExecute"}
+        assert rule["metadata"]["labels"][taintrules.RULE_LABEL] == "swap"
+        assert set(rule["spec"]["deviceSelector"]) == {"driver", "pool", "device"}
+    assert planned[4].content == {"spec": {"taint": {"effect": "NoExecute"}}}
+    assert len(planned[5].pods) == 5
+
+
+def test_a_rate_goes_into_the_rule_where_the_api_has_it():
+    (create, _) = steps(wish(effect="NoExecute", rate=3), None, affected(30), has_rates=True)
+    assert create.document["spec"]["taint"]["evictionsPerSecond"] == 3
+    (change, _) = steps(wish(effect="NoExecute"), existing(), affected(30), has_rates=True)
+    assert change.content["spec"]["taint"] == {"effect": "NoExecute", "evictionsPerSecond": plan.RATE}
+    (change, _) = steps(
+        wish(effect="NoExecute", rate=3), existing("NoExecute", rate=5), affected(30), has_rates=True
+    )
+    assert change.content["spec"]["taint"] == {"evictionsPerSecond": 3}
+
+
+def test_batches_that_were_asked_for_are_made_by_hand_whatever_the_api_has():
+    planned = steps(wish(effect="NoExecute", batch=10), None, affected(30), has_rates=True)
+    assert plan.batch_count(planned) == 3
+    assert "evictionsPerSecond" not in planned[0].document["spec"]["taint"]
+
+
+def test_without_an_api_for_it_a_rate_is_a_batch_per_second():
+    planned = steps(wish(effect="NoExecute", rate=10), None, affected(30))
+    assert [(step.seconds, len(step.pods)) for step in planned if isinstance(step, plan.Evict)] == [
+        (1.0, 10)
+    ] * 3
+
+
+def test_a_command_that_was_interrupted_goes_on_when_given_again():
+    planned = steps(wish(effect="NoExecute", batch=2), existing("NoSchedule"), affected(4), has_batches=True)
+    assert kinds_of(planned) == ["Evict", "Evict", "Change", "Await", "DeleteBatches"]
+    planned = steps(wish(effect="NoExecute", batch=2), existing("NoExecute"), affected(4), has_batches=True)
+    assert kinds_of(planned) == ["Await", "DeleteBatches"]
+
+
+def test_a_lesser_effect_ends_the_batches():
+    planned = steps(wish(effect="None"), existing("NoSchedule"), affected(4), has_batches=True)
+    assert kinds_of(planned) == ["Change", "DeleteBatches"]
+
+
+def test_a_rule_that_is_so_already_needs_no_step():
+    assert steps(wish(effect="NoSchedule"), existing("NoSchedule"), affected(4)) == ()
+
+
+def test_only_the_end_of_a_rule_changes():
+    (change,) = steps(wish(until=NOW), existing("NoSchedule"))
+    assert change.content == {
+        "metadata": {"annotations": {taintrules.EXPIRES_ANNOTATION: "2026-05-01T12:00:00Z"}}
+    }
+
+
+@hypothesis.given(
+    pods=strategies.integers(0, 40),
+    per_device=strategies.integers(1, 4),
+    size=strategies.integers(1, 12),
+    before=strategies.sampled_from([None, "None", "NoSchedule", "NoExecute"]),
+    effect=strategies.sampled_from(plan.EFFECTS),
+    has_rates=strategies.booleans(),
+)
+def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_meanwhile(
+    pods, per_device, size, before, effect, has_rates
+):
+    rule = existing(before) if before is not None else None
+    planned = steps(wish(effect=effect, batch=size), rule, affected(pods, per_device), has_rates=has_rates)
+    current, gone = before, set()
+    for step in planned:
+        match step:
+            case plan.Create(document=document):
+                assert current is None
+                current = document["spec"]["taint"]["effect"]
+            case plan.Change(content=content):
+                current = content["spec"]["taint"]["effect"]
+                if current == "NoExecute" and plan.batch_count(planned):
+                    assert len(gone) == pods
+            case plan.Evict():
+                assert current == "NoSchedule"
+                assert len(step.pods) <= max(size, per_device)
+                assert not gone & step.pods
+                gone |= step.pods
+            case plan.Await():
+                assert current == "NoExecute"
+            case plan.DeleteBatches():
+                assert current == effect
+    assert current == effect
+
+
+@pytest.mark.parametrize(
+    ("asked", "before", "words"),
+    [
+        pytest.param(wish(name="Not a name"), None, "no name", id="name"),
+        pytest.param(wish(name="a" * 51), None, "at most 50", id="long name"),
+        pytest.param(wish(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"),
+        pytest.param(wish(every=True), None, "leave out --driver", id="all and some"),
+        pytest.param(wish(reason="x" * 1025), None, "shorten it", id="reason"),
+        pytest.param(wish(taint=("other", "")), existing(), "another selector or taint", id="other taint"),
+        pytest.param(
+            wish(selector=taintrules.DeviceSelector(device="d")),
+            existing(),
+            "another selector",
+            id="selector",
+        ),
+        pytest.param(wish(), existing(owner=None), "was not made by", id="foreign"),
+        pytest.param(wish(), existing(owner="other"), "batch of other", id="batch"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
+    with pytest.raises(errors.UsageError, match=words):
+        plan.check(asked, before)
+
+
+def test_a_selector_that_matches_every_device_is_refused_without_all():
+    seen = preview.Preview(
+        cluster_devices=2,
+        published=(preview.Device("a.dev", "p", "d1"), preview.Device("a.dev", "p", "d2")),
+        allocated=(),
+        claims=(),
+        pods=(),
+    )
+    with pytest.raises(errors.UsageError, match="all 2 devices"):
+        plan.check_breadth(wish(), seen)
+    plan.check_breadth(wish(selector=taintrules.DeviceSelector(), every=True), seen)
+    plan.check(wish(selector=taintrules.DeviceSelector(), every=True), None)
+
+
+@pytest.mark.parametrize(
+    ("content", "hours"), [("90m", 1.5), ("2h", 2), ("1d", 24), ("2026-05-01T16:00:00+02:00", 2)]
+)
+def test_an_end_is_a_span_or_a_time(content, hours):
+    assert plan.moment(content, NOW) == NOW + datetime.timedelta(hours=hours)
+
+
+@pytest.mark.parametrize(
+    "content", ["", "2", "h", "2w", "2026-05-01T14:00:00", "2026-05-01T11:00:00Z", "0s", "400d", "999999d"]
+)
+def test_an_end_that_is_none_is_refused(content):
+    with pytest.raises(ValueError, match="give"):
+        plan.moment(content, NOW)
+
+
+def test_a_rule_goes_before_its_batches():
+    rules = [existing(name="swap-1"), existing(), existing(owner=None, name="other")]
+    assert [rule.metadata.name for rule in plan.removed("swap", rules)] == ["swap", "swap-1"]
+    with pytest.raises(errors.UsageError, match="taint list"):
+        plan.removed("none", rules)
