@@ -172,6 +172,15 @@ async def test_a_slice_whose_reply_is_lost_is_seen_and_never_made_again(trial, k
     assert service.tree.below("/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks") == ()
 
 
+async def test_a_slice_that_another_client_made_since_the_last_look_is_deleted(trial):
+    service, adapter = await trial.both(SLICES)
+    chunks = "/redfish/v1/Chassis/e1/MemoryDomains/pool-1/MemoryChunks"
+    service._rules.change("POST", chunks, {"MemoryChunkSizeMiB": 1024, "AddressRangeType": "Volatile"})
+    delete = contract.DeleteSliceRequest(request_id="x1", device_id="e1.pool-1.1")
+    assert (await trial.end(adapter, await adapter.delete_slice(delete))).succeeded
+    assert service.tree.below(chunks) == ()
+
+
 async def test_a_creation_of_an_earlier_adapter_keeps_its_pool_busy(trial, impatient):
     service, former = await trial.both(SLICES)
     service.faults.add(Fault(kind=FaultKind.SLOW_TASK, path="/MemoryChunks"))

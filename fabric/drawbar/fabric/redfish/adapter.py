@@ -54,8 +54,8 @@ class _Service:
         self._constrained = method if isinstance(method, constrained.Constrained) else None
         # Where slices of devices can be made.
         self._carving = method if isinstance(method, connections.Connections) else None
-        # A slice was, or is about to be, made or deleted since all was read.
-        self._is_changed = False
+        # The next look has to be a whole one: slices may have been made or deleted since the last.
+        self.is_changed = False
         self._task_seconds = task_seconds
         # Changes of earlier clients that still run, with their devices.
         self._foreign: dict[tasks.Change, frozenset[str]] = {}
@@ -83,14 +83,14 @@ class _Service:
 
     async def _reread(self, *, whole: bool = False) -> None:
         """Read connections anew, and devices and hosts too where these may have changed; under the lock."""
-        if not (whole or self._is_changed):
+        if not (whole or self.is_changed):
             await self._method.read_connections(self._client)
             return
-        is_changed, self._is_changed = self._is_changed, False
+        is_changed, self.is_changed = self.is_changed, False
         try:
             await self._method.read(self._client)
         except errors.FabricError:
-            self._is_changed |= is_changed
+            self.is_changed |= is_changed
             raise
 
     def publish(self) -> None:
@@ -156,6 +156,7 @@ class _Service:
             self._released(change)
 
     def _released(self, change: tasks.Change) -> None:
+        self.is_changed |= self.carves
         device_ids = self._foreign.pop(change, frozenset())
         for device_id in device_ids.difference(*self._foreign.values()):
             self.pending.pop(device_id, None)
@@ -249,11 +250,11 @@ class _Service:
                 return method.create_slice(request)
             return method.delete_slice(request)
 
-        self._is_changed = True
+        self.is_changed = True
         try:
             await self._carry_out("", self._is_about(request.device_id), plan, report)
         finally:
-            self._is_changed = True
+            self.is_changed = True
 
     async def _carry_out(
         self,
@@ -462,6 +463,8 @@ class RedfishAdapter(contract.FabricAdapter):
         self._check_open()
         if not self._service.carves:
             raise errors.Unimplemented("the Redfish service makes no slices of devices")
+        # Judged by a look at the slices too: one that is not listed is one that is gone.
+        self._service.is_changed = True
         return await self._begin(request)
 
     async def operation(
