@@ -618,5 +618,5 @@ async def test_a_watch_ends_when_the_service_cannot_be_read_and_begins_again(tri
     await trial.error(errors.Unavailable, _seen(adapter, version, "gpu-1", "h2"))
     service.faults.clear()
     version = (await adapter.devices()).version
-    service._rules.change(*_other_change({}))
+    service._rules.change(*_other_change(service, {}))
     await _seen(adapter, version, "gpu-1", "h2")
