@@ -71,6 +71,19 @@ async def test_the_logical_device_of_a_chunk_describes_it():
     assert (device.enclosure, device.memory_bytes) == ("e", 1 << 30)
 
 
+async def test_a_chunk_of_a_chassis_is_in_this_enclosure_wherever_its_logical_device_is():
+    logical = f"{ROOT}/Chassis/e/PCIeDevices/1/CXLLogicalDevices/6"
+    described = chunk("c1", "Chassis/blade", Links={"CXLLogicalDevices": links(logical)})
+    tree = appliance(*PORTS, described, {"@odata.id": logical, "Id": "6"}, owner="Chassis/blade")
+    assert (await read(tree=tree)).view().devices["blade.d.c1"].enclosure == "blade"
+
+
+async def test_a_domain_without_chunks_has_no_devices():
+    tree = appliance(*PORTS, *CHUNKS)
+    del tree.resources[f"{ROOT}/{BLADE}/MemoryDomains/d"]["MemoryChunks"]
+    assert shown(await read(tree=tree)) == {}
+
+
 async def test_a_chunk_that_a_chassis_links_to_as_well_is_one_device():
     tree = appliance(*PORTS, *CHUNKS)
     tree.resources[ROOT]["Chassis"] = link(f"{ROOT}/Chassis")
@@ -90,7 +103,8 @@ async def test_a_chunk_that_is_gone_is_no_device():
 
 async def test_each_endpoint_of_a_port_is_a_host_with_one_port():
     identifier = {"DurableName": "4C-1D-96-FF-FE-DD-D8-35:0000", "DurableNameFormat": "GCXLID"}
-    named = endpoint("p3", Identifiers=[identifier], Name="Port 3")
+    own = {"DurableName": "ABC", "DurableNameFormat": "UUID"}
+    named = endpoint("p3", Identifiers=[own, identifier], Name="Port 3")
     method = await read(
         named,
         endpoint("gone", Status={"State": "Absent"}),
@@ -154,6 +168,11 @@ READ = {
     "another type": (
         connection("n", targets=["p1"], chunks=[uri("c1")]) | {"ConnectionType": "Storage"},
         {"blade.d.c1": None, "blade.d.c2": None},
+    ),
+    "odd information": (
+        connection("n", targets=["p1"])
+        | {"MemoryChunkInfo": [7, {}, {"MemoryChunk": 7}, {"MemoryChunk": link(uri("c2"))}]},
+        {"blade.d.c1": None, "blade.d.c2": "p1"},
     ),
     "no chunk": (connection("n", targets=["p1"]), {"blade.d.c1": None, "blade.d.c2": None}),
 }

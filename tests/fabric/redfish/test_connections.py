@@ -72,6 +72,10 @@ READ = {
         connection("n", initiators=["h1"], chunks=[uri("c1"), uri("c2")]),
         {"F.d1": "h1", "F.d2": "h1"},
     ),
+    "one of several chunks of a device": (
+        connection("n", initiators=["h2"], chunks=[uri("c4")]),
+        {"F.d1": None, "F.d2": None, "F.both": "h2"},
+    ),
     "several targets": (
         connection("n", initiators=["h1"], targets=["d1", "d2"]),
         {"F.d1": "h1", "F.d2": "h1"},
@@ -101,7 +105,8 @@ READ = {
 
 @pytest.mark.parametrize(("resource", "expected"), READ.values(), ids=READ)
 async def test_what_a_connection_connects(resource, expected):
-    assert shown(await read(resource)) == expected
+    also = [memory("both", "c3", "c4")] if "F.both" in expected else []
+    assert shown(await read(*also, resource)) == expected
 
 
 async def test_a_device_of_several_chunks_is_connected_with_all_of_them():

@@ -95,6 +95,8 @@ async def test_an_empty_slot_is_no_device(state):
     uri = f"{ROOT}/Chassis/1/PCIeDevices/1"
     tree = redfish_trees.fabric(target("d1", uri), {"@odata.id": uri, "Id": "1", "Status": {"State": state}})
     assert (await _read(tree)).view().devices == {}
+    tree = redfish_trees.fabric(target("d1") | {"Status": {"State": state}})
+    assert (await _read(tree)).view().devices == {}
 
 
 async def test_what_cannot_be_named_is_an_oddity_and_no_more():

@@ -63,6 +63,18 @@ def test_a_zone_has_one_host():
     assert refused(service, world.ZONES, body) == (409, "PropertyValueResourceConflict")
 
 
+def test_an_action_needs_the_zones_own_etag_and_an_endpoint():
+    service, tree = serve(kind="gpu", actions=True, zones="port")
+    action = f"{world.ZONES}/h1/Actions/Zone.AddEndpoint"
+    added = {"Endpoint": {"@odata.id": TARGET}}
+    for etag in ('"old"', ["odd"]):
+        assert refused(service, action, added | {"ZoneETag": etag}) == (412, "PreconditionFailed")
+    for odd in ({}, {"Endpoint": TARGET}, {"Endpoint": {"@odata.id": 7}}):
+        assert refused(service, action, odd) == (400, "ActionParameterMissing")
+    service.change("POST", action, added | {"ZoneETag": tree.etag(f"{world.ZONES}/h1")})
+    assert world.ends(tree[f"{world.ZONES}/h1"]) == [HOST, TARGET]
+
+
 # --- connections ---
 
 ACCESS = {"AccessCapabilities": ["Read", "Write"]}

@@ -118,7 +118,7 @@ class Connections(zones.Zones):
 
     def _hides(self, zone: zones.Zone) -> bool:
         # Also those without an initiator, and of initiators that only a group of endpoints names.
-        return super()._hides(zone) or self._read.host_ids.keys().isdisjoint(zone.endpoints)
+        return self._read.host_ids.keys().isdisjoint(zone.endpoints)
 
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
         chunks = (target.uri,) if target.uri in self._endpoints_of_slices else entities.chunks(target)

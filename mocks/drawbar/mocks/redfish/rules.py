@@ -94,7 +94,7 @@ class Rules:
 
     def _act(self, uri: str, name: str, body: Mapping[str, Any]) -> None:
         given = body.get("ZoneETag") or body.get("ComputerSystemETag")
-        if given not in {None, self._tree.etag(uri)}:
+        if given is not None and given != self._tree.etag(uri):
             raise stale(uri)
         kind = "Endpoint" if name.startswith("Zone.") else "ResourceBlock"
         links = "Endpoints" if kind == "Endpoint" else "ResourceBlocks"
