@@ -65,10 +65,11 @@ $(VENV)/.redfish: requirements-redfish.txt $(VENV)/.installed
 	@$(BIN)/pip install --disable-pip-version-check --quiet --require-hashes -r requirements-redfish.txt || { echo "error: the packages for Redfish could not be installed: is the package index reachable?" >&2; exit 1; }
 	touch $@
 
-storm: venv ## the controller through thousands of random steps; make storm EXAMPLES=2000, SEED=N for the same again
+storm: venv ## the controller, and the redfish adapter, through thousands of random steps; make storm EXAMPLES=2000, SEED=N for the same again
 	@seed=$(or $(SEED),$$RANDOM)
 	echo "== make storm EXAMPLES=$(EXAMPLES) SEED=$$seed takes the same steps again"
 	DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q --hypothesis-seed=$$seed tests/driver/storm tests/driver/controller/classic/planner/test_negotiation_property.py
+	DRAWBAR_REDFISH_STEPS=1000 DRAWBAR_REDFISH_SEED=$$seed $(BIN)/pytest -q -n auto tests/fabric/redfish/test_random_steps.py
 
 # Before venv, for a slim image lacks what makes one, too.
 lab:
