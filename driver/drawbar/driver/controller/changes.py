@@ -247,16 +247,7 @@ class Changes:
 
     def taken(self, fabric: str) -> places.Taken:
         """Return what DeviceAttachments and claims have taken of the fabric's places."""
-        holds = tuple(
-            places.Hold(
-                place=attachment.spec.device,
-                uid=attachment.metadata.uid,
-                model=attachment.spec.model,
-                host_id=attachment.spec.host_id,
-                device_id=attachment.status.device.id if attachment.status.device is not None else "",
-            )
-            for attachment in self.cluster.placed.in_fabric(fabric)
-        )
+        holds = tuple(map(places.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
         claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
         return places.Taken(holds=holds, claimed=frozenset(claimed))
 

@@ -119,13 +119,49 @@ def test_an_unknown_device_or_host_is_one_sentence(drawbar_command, grpc_file):
     fabric={
         "hosts": [{"id": "host-1"}],
         "chooses": "first",
-        "enclosures": [{"id": "e", "devices": [{"id": "a", "class": "gpu", "model": "A"}]}],
+        "enclosures": [
+            {"id": "e", "devices": [{"id": name, "class": "gpu", "model": "A"} for name in ("a", "b")]}
+        ],
     }
 )
-def test_a_fabric_that_chooses_the_device_is_refused(drawbar_command, grpc_file):
-    status, _, err = drawbar_command("attach", "a", "host-1", "--config", grpc_file, "--yes")
+def test_a_fabric_that_chooses_the_device_is_asked_for_a_model(drawbar_command, grpc_file):
+    at = ("--config", grpc_file, "--yes")
+    status, _, err = drawbar_command("attach", "a", "host-1", *at)
     assert status == 1
     assert "the fabric chooses the device itself" in err
+    by_model = ("attach", "--model", "A", "--host", "host-1", *at)
+    status, out, _ = drawbar_command(*by_model, "--json")
+    assert (status, json.loads(out)) == (0, {"device": "a", "host": "host-1", "changed": True})
+    assert hosts(drawbar_command, grpc_file) == {"a": "host-1", "b": None}
+    assert drawbar_command(*by_model)[:2] == (0, "Device b is attached to host host-1.\n")
+    status, _, err = drawbar_command(*by_model)
+    assert status == 1
+    assert "no device of the model A is free" in err
+    assert drawbar_command("detach", "a", *at)[:2] == (0, "Device a is detached.\n")
+    assert hosts(drawbar_command, grpc_file) == {"a": None, "b": "host-1"}
+
+
+def test_an_attach_by_model_is_asked_first_and_needs_a_model_and_a_host_that_there_are(
+    drawbar_command, grpc_file, monkeypatch
+):
+    for words, sentence in (
+        (("--model", "NO", "--host", "host-1"), "there is no device of the model NO"),
+        (("--model", "H100", "--host", "host-9"), "there is no host host-9"),
+        (("--model", "H100"), "name either DEVICE and HOST, or --model MODEL and --host HOST"),
+        (("gpu-1", "--host", "host-1"), "name either DEVICE and HOST, or --model MODEL and --host HOST"),
+        (("gpu-1", "host-1", "--model", "H100"), "name either DEVICE and HOST"),
+        ((), "name either DEVICE and HOST"),
+    ):
+        status, _, err = drawbar_command("attach", *words, "--config", grpc_file, "--yes")
+        assert (status, sentence in err) == (2, True), (words, err)
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        status, _, err = drawbar_command(
+            "attach", "--model", "H100", "--host", "host-1", "--config", grpc_file
+        )
+    assert status == 2
+    assert "add --yes" in err
+    assert set(hosts(drawbar_command, grpc_file).values()) == {None}
 
 
 @pytest.mark.drawbar(

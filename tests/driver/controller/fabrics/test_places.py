@@ -42,6 +42,16 @@ TABLE = {
         {"m-1": None, "n-1": None},
     ),
     "a device without a model cannot be asked for": ([device("a", model="")], (), (), {}),
+    "a slice and a device with slices take no place": (
+        [
+            *FREE,
+            device("d", memory_bytes=9, slice_of=contract.Slice(origin_id="c")),
+            device("e", carving=contract.Carving(free_bytes=9, is_pool=True)),
+        ],
+        (),
+        (),
+        {"m-1": None, "m-2": None},
+    ),
     "a place that waits for its device takes one of the free ones": (
         FREE,
         (hold("m-2"),),
@@ -235,3 +245,14 @@ def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, he
     assert len(empty) <= free + len(holds)
     again = arrange(devices, *holds, claimed=claimed, mark=mark, memory=arranged.memory)
     assert again.places == arranged.places
+
+
+def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common():
+    part = device("d", "h1", memory_bytes=9, slice_of=contract.Slice(origin_id="c"))
+    waiting = hold("m-1")
+    arrangement = arrange([*FREE, part], waiting)
+    devices = {each.id: each for each in (*FREE, part)}
+    assert places.adoptable(devices, waiting, arrangement, MARK) is None
+    assert arrangement.places["m-2"].memory_bytes == 0
+    whole = [dataclasses.replace(each, memory_bytes=18) for each in FREE]
+    assert arrange([*whole, part], waiting).places["m-2"].memory_bytes == 18

@@ -219,14 +219,20 @@ async def rack():
     """`await rack(marks=True)`: a fabric with three disks, the places before it, and what holds them."""
     async with contextlib.AsyncExitStack() as stack:
 
-        async def made(*, marks=True, lost=0):
+        async def made(*, marks=True, lost=0, carved=False):
             described = configuration.Configuration(
                 hosts=(configuration.HostSpec(id="h1", ports=4),),
                 enclosures=(
                     configuration.EnclosureSpec(
                         id="e",
                         devices=tuple(
-                            configuration.DeviceSpec(id=f"d{number}", device_class="nvme", model="m")
+                            configuration.DeviceSpec(
+                                id=f"d{number}",
+                                device_class="nvme",
+                                model="m",
+                                memory_bytes=16,
+                                slice_step_bytes=8 if carved else 0,
+                            )
                             for number in (1, 2, 3)
                         ),
                     ),
@@ -324,6 +330,23 @@ async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
     )
     assert done.succeeded
     assert connected(fabric) == []
+
+
+async def test_slices_are_refused_and_not_in_the_capabilities(rack):
+    fabric, _, adapter = await rack(carved=True)
+    assert (await fabric.capabilities()).slices
+    can = await adapter.capabilities()
+    assert not can.slices
+    assert replace(can, slices=True) == await fabric.capabilities()
+    assert len((await adapter.devices()).devices) == 3
+    await fabric.create_slice(contract.CreateSliceRequest(request_id="s", device_id="d1", memory_bytes=8))
+    assert len((await adapter.devices()).devices) == 2, "the fabric attaches neither the slice nor its device"
+    with pytest.raises(errors.Unimplemented):
+        await adapter.create_slice(
+            contract.CreateSliceRequest(request_id="r", device_id="m-1", memory_bytes=8)
+        )
+    with pytest.raises(errors.Unimplemented):
+        await adapter.delete_slice(contract.DeleteSliceRequest(request_id="r", device_id="m-1"))
 
 
 async def test_an_attach_without_an_attachment_is_refused(rack):

@@ -48,9 +48,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     ):
         _fabric_options(_action(actions, name, help_text, run))
     attach = _action(actions, "attach", "attach a device to a host by hand", _attach)
-    attach.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
+    host_help = "id of the fabric's host; with --fabric also the name of its node"
+    attach.add_argument("device", nargs="?", metavar="DEVICE", help="id of the fabric's device")
+    attach.add_argument("host", nargs="?", metavar="HOST", help=host_help)
     attach.add_argument(
-        "host", metavar="HOST", help="id of the fabric's host; with --fabric also the name of its node"
+        "--model", metavar="MODEL", help="in place of DEVICE: one of this model, which the fabric chooses"
+    )
+    attach.add_argument(
+        "--host", dest="host_of_model", metavar="HOST", help=f"of --model, in place of HOST: {host_help}"
     )
     detach = _action(actions, "detach", "detach a device that was attached by hand", _detach)
     detach.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
@@ -363,8 +368,16 @@ async def _record(args: argparse.Namespace) -> int:
 async def _attach(args: argparse.Namespace) -> int:
     from drawbar.driver.cli.fabric import connections, direct, locked
 
+    named, by_model = (args.device, args.host), (args.model, args.host_of_model)
+    if (None in named or any(by_model)) and (None in by_model or any(named)):
+        raise errors.UsageError("name either DEVICE and HOST, or --model MODEL and --host HOST")
     async with _source(args) as (source, api), connections.connected(source) as adapter:
-        if api is None:
+        if args.model is not None:
+            if api is None:
+                outcome = await direct.attach_model(adapter, *by_model, assumed=args.yes)
+            else:
+                outcome = await locked.attach_model(api, source, adapter, *by_model, assumed=args.yes)
+        elif api is None:
             outcome = await direct.attach(adapter, args.device, args.host, assumed=args.yes)
         else:
             outcome = await locked.attach(api, source, adapter, args.device, args.host, assumed=args.yes)
@@ -405,6 +418,7 @@ EXAMPLES = (
     "drawbar fabric hosts rack-1",
     "drawbar fabric attach gpu-1 worker-1 --fabric rack-1",
     "drawbar fabric attach gpu-1 host-1 --config fabric.yaml --yes",
+    "drawbar fabric attach --model A100 --host worker-1 --fabric rack-1",
     "drawbar fabric detach gpu-1 --fabric rack-1",
     "drawbar fabric operations rack-1",
     "drawbar fabric watch rack-1 --timeout 60",

@@ -7,6 +7,7 @@ left alone.
 import asyncio
 import sys
 import uuid
+from collections.abc import Collection
 from typing import Any
 
 from drawbar.driver import errors
@@ -29,10 +30,9 @@ async def attach(
     can, device = await _read(adapter, device_id)
     if not can.exact_device:
         raise errors.DrawbarError(
-            "the fabric chooses the device itself, so none can be named; use a ResourceClaim"
+            "the fabric chooses the device itself, so none can be named; use `drawbar fabric attach` with --model and --host"
         )
-    if host_id not in {host.id for host in await adapter.hosts()}:
-        raise errors.UsageError(f"there is no host {host_id}; `drawbar fabric hosts` lists the ids")
+    await _require_host(adapter, host_id)
     if device.connection is not None:
         if device.connection.host_id == host_id:
             return _outcome(device_id, host_id, changed=False)
@@ -45,6 +45,59 @@ async def attach(
     )
     await _finished(adapter, await adapter.attach(request), f"attaching device {device_id} to host {host_id}")
     return _outcome(device_id, host_id, changed=True)
+
+
+async def attach_model(
+    adapter: contract.FabricAdapter, model: str, host_id: str, *, assumed: bool
+) -> dict[str, Any]:
+    """Attach a device of a model, which the fabric chooses, and return the outcome as JSON values.
+
+    Raises:
+        DrawbarError: none can be attached, or the operator declines.
+    """
+    async with progress.shown("reading the fabric"):
+        can = await adapter.capabilities()
+        devices = (await adapter.devices()).devices
+    if not can.select_by_model:
+        raise errors.DrawbarError("the fabric attaches no device by its model; name DEVICE and HOST instead")
+    require_free(devices, model)
+    await _require_host(adapter, host_id)
+    warning = (
+        ""
+        if can.marks
+        else " The fabric keeps no marks: a cluster that waits for such a device on that host may take this one for its own."
+    )
+    await consent.ask(
+        f"Attach a device of the model {model}, which the fabric chooses, to host {host_id}?{warning}",
+        assumed=assumed,
+    )
+    request = contract.AttachRequest(request_id=_request_id(), model=model, host_id=host_id)
+    activity = f"attaching a device of the model {model} to host {host_id}"
+    operation = await _finished(adapter, await adapter.attach(request), activity)
+    if operation.device is None:
+        raise errors.DrawbarError(
+            f"the attach of a device of the model {model} ended, and the fabric does not show which device it chose; "
+            "`drawbar fabric devices` lists those of the host"
+        )
+    return _outcome(operation.device.id, host_id, changed=True)
+
+
+def require_free(devices: Collection[contract.Device], model: str) -> None:
+    """Return if a device of the model can be attached.
+
+    Raises:
+        DrawbarError: there is none, or none is free.
+    """
+    alike = [device for device in devices if device.model == model]
+    if not alike:
+        raise errors.UsageError(
+            f"there is no device of the model {model}; `drawbar fabric devices` lists the models"
+        )
+    carved = contract.carved(devices)
+    if not any(
+        device.connection is None and device.slice_of is None and device.id not in carved for device in alike
+    ):
+        raise errors.DrawbarError(f"no device of the model {model} is free; detach one first")
 
 
 async def detach(adapter: contract.FabricAdapter, device_id: str, *, assumed: bool) -> dict[str, Any]:
@@ -101,8 +154,15 @@ async def _read(
     return can, device
 
 
-async def _finished(adapter: contract.FabricAdapter, operation: contract.Operation, activity: str) -> None:
-    """Wait for the end of an operation and report its progress; raise its failure."""
+async def _require_host(adapter: contract.FabricAdapter, host_id: str) -> None:
+    if host_id not in {host.id for host in await adapter.hosts()}:
+        raise errors.UsageError(f"there is no host {host_id}; `drawbar fabric hosts` lists the ids")
+
+
+async def _finished(
+    adapter: contract.FabricAdapter, operation: contract.Operation, activity: str
+) -> contract.Operation:
+    """Wait for the end of an operation, report its progress and return it; raise its failure."""
     async with progress.shown(activity):
         percent = None
         while not operation.done:
@@ -115,6 +175,7 @@ async def _finished(adapter: contract.FabricAdapter, operation: contract.Operati
     failure = operation.failure()
     if failure is not None:
         raise failure
+    return operation
 
 
 def _unmarked(can: contract.Capabilities) -> str:

@@ -4,17 +4,20 @@ An attachment without a claim is held by hand: the controller keeps it until it 
 """
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments
 from drawbar.driver.cli import consent, progress, tables
-from drawbar.driver.cli.fabric import observed, oddities, views
+from drawbar.driver.cli.fabric import direct, observed, oddities, views
+from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import statements
+from drawbar.driver.controller.fabrics import places
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
@@ -51,18 +54,11 @@ async def attach(
         mapped = oddities.node_map(source, await adapter.hosts())
     if not can.exact_device:
         raise errors.DrawbarError(
-            "the fabric chooses the device itself, so none can be named; use a ResourceClaim"
+            "the fabric chooses the device itself, so none can be named; give --model and --host"
         )
     if device is None:
         raise errors.UsageError(f"there is no device {device_id}; `drawbar fabric devices` lists the ids")
-    if source.cluster.fabric.deleting:
-        raise errors.DrawbarError(f"Fabric {source.name} is being deleted; attach nothing through it")
-    host_id = mapped.host_of.get(host_name, host_name)
-    node = mapped.node_of(host_id)
-    if node is None:
-        raise errors.UsageError(
-            f"{host_name} is neither a node of the cluster nor a host that is mapped to one; `drawbar fabric hosts` lists both"
-        )
+    node, host_id = _where(source.cluster, mapped, host_name)
     _refuse_taken(source, device)
     await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
     key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
@@ -75,6 +71,54 @@ async def attach(
         ) from error
     await _attached(api, made)
     return {"device": device_id, "host": host_id, "node": node, "attachment": key.attachment, "changed": True}
+
+
+async def attach_model(
+    api: client.Client,
+    source: observed.Source,
+    adapter: contract.FabricAdapter,
+    model: str,
+    host_name: str,
+    *,
+    assumed: bool,
+) -> dict[str, Any]:
+    """Create the DeviceAttachment of a free place and return the outcome with the device that the fabric chose.
+
+    Args and errors as `attach`; the model is that of the place.
+    """
+    assert source.cluster is not None
+    async with progress.shown("reading the fabric"):
+        can = await adapter.capabilities()
+        devices = (await adapter.devices()).devices
+        mapped = oddities.node_map(source, await adapter.hosts())
+    if not places.is_needed(can):
+        raise errors.DrawbarError(
+            "the controller attaches devices of this fabric by their ids; name DEVICE and HOST in place of --model and --host"
+        )
+    direct.require_free(devices, model)
+    node, host_id = _where(source.cluster, mapped, host_name)
+    await consent.ask(
+        f"Attach a device of the model {model}, which the fabric chooses, to node {node} (host {host_id})?",
+        assumed=assumed,
+    )
+    for place in _free_places(source.cluster, devices, model):
+        key = names.DeviceKey(fabric=source.name, device=names.label(place.id))
+        body = statements.held_by_hand(source.spec.driver, key, place, node, host_id)
+        with contextlib.suppress(kube_errors.AlreadyExists):
+            made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
+            break
+    else:
+        raise errors.DrawbarError(
+            f"DeviceAttachments hold each place of the model {model}; detach a device of it first"
+        )
+    attachment = await _attached(api, made)
+    return {
+        "device": attachment.device_id,
+        "host": host_id,
+        "node": node,
+        "attachment": key.attachment,
+        "changed": True,
+    }
 
 
 async def detach(
@@ -108,6 +152,37 @@ async def detach(
     return {"device": device_id, "host": None, "node": None, "attachment": name, "changed": True}
 
 
+def _where(cluster: observed.Cluster, mapped: host_map.NodeMap, host_name: str) -> tuple[str, str]:
+    """Return the node and the host of a name that is one of either.
+
+    Raises:
+        DrawbarError: there is no such node, or nothing is attached through the Fabric any more.
+    """
+    if cluster.fabric.deleting:
+        raise errors.DrawbarError(
+            f"Fabric {cluster.fabric.metadata.name} is being deleted; attach nothing through it"
+        )
+    host_id = mapped.host_of.get(host_name, host_name)
+    node = mapped.node_of(host_id)
+    if node is None:
+        raise errors.UsageError(
+            f"{host_name} is neither a node of the cluster nor a host that is mapped to one; `drawbar fabric hosts` lists both"
+        )
+    return node, host_id
+
+
+def _free_places(
+    cluster: observed.Cluster, devices: Iterable[contract.Device], model: str
+) -> tuple[contract.Device, ...]:
+    """Return the free places of a model, those with high numbers first: claims are given low ones."""
+    holds = tuple(map(places.Hold.from_attachment, cluster.attachments))
+    by_id = {device.id: device for device in devices}
+    arrangement = places.arrange(by_id, places.Taken(holds=holds), places.Memory(), None)
+    held = {hold.place for hold in holds}
+    free = [place for name, place in arrangement.places.items() if name not in held and place.model == model]
+    return tuple(reversed(free))
+
+
 def _refuse_taken(source: observed.Source, device: contract.Device) -> None:
     attachment = views.attachment_of(device.id, source)
     if attachment is not None:
@@ -124,8 +199,8 @@ def _refuse_taken(source: observed.Source, device: contract.Device) -> None:
         )
 
 
-async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> None:
-    """Return once the controller has attached the device; raise when it does not come about."""
+async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> attachments.DeviceAttachment:
+    """Return the attachment once the controller has attached the device; raise when it does not come about."""
     name, shown, last = made.metadata.name, set[str](), made
     activity = f"waiting for the controller to attach it with DeviceAttachment {name}"
     async with progress.shown(activity), aclosing(_states(api, name)) as states:
@@ -135,7 +210,7 @@ async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> N
             last = state
             _show(state, shown)
             if state.holds(attachments.ATTACHED):
-                return
+                return state
             if state.status.error is not None and not state.status.error.retryable:
                 break
     failure = last.status.error
@@ -143,7 +218,8 @@ async def _attached(api: client.Client, made: attachments.DeviceAttachment) -> N
         f"{failure.reason}: {failure.message}" if failure is not None else "the controller gives no reason"
     )
     raise errors.DrawbarError(
-        f"DeviceAttachment {name} does not come about: {reason}; remove it with `drawbar fabric detach`"
+        f"DeviceAttachment {name} does not come about: {reason}; remove it with `drawbar fabric detach {last.device_id} "
+        f"--fabric {last.spec.fabric}`"
     )
 
 

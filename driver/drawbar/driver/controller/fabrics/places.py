@@ -10,13 +10,16 @@ Invariants:
 - a device of a place is, in this order, the one whose connection names the attachment's request, the one that the answer of
   an operation named, and the one that the attachment's status records;
 - a connection that another owner made is in no place, and takes away one that is free;
+- a slice, and a device that has slices or is only there for these, takes no place: no attach by model gives one;
 - a connection with our mark and without a DeviceAttachment that could have made it has a place of its own, so that it is
   taken back like any other device.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Self
 
+from drawbar.driver.api import attachments
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
@@ -42,6 +45,17 @@ class Hold:
     model: str
     host_id: str
     device_id: str = ""
+
+    @classmethod
+    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> Self:
+        """Return the hold of a DeviceAttachment of the fabric."""
+        return cls(
+            place=attachment.spec.device,
+            uid=attachment.metadata.uid,
+            model=attachment.spec.model,
+            host_id=attachment.spec.host_id,
+            device_id=attachment.status.device.id if attachment.status.device is not None else "",
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,16 +136,23 @@ def arrange(
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
     occupants |= orphans
+    carved = contract.carved(devices.values())
+    whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
     alike: dict[str, list[contract.Device]] = {}
-    for device in devices.values():
+    for device in whole:
         alike.setdefault(device.model, []).append(device)
     common = {model: _common(group) for model, group in alike.items() if model}
     places = _held(devices, taken, occupants, orphans, common)
-    for model, count in _free(devices, set(occupants.values()), waiting).items():
+    for model, count in _free(whole, set(occupants.values()), waiting).items():
         for name in _free_names(model, count, used, taken.claimed):
             places[name] = replace(common[model], id=name)
     memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
     return Arrangement(places=places, occupants=occupants, memory=memory)
+
+
+def is_needed(can: contract.Capabilities) -> bool:
+    """Return whether a fabric attaches devices by model alone."""
+    return can.select_by_model and not can.exact_device
 
 
 def named(memory: Memory, hold: Hold, device_id: str) -> Memory:
@@ -173,6 +194,7 @@ def adoptable(
         and device.connection.mark == mark
         and device.connection.request_id is None
         and device.id not in kept
+        and device.slice_of is None
         and (mark is not None or device.id not in arrangement.memory.foreign)
     )
     return min(candidates, default=None)
@@ -271,14 +293,14 @@ def _held(
 
 
 def _free(
-    devices: Mapping[str, contract.Device], inside: Collection[str], waiting: Iterable[Hold]
+    devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Hold]
 ) -> dict[str, int]:
     """Return by model how many devices are free, without one for each place that waits for its device.
 
     A device that is critically ill takes no place: a fabric does not hand it out.
     """
     free: dict[str, int] = {}
-    for device in devices.values():
+    for device in devices:
         is_well = device.health is not contract.Health.CRITICAL
         if device.connection is None and device.id not in inside and device.model and is_well:
             free[device.model] = free.get(device.model, 0) + 1

@@ -14,11 +14,6 @@ from drawbar.driver.controller.fabrics import places
 from drawbar.fabric import contract, errors
 
 
-def is_needed(can: contract.Capabilities) -> bool:
-    """Return whether a fabric attaches devices by model alone."""
-    return can.select_by_model and not can.exact_device
-
-
 class PlacesAdapter(contract.FabricAdapter):
     """Another adapter, with places in place of its devices.
 
@@ -88,8 +83,8 @@ class PlacesAdapter(contract.FabricAdapter):
             self._report(contract.DeviceGone(version="", device_id=name))
 
     async def capabilities(self) -> contract.Capabilities:
-        """As the contract says."""
-        return await self._adapter.capabilities()
+        """As the contract says, without slices: these are carved from a named device, and places hide which devices there are."""
+        return replace(await self._adapter.capabilities(), slices=False)
 
     async def hosts(self) -> tuple[contract.Host, ...]:
         """As the contract says; ports name places."""

@@ -371,7 +371,7 @@ class Session:
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
         self._wake(self.turns.allow(can))
-        if places_adapter.is_needed(can):
+        if places.is_needed(can):
             self._places = places_adapter.PlacesAdapter(
                 adapter, mark=self.mark, taken=lambda: self._listener.taken(self.name), report=self._take
             )
