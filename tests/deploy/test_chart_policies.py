@@ -205,3 +205,21 @@ async def test_neither_token_speaks_for_another_drivers_devices_nor_changes_an_a
     async with installed.acting_as(NODE, node="node-1") as api:
         mine = {"devices": [entry | {"driver": "drawbar.dev"}]}
         await merge(api, kinds.CLAIM, "c1", {"status": mine}, **at)
+
+
+async def test_the_controllers_token_deletes_rules_of_drawbar_taint_that_have_an_end_alone(chart_cluster):
+    (kind, *_) = kinds.TAINT_RULES
+    label, end = {"drawbar.dev/taint-rule": "swap"}, {"drawbar.dev/expires-at": TIME}
+    async with chart_cluster("1.37", by_helm=False) as cluster:
+        await cluster.install()
+        spec = {"deviceSelector": {"device": "d"}, "taint": {"key": "a.dev/b", "effect": "NoSchedule"}}
+        for name, labels, annotations in (("swap", label, end), ("lasting", label, {}), ("theirs", {}, end)):
+            metadata = {"name": name, "labels": labels, "annotations": annotations}
+            body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, "spec": spec}
+            await cluster.api.create(kind, body, into=dict)
+        async with cluster.acting_as(CONTROLLER) as api:
+            for name in ("lasting", "theirs"):
+                with denied("may delete a DeviceTaintRule that has"):
+                    await api.delete(kind, name)
+            await api.delete(kind, "swap")
+        assert sorted(await cluster.named(kind)) == ["lasting", "theirs"]

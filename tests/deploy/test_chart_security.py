@@ -37,6 +37,7 @@ def rows(text):
     [
         ("The controller: `drawbar-controller`", "controller-rbac.yaml"),
         ("The node daemon: `drawbar-node`", "node-rbac.yaml"),
+        ("The operator: `drawbar-operator`", "operator-rbac.yaml"),
     ],
 )
 def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):

@@ -11,6 +11,9 @@ drawbar-controller{{ include "drawbar.suffix" . }}
 {{- define "drawbar.node" -}}
 drawbar-node{{ include "drawbar.suffix" . }}
 {{- end -}}
+{{- define "drawbar.operator" -}}
+drawbar-operator{{ include "drawbar.suffix" . }}
+{{- end -}}
 {{- define "drawbar.credentials" -}}
 drawbar-fabric-credentials{{ include "drawbar.suffix" . }}
 {{- end -}}

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from drawbar.driver.controller import expiry
 from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
 from drawbar.mocks.scheduler import discovery
@@ -211,3 +212,20 @@ async def test_a_driver_informs_by_a_taint_and_the_administrator_decides(flow_la
         assert "deletionTimestamp" not in (await cluster.pods())["a"]["metadata"]
         (listed,) = await document(cluster, "list")
         assert (listed["name"], listed["effect"]) == ("hot", "NoSchedule")
+
+
+async def test_the_controller_ends_a_rule_whose_time_is_over_with_an_event_and_leaves_all_others(
+    flow_lab, monkeypatch
+):
+    monkeypatch.setattr(expiry, "LOOK_SECONDS", 0.1)
+    async with flow_lab("1.37") as cluster:
+        for name in ("swap", "keep"):
+            await taint(cluster, "add", name, "--all", "--effect", "NoSchedule", "--until", "1h", "--yes")
+        kind = await discovery.taint_rules(cluster.api)
+        past = {"annotations": {"drawbar.dev/expires-at": "2026-01-01T00:00:00Z"}}
+        theirs = {"deviceSelector": {}, "taint": {"key": "example.com/a", "effect": "None"}}
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "spec": theirs}
+        await cluster.api.create(kind, body | {"metadata": {"name": "theirs", **past}}, into=dict)
+        await cluster.change(kind, "swap", metadata=past)
+        await cluster.noted("TaintRuleExpired", "2026-01-01T00:00:00Z")
+        assert await rules(cluster) == {"keep": "NoSchedule", "theirs": "None"}

@@ -21,6 +21,7 @@ from drawbar.driver.controller import (
     changes,
     cluster,
     daemons,
+    expiry,
     fabric_reconciler,
     names,
     refusals,
@@ -242,6 +243,7 @@ class _Controller:
             self._changes.begin(tasks)
             tasks.create_task(self._delays.run(), name="delays")
             tasks.create_task(self._immediate.run(), name="immediate")
+            tasks.create_task(expiry.Expiry(cluster=self._cluster).run(), name="expiry")
             self._classic.work(tasks, self._context)
             self._devices.start(tasks)
             for number in range(FABRIC_WORKERS):

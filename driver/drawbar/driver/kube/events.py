@@ -68,6 +68,10 @@ class Recorder:
         """Record that something about a node needs attention."""
         self._put(_reference(kinds.NODE, name, uid), WARNING, reason, message)
 
+    def rule_normal(self, kind: kinds.Kind, name: str, uid: str, *, reason: str, message: str) -> None:
+        """Record what became of a DeviceTaintRule, in the default namespace: it has none."""
+        self._put(_reference(kind, name, uid), NORMAL, reason, message)
+
     async def run(self) -> None:
         """Sends what is queued until cancelled."""
         while True:

@@ -7,7 +7,13 @@ from typing import Any
 
 from drawbar.mocks.testing import helm
 
-FILES = ("controller-rbac.yaml", "node-rbac.yaml", "deviceclasses.yaml", "policies.yaml")
+FILES = (
+    "controller-rbac.yaml",
+    "node-rbac.yaml",
+    "operator-rbac.yaml",
+    "deviceclasses.yaml",
+    "policies.yaml",
+)
 HEADER = "# Made from the chart by deploy/render: change deploy/drawbar and run that.\n"
 KUBE_VERSION = "1.36.0"
 CLASSIC_FILES = {

@@ -1,6 +1,7 @@
 """`drawbar taint` against an API server alone: output, refusals, and exit statuses."""
 
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -8,6 +9,7 @@ import yaml
 from drawbar.driver.kube import kinds
 
 pytestmark = pytest.mark.drawbar(profile="1.37")
+ROOT = Path(__file__).parents[4]
 RULES = kinds.TAINT_RULES[0]
 
 
@@ -131,3 +133,35 @@ def test_no_cluster_is_one_sentence(taint_command):
     status, _, err = taint_command("list")
     assert status == 2
     assert "no API server is configured" in err
+
+
+def test_the_role_of_operators_suffices(taint_command, cluster, drawbar_apiserver):
+    documents = yaml.safe_load_all((ROOT / "deploy/manifests/operator-rbac.yaml").read_text())
+    (role,) = [document for document in documents if document["kind"] == "ClusterRole"]
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": role["metadata"]["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": "operator", "namespace": "default"}],
+    }
+
+    async def bind(api):
+        for body in (role, binding):
+            plural = f"{body['kind'].lower()}s"
+            kind = kinds.Kind(group=group, version="v1", kind=body["kind"], plural=plural, namespaced=False)
+            await api.create(kind, body, into=dict)
+
+    cluster(bind)
+    operator = ("--kubeconfig", drawbar_apiserver.account("default:operator"))
+    for words in (
+        ("preview", "--device", "gpu-2"),
+        ("add", "swap", "--device", "gpu-2", "--until", "1h", "--yes"),
+        ("add", "swap", "--effect", "NoExecute", "--yes"),
+        ("list",),
+        ("show", "swap"),
+        ("remove", "swap", "--yes"),
+    ):
+        status, _, err = taint_command(*words, *operator)
+        assert (status, err) == (0, ""), words

@@ -99,6 +99,7 @@ _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
         "the controller does not notice that a device was allocated",
     ),
     (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
+    (_RESOURCES, "devicetaintrules"): ("list delete", "rules of `drawbar taint` do not end by themselves"),
     ("", "nodes"): ("list watch patch", "no host is mapped to a node"),
     ("events.k8s.io", "events"): ("create", "no Event explains why a pod waits"),
 }

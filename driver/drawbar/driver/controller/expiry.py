@@ -1,0 +1,90 @@
+"""Deletes the DeviceTaintRules of `drawbar taint` whose time is over, while this controller leads.
+
+Only rules with the label of `drawbar taint` are listed, and of these only those that name an end are deleted, by uid and version:
+one whose end was moved meanwhile stays. Of several Drawbars in a cluster any may delete a rule; the others see it gone.
+
+Looked at now and then: the rules are few, and most clusters have none. Bounded by `RULES_MAX` deletions at a time.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from drawbar.driver.api import taintrules
+from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.kube import discovery, errors, kinds
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 20.0
+LOOKS_PER_DISCOVERY = 30
+"""An upgrade may bring or take versions; asked for every 10 minutes, and after a look that failed."""
+RULES_MAX = 50
+EXPIRED = "TaintRuleExpired"
+
+
+def expired(
+    rules: Iterable[taintrules.DeviceTaintRule], now: datetime.datetime
+) -> tuple[taintrules.DeviceTaintRule, ...]:
+    """Return the rules whose time is over, at most `RULES_MAX`; a rule before its batches, so that no further batch begins."""
+    over = [rule for rule in rules if rule.expires_at is not None and rule.expires_at <= now]
+    return tuple(sorted(over, key=lambda rule: (rule.is_batch, rule.metadata.name))[:RULES_MAX])
+
+
+@dataclass(slots=True, kw_only=True)
+class Expiry:
+    """Deletes expired rules."""
+
+    cluster: Cluster
+    _kind: kinds.Kind | None = None
+    _looks: int = 0
+    _logged: str = field(default="")
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            try:
+                await self.look()
+                self._logged = ""
+            except errors.KubeError as error:
+                self._looks = 0
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    log.log(errors.level(error), "cannot end DeviceTaintRules, trying again: %s", error)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Delete the rules whose time is over.
+
+        Raises:
+            errors.KubeError: the API server does not answer, or refuses.
+        """
+        api = self.cluster.api
+        if self._looks == 0:
+            self._kind = discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
+        self._looks = (self._looks + 1) % LOOKS_PER_DISCOVERY
+        if self._kind is None:
+            return
+        listing = await api.list_all(
+            self._kind, into=taintrules.DeviceTaintRule, labels=taintrules.RULE_LABEL
+        )
+        for rule in expired(listing.items, self.cluster.clock()):
+            await self._end(self._kind, rule)
+
+    async def _end(self, kind: kinds.Kind, rule: taintrules.DeviceTaintRule) -> None:
+        metadata = rule.metadata
+        try:
+            await self.cluster.api.delete(
+                kind, metadata.name, uid=metadata.uid, resource_version=metadata.resource_version
+            )
+        except errors.Conflict:
+            # Changed since it was listed; the next look judges it anew.
+            return
+        effect, end = rule.spec.taint.effect, rule.metadata.annotations[taintrules.EXPIRES_ANNOTATION]
+        extra = {"rule": metadata.name, "effect": effect, "expires_at": end}
+        log.info("DeviceTaintRule expired and was deleted", extra=extra)
+        by = metadata.annotations.get(taintrules.CREATED_BY_ANNOTATION, "an unknown user")
+        message = f"deleted, since its time ended at {end}; it had effect {effect} and was made by {by}"
+        self.cluster.recorder.rule_normal(kind, metadata.name, metadata.uid, reason=EXPIRED, message=message)
