@@ -75,14 +75,34 @@ def test_an_action_needs_the_zones_own_etag_and_an_endpoint():
     assert world.ends(tree[f"{world.ZONES}/h1"]) == [HOST, TARGET]
 
 
+def test_a_zone_keeps_its_own_devices_and_gets_none_of_another():
+    service, tree = serve(kind="gpu")
+    zone = service.change("POST", world.ZONES, {"Links": {"Endpoints": links(HOST, TARGET)}})
+    service.change("POST", world.ZONES, {"Links": {"Endpoints": links(OTHER_HOST, OTHER_TARGET)}})
+    service.change("PATCH", zone, {"Links": {"Endpoints": links(TARGET, HOST)}})
+    assert world.ends(tree[zone]) == [TARGET, HOST]
+    body = {"Links": {"Endpoints": links(HOST, TARGET, OTHER_TARGET)}}
+    assert refused(service, zone, body, "PATCH") == (409, "PropertyValueResourceConflict")
+
+
+def test_a_service_may_leave_it_to_its_clients_that_a_device_is_connected_once():
+    service, tree = serve(kind="gpu", exclusive=False)
+    for host in (HOST, OTHER_HOST):
+        service.change("POST", world.ZONES, {"Links": {"Endpoints": links(host, TARGET)}})
+    assert len(tree.below(world.ZONES)) == 2
+    service, tree = serve(method="connections", initiators=False, exclusive=False)
+    for _ in range(2):
+        service.change("POST", world.CONNECTIONS, port())
+    assert len(tree.below(world.CONNECTIONS)) == 2
+
+
 # --- connections ---
 
 ACCESS = {"AccessCapabilities": ["Read", "Write"]}
 
 
-def chunk(name, **behaviour):
-    configuration = redfish.Configuration(method="connections", **behaviour)
-    return world.chunk_uri("e1", name, configuration)
+def chunk(name, owner="Chassis"):
+    return f"/redfish/v1/{owner}/e1/MemoryDomains/1/MemoryChunks/{name}"
 
 
 def pair(chunks=("m1",), initiators=(HOST,), targets=(TARGET,), **properties):
@@ -99,6 +119,7 @@ PAIRS = {
     "another type": (pair(ConnectionType="Storage"), CONFLICT),
     "no type": (pair(ConnectionType=None), CONFLICT),
     "no chunks": (pair(chunks=()), CONFLICT),
+    "no array of chunks": (pair(MemoryChunkInfo=None), CONFLICT),
     "chunks that are no array": (pair(MemoryChunkInfo={"MemoryChunk": {}}), CONFLICT),
     "a chunk that is no object": (pair(MemoryChunkInfo=[7]), CONFLICT),
     "a chunk without a link": (pair(MemoryChunkInfo=[{"MemoryChunk": "m1"}]), CONFLICT),
@@ -107,6 +128,7 @@ PAIRS = {
     "the chunk of another target": (pair(chunks=["m2"]), CONFLICT),
     "a chunk more than the target has": (pair(chunks=["m1", "m2"]), CONFLICT),
     "a target without its chunk": (pair(targets=[TARGET, OTHER_TARGET]), CONFLICT),
+    "no memory at all": (pair(chunks=(), targets=()), CONFLICT),
     "no initiator": (pair(initiators=()), CONFLICT),
     "a device as the initiator": (pair(initiators=[OTHER_TARGET]), CONFLICT),
     "two hosts": (pair(initiators=[HOST, OTHER_HOST]), (409, "PropertyValueResourceConflict")),
@@ -141,7 +163,7 @@ def test_a_connection_keeps_what_a_client_writes_and_nobody_else_gets_its_memory
 def port(chunks=("m1",), targets=(HOST,), **properties):
     return {
         "ConnectionType": "Memory",
-        "MemoryChunkInfo": [{"MemoryChunk": {"@odata.id": chunk(name, initiators=False)}} for name in chunks],
+        "MemoryChunkInfo": [{"MemoryChunk": {"@odata.id": chunk(name, "Systems")}} for name in chunks],
         "Links": {"TargetEndpoints": links(*targets)},
         **properties,
     }

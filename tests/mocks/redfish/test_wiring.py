@@ -86,6 +86,7 @@ async def test_connected_memory_is_in_the_slots_of_its_host_and_in_the_journal(
     async with redfish.serving(configuration, journal=tmp_path / "journal.jsonl") as service:
         body = connection_body(service, "memory-1", "h2")
         made = service._made("POST", world.CONNECTIONS, body, began=1.0)
+        assert service.connections() == {"memory-1": ["h2"]}
         assert await slots(trees["h2"], 1) == {1: "0x51"}
         assert trees["h1"].attached() == {}
         service._made("DELETE", made.headers["Location"], {}, began=2.0)

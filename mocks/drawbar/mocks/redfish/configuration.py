@@ -108,7 +108,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     @property
     def is_appliance(self) -> bool:
         """Whether connections have no initiators."""
-        return self.method == "connections" and not self.initiators
+        return not self.initiators
 
 
 def parse(raw: bytes) -> Configuration:

@@ -199,7 +199,7 @@ class Rules:
                 status=400, key="Base.1.18.PropertyUnknown", text=f"A connection has no {min(unknown)}."
             )
         self._check(targets, chunks=chunks)
-        if not chunks or not self._hosts.issuperset(targets) or len(targets) != 1:
+        if not chunks or len(targets) != 1:
             raise Refused(
                 status=400,
                 key="Base.1.18.PropertyValueConflict",
