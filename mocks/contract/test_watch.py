@@ -170,8 +170,15 @@ async def test_after_an_expired_version_a_new_list_goes_on(world):
         assert (await changes.expect("ADDED"))["metadata"]["uid"] == made["metadata"]["uid"]
 
 
-async def test_what_html_gives_a_meaning_takes_six_bytes_in_every_answer(world):
-    text, escaped = "<a href='x'>&\u2028\u2029", rb"\u003ca href='x'\u003e\u0026\u2028\u2029"
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("<a href='x'>&", rb"\u003ca href='x'\u003e\u0026"),
+        ("<\u2028\u2029", rb"\u003c\u2028\u2029"),
+    ],
+    ids=["ascii", "separators"],
+)
+async def test_what_html_gives_a_meaning_takes_six_bytes_in_every_answer(world, text, escaped):
     made = await world.make("configmaps", data={"a": text})
     name, path = made["metadata"]["name"], world.path("configmaps")
     selector = f"metadata.name={name}"
