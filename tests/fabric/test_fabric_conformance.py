@@ -280,29 +280,25 @@ async def test_a_fabric_with_one_host_skips_what_needs_two(connected):
 
 async def test_without_a_free_device_the_suite_says_so(connected):
     adapter = await connected()
-    for host_id in ("h1", "h2"):
-        for port_id in ("1", "2"):
-            await _fill(adapter, host_id, port_id)
+    for host_id in ("h1", "h1", "h2", "h2"):
+        await _fill(adapter, host_id)
     with pytest.raises(errors.FailedPrecondition, match="no free device"):
         await conformance.check(adapter)
 
 
 async def test_without_a_free_port_the_suite_says_so(connected):
     adapter = await connected()
-    for host_id in ("h1", "h2"):
-        for port_id in ("1", "2"):
-            await _fill(adapter, host_id, port_id)
+    for host_id in ("h1", "h1", "h2", "h2"):
+        await _fill(adapter, host_id)
     with pytest.raises(errors.FailedPrecondition, match="no host has a free port"):
         await conformance.check(adapter, device_id="d1")
 
 
-async def _fill(adapter, host_id, port_id):
-    """Occupies one port with one more device, for fabrics that have enough of them."""
+async def _fill(adapter, host_id):
+    """Occupies one port of a host with one more device, for fabrics that have enough of them."""
     free = [device for device in (await adapter.devices()).devices if device.connection is None]
     await adapter.attach(
-        contract.AttachRequest(
-            request_id=f"fill-{host_id}-{port_id}", device_id=free[0].id, host_id=host_id, port_id=port_id
-        )
+        contract.AttachRequest(request_id=f"fill-{free[0].id}", device_id=free[0].id, host_id=host_id)
     )
 
 

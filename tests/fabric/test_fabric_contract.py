@@ -12,7 +12,7 @@ def attach(**changes):
     [
         pytest.param(attach(request_id=""), "request_id is empty", id="no request id"),
         pytest.param(attach(host_id="ä" * 65), "host_id has 130 bytes", id="long host id"),
-        pytest.param(attach(port_id=""), "port_id is empty", id="empty port"),
+        pytest.param(attach(mark=""), "mark is empty", id="empty mark"),
         pytest.param(attach(device_id=None), "either a device id or a model", id="no device"),
         pytest.param(attach(model="m"), "either a device id or a model", id="device and model"),
     ],
@@ -22,7 +22,7 @@ def test_an_impossible_request_says_what_is_wrong(request_, words):
 
 
 def test_a_possible_request_has_no_problems():
-    assert attach(port_id="1", expected_etag="2").problems() == ()
+    assert attach(expected_etag="2").problems() == ()
     assert contract.DetachRequest(request_id="r" * 128, device_id="d", host_id="h").problems() == ()
 
 

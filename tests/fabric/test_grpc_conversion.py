@@ -21,7 +21,7 @@ ports = st.builds(
 hosts = st.builds(
     contract.Host, id=names, name=names, identifiers=maps, ports=st.lists(ports, max_size=3).map(tuple)
 )
-CONNECTION = ("port_id", "slot_hint", "address_hint", "request_id", "mark")
+CONNECTION = ("port_id", "slot_hint", "request_id", "mark")
 connections = st.builds(contract.Connection, host_id=names, **dict.fromkeys(CONNECTION, maybe))
 pci_ids = st.none() | st.integers(1, 0xFFFF)
 devices = st.builds(
@@ -79,7 +79,6 @@ attaches = st.builds(
     device_id=maybe,
     model=st.none(),
     host_id=names,
-    port_id=maybe,
     expected_etag=maybe,
     mark=maybe,
 ) | st.builds(contract.AttachRequest, request_id=names, model=names, host_id=names)

@@ -40,7 +40,6 @@ def outcome(judge):
         ({"model": "M"}, ("d1",), (errors.Code.RESOURCE_EXHAUSTED, Reason.NO_DEVICE)),
         ({"device_id": "d1"}, ("d1",), (errors.Code.ABORTED, Reason.OPERATION_PENDING)),
         ({"device_id": "d1", "expected_etag": "e0"}, (), (errors.Code.ABORTED, Reason.STALE_ETAG)),
-        ({"device_id": "d1", "port_id": "p1"}, (), (errors.Code.FAILED_PRECONDITION, Reason.PORT_IN_USE)),
         ({"device_id": "d1", "host_id": "full"}, (), (errors.Code.RESOURCE_EXHAUSTED, Reason.NO_FREE_PORT)),
         ({"device_id": "d1", "host_id": "portless"}, (), Begin(device_id="d1", port_id="")),
         ({"device_id": "d2", "mark": "m"}, (), Stay(device_id="d2")),

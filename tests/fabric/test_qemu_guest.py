@@ -37,11 +37,6 @@ async def test_a_guest_gets_devices_and_lets_them_go_in_either_order(real_guest,
     async with real_guest.monitored(events=events) as client, await real_guest.connect() as adapter:
         assert (await calls.attached(adapter, "nvme-1", request_id="a1", mark="m")).succeeded
         assert (await calls.attached(adapter, "edu-1", request_id="a2")).succeeded
-
-        async def address():
-            return (await calls.connection(adapter, "nvme-1")).address_hint
-
-        assert (await eventually(address, 20)).endswith(":00.0")
         for pci_class in ("0x010802", "0x00ff00"):
             await sees(machine, pci_class, eventually)
         # The kernel first: QEMU then takes the device out by itself.

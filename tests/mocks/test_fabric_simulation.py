@@ -102,18 +102,16 @@ async def test_a_host_without_a_free_port_is_exhausted():
         assert (caught.value.reason, caught.value.host_id) == (errors.Reason.NO_FREE_PORT, "h2")
 
 
-async def test_a_port_can_be_asked_for_and_is_refused_when_taken():
+async def test_another_owner_can_name_a_port_and_is_refused_when_it_is_taken():
     async with fabric_with() as fabric:
-        operation = await fabric.attach(attach("d1", port_id="2"))
-        assert operation.device.connection.port_id == "2"
+        await fabric.console.foreign_attach("d1", "h1", "2")
+        assert (await fabric.devices()).device("d1").connection.port_id == "2"
         with pytest.raises(errors.FailedPrecondition) as caught:
-            await fabric.attach(attach("d2", port_id="2"))
-        assert caught.value.reason == errors.Reason.PORT_IN_USE
-        with pytest.raises(errors.FailedPrecondition) as caught:
-            await fabric.attach(attach("d1", port_id="1", request_id="other"))
-        assert caught.value.reason == errors.Reason.IN_USE
+            await fabric.console.foreign_attach("d2", "h1", "2")
+        assert caught.value.reason == "PORT_IN_USE"
         with pytest.raises(errors.NotFound):
-            await fabric.attach(attach("d2", port_id="9"))
+            await fabric.console.foreign_attach("d2", "h1", "9")
+        assert (await fabric.attach(attach("d2"))).device.connection.port_id == "1"
 
 
 async def test_an_attach_by_model_takes_the_free_devices_one_by_one():
@@ -194,10 +192,10 @@ def tree(tmp_path):
 
 async def test_an_attached_device_is_in_the_hosts_tree_when_the_operation_is_done(tree):
     async with fabric_with(hosts=[{"id": "h1", "ports": 2, "sysfs": str(tree.root)}]) as fabric:
-        await fabric.attach(attach("d1", port_id="2"))
-        card = tree.attached()[2]
+        await fabric.attach(attach("d1"))
+        card = tree.attached()[1]
         assert (card.device_class, card.vendor, card.device) == (contract.DeviceClass.NVME, 1, 2)
-        assert (tree.root / "bus/pci/devices" / tree.address(2) / "vendor").read_text() == "0x0001\n"
+        assert (tree.root / "bus/pci/devices" / tree.address(1) / "vendor").read_text() == "0x0001\n"
         await fabric.detach(detach("d1"))
         assert tree.attached() == {}
 
@@ -214,7 +212,9 @@ async def test_a_device_that_is_taken_away_leaves_the_hosts_tree(tree):
 async def test_a_slot_that_cannot_be_changed_fails_the_operation_with_unknown_effects(tmp_path, tree, root):
     sysfs = str(tmp_path / root)
     async with fabric_with(hosts=[{"id": "h1", "ports": 9, "sysfs": sysfs}]) as fabric:
-        operation = await fabric.attach(attach(port_id="9"))
+        for port_id in ("1", "2"):
+            fabric.console.set_port("h1", port_id, faulty=True)
+        operation = await fabric.attach(attach())
         assert (operation.error.code, operation.error.reason) == (errors.Code.UNAVAILABLE, "SLOT_FAULT")
         assert operation.side_effects_unknown
         assert (await fabric.devices()).device("d1").connection is None

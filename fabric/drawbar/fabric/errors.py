@@ -58,8 +58,6 @@ class Reason(StrEnum):
 
     IN_USE = "IN_USE"
     """FAILED_PRECONDITION: another host has the device; `host_id` names it."""
-    PORT_IN_USE = "PORT_IN_USE"
-    """FAILED_PRECONDITION: the port asked for carries something else."""
     NOT_PREPARED = "NOT_PREPARED"
     """FAILED_PRECONDITION: a detach without the host's word and without force."""
     INCOMPATIBLE = "INCOMPATIBLE"

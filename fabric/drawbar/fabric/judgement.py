@@ -98,7 +98,7 @@ def attach(
     hosts: Mapping[str, Host],
     *,
     busy: Set[str],
-    choose_port: Callable[[contract.AttachRequest, contract.Device, Host], str],
+    choose_port: Callable[[contract.Device, Host], str],
     fabric_chooses: bool = False,
 ) -> Stay | Begin:
     """Return what an attach comes to.
@@ -130,10 +130,9 @@ def attach(
                 f"device {device.id} is attached in slices alone; attach one of these",
                 reason=errors.Reason.CARVED,
             )
-        port_id = choose_port(request, device, host)
+        port_id = choose_port(device, host)
         return Begin(device_id=device.id, port_id=port_id, fabric_chooses=fabric_chooses)
-    is_same = connection.host_id == request.host_id and request.port_id in {None, connection.port_id}
-    if is_same and connection.mark in {None, request.mark}:
+    if connection.host_id == request.host_id and connection.mark in {None, request.mark}:
         return Stay(device_id=device.id)
     port = f", port {connection.port_id}" if connection.port_id else ""
     raise errors.FailedPrecondition(
@@ -143,25 +142,16 @@ def attach(
     )
 
 
-def free_port(request: contract.AttachRequest, device: contract.Device, host: contract.Host) -> str:
-    """Return the port that the request names, or the first free one; empty where the host lists none.
+def free_port(device: contract.Device, host: contract.Host) -> str:
+    """Return the first free port of the host; empty where the host lists none.
 
     A port that an operation in flight will use must be listed as used.
 
     Raises:
-        NotFound: the host has no such port.
-        FailedPrecondition: PORT_IN_USE.
         ResourceExhausted: NO_FREE_PORT.
     """
     if not host.ports:
-        return request.port_id or ""
-    if request.port_id is not None:
-        port = next((port for port in host.ports if port.id == request.port_id), None)
-        if port is None:
-            raise no_such_port(request.port_id, host.id)
-        if port.state is not contract.PortState.FREE:
-            raise port_in_use(port.id, host.id)
-        return port.id
+        return ""
     free = next((port.id for port in host.ports if port.state is contract.PortState.FREE), None)
     if free is None:
         raise errors.ResourceExhausted(
@@ -170,21 +160,6 @@ def free_port(request: contract.AttachRequest, device: contract.Device, host: co
             host_id=host.id,
         )
     return free
-
-
-def no_such_port(port_id: str, host_id: str) -> errors.NotFound:
-    """Return the error of a port that the host does not have."""
-    return errors.NotFound(
-        f'host {host_id} has no port "{errors.cut(port_id, contract.STRING_BYTES)}"; choose another, or none'
-    )
-
-
-def port_in_use(port_id: str, host_id: str) -> errors.FailedPrecondition:
-    """Return the error of a port that another device has, or will have."""
-    return errors.FailedPrecondition(
-        f"port {port_id} of host {host_id} is in use; choose another, or none",
-        reason=errors.Reason.PORT_IN_USE,
-    )
 
 
 def detach(

@@ -168,7 +168,7 @@ async def _(bench: Bench) -> None:
     request = bench.attach_request()
     await bench.attach(request)
     with refused(errors.Code.ALREADY_EXISTS):
-        await bench.adapter.attach(replace(request, port_id="another"))
+        await bench.adapter.attach(replace(request, expected_etag="another"))
 
 
 @check("an operation is found by its id and by its request id")

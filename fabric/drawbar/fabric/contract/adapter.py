@@ -104,9 +104,9 @@ class FabricAdapter(abc.ABC):
 
         Raises:
             InvalidArgument: the request can never succeed.
-            NotFound: no such device, host or port.
+            NotFound: no such device or host.
             AlreadyExists: the request id was used with other arguments.
-            FailedPrecondition: IN_USE (another host has it; `host_id` names it), PORT_IN_USE, INCOMPATIBLE, CARVED.
+            FailedPrecondition: IN_USE (another host has it; `host_id` names it), INCOMPATIBLE, CARVED.
             ResourceExhausted: NO_FREE_PORT (`host_id`), NO_DEVICE.
             Aborted: OPERATION_PENDING (another request for this device is in flight), STALE_ETAG.
             Unavailable: not reached; `side_effects_unknown` is set where that is not certain.

@@ -96,7 +96,6 @@ class Connection:
         host_id: the host that has it.
         port_id: None when the fabric does not tell.
         slot_hint: as in `Port`.
-        address_hint: PCI address on the host; a hint only, addresses are the host's to give.
         request_id: the request that made the connection, if the fabric can carry such a mark.
         mark: the `AttachRequest.mark` that it was made with; None without one. Kept by fabrics with the capability
             `marks` for as long as the connection lasts.
@@ -105,7 +104,6 @@ class Connection:
     host_id: str
     port_id: str | None = None
     slot_hint: str | None = None
-    address_hint: str | None = None
     request_id: str | None = None
     mark: str | None = None
 

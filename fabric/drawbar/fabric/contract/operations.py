@@ -69,8 +69,7 @@ class AttachRequest:
         request_id: chosen by the caller, unique for ever (attachment UID and attempt).
         device_id: this device; or
         model: any free device of this model, but no slice. Exactly one of the two.
-        host_id: the host that is to have it.
-        port_id: None: any free port of the host.
+        host_id: the host that is to have it, at any free port.
         expected_etag: when given and no longer the device's etag: Aborted, STALE_ETAG.
         mark: whose connection it will be, in the caller's own words; a fabric without the capability `marks` does
             not look at it. A connection keeps the mark it was made with, and an attach of the same pair under
@@ -81,7 +80,6 @@ class AttachRequest:
     device_id: str | None = None
     model: str | None = None
     host_id: str
-    port_id: str | None = None
     expected_etag: str | None = None
     mark: str | None = None
 
@@ -94,7 +92,6 @@ class AttachRequest:
                 for name, value in (
                     ("device_id", self.device_id),
                     ("model", self.model),
-                    ("port_id", self.port_id),
                     ("expected_etag", self.expected_etag),
                     ("mark", self.mark),
                 )

@@ -58,11 +58,11 @@ _DEVICE = (
     "max_link_width",
 )
 _DEVICE_OPTIONAL = ("pci_vendor_id", "pci_device_id", "serial", "etag")
-_CONNECTION_OPTIONAL = ("port_id", "slot_hint", "address_hint", "request_id", "mark")
+_CONNECTION_OPTIONAL = ("port_id", "slot_hint", "request_id", "mark")
 _SLICE_OPTIONAL = ("request_id", "mark")
 _CARVING = ("free_bytes", "step_bytes", "is_pool")
 _PORT_OPTIONAL = ("device_id", "slot_hint")
-_ATTACH_OPTIONAL = ("port_id", "expected_etag", "mark")
+_ATTACH_OPTIONAL = ("expected_etag", "mark")
 _CREATE = ("request_id", "device_id", "memory_bytes")
 _DELETE = ("request_id", "device_id")
 _DETACH = ("request_id", "device_id", "host_id", "host_prepared", "force")

@@ -192,9 +192,9 @@ class Fleet:
         self._events = asyncio.Event()
         self._on_event()
 
-    def _port(self, request: contract.AttachRequest, device: contract.Device, host: sights.Host) -> str:
+    def _port(self, device: contract.Device, host: sights.Host) -> str:
         reserved = frozenset(place for place in self.pending.values() if place is not None)
-        return ports.choose(request, device.id, host, reserved, cxl=pool.is_cxl(self.models[device.id]))
+        return ports.choose(host, reserved, cxl=pool.is_cxl(self.models[device.id]))
 
     async def _is_there(self, host_id: str, device_id: str, *, before: float) -> bool:
         """Return whether the host still has the device; a fabric that cannot be read for a while is waited for."""
@@ -265,7 +265,6 @@ def _device(model: pool.Model, place: sights.Place | None) -> contract.Device:
             host_id=place.host.id,
             port_id=place.port.id,
             slot_hint=None if place.port.slot is None else str(place.port.slot),
-            address_hint=(place.host.addresses or {}).get(sights.qemu_id(model.id)),
             request_id=place.occupant.note.request_id,
             mark=place.occupant.note.mark,
         ),

@@ -1,12 +1,12 @@
 """One virtual machine behind its QMP socket: reads what it has, and carries one action out at a time.
 
 A QEMU that is not there (no socket, or no listener) is a stopped machine, which has no devices. Of one that does not
-answer it is not known what it has, so every look at it fails. Devices are read from `qom-list`; `query-pci` adds
-addresses, and alone would not do: it leaves out what is behind a port that the guest has not yet given a bus number.
+answer it is not known what it has, so every look at it fails. Devices are read from `qom-list`, since `query-pci` leaves out
+what is behind a port that the guest has not yet given a bus number.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import assert_never
 
@@ -32,7 +32,6 @@ async def look(spec: configuration.HostSpec, client: qmp.Client) -> sights.Host:
         id=spec.id,
         uuid=None if uuid == NO_UUID else uuid,
         ports=tuple([await _port(client, name, model) for name, model in await _ports(spec, client)]),
-        addresses=dict(_addresses(await client.execute("query-pci"))),
         objects=objects,
         nodes=frozenset(
             node["node-name"] for node in nodes if node.get("node-name", "").startswith(sights.NODE_PREFIX)
@@ -89,20 +88,6 @@ async def _get(client: qmp.Client, path: str, name: str) -> qmp.Answer:
 async def _names(client: qmp.Client, path: str, prefix: str) -> frozenset[str]:
     entries = await client.execute("qom-list", {"path": path})
     return frozenset(entry["name"] for entry in entries if entry["name"].startswith(prefix))
-
-
-def _addresses(buses: Sequence[Mapping[str, qmp.Answer]]) -> Iterator[tuple[str, str]]:
-    """QEMU's ids and PCI addresses of all devices that have both."""
-    for bus in buses:
-        yield from _below(bus.get("devices", ()))
-
-
-def _below(devices: Sequence[Mapping[str, qmp.Answer]]) -> Iterator[tuple[str, str]]:
-    for device in devices:
-        if device.get("qdev_id"):
-            place = f"0000:{device['bus']:02x}:{device['slot']:02x}.{device['function']:x}"
-            yield device["qdev_id"], place
-        yield from _below(device.get("pci_bridge", {}).get("devices", ()))
 
 
 def _in_order(name: str) -> tuple[str, int, str]:

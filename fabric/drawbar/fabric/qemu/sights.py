@@ -62,7 +62,6 @@ class Host:
         running: whether there is a QEMU; without one it has no devices.
         uuid: of the machine, as its firmware shows it; None when none was given to QEMU.
         ports: in QEMU's order of ids.
-        addresses: PCI addresses that the guest gave, by QEMU's id of the device.
         objects: ids of our own objects (files of memory, notes).
         nodes: names of our own block nodes.
     """
@@ -71,7 +70,6 @@ class Host:
     running: bool = True
     uuid: str | None = None
     ports: tuple[Port, ...] = ()
-    addresses: Mapping[str, str] | None = None
     objects: frozenset[str] = frozenset()
     nodes: frozenset[str] = frozenset()
 

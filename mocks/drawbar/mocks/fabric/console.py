@@ -62,7 +62,7 @@ class Console:
         stock = self._world.stock
         stock.device(device_id)
         stock.known_host(host_id)
-        port = stock.free_port(host_id) if port_id is None else stock.usable_port(host_id, port_id, None)
+        port = stock.free_port(host_id) if port_id is None else stock.usable_port(host_id, port_id)
         connection = self._world.hold(device_id)
         try:
             if connection is not None:

@@ -105,22 +105,22 @@ class Stock:
         """The device on a port, or the one for which it is reserved."""
         return self._ports.get((host_id, port_id))
 
-    def usable_port(self, host_id: str, port_id: str, device_id: str | None) -> str:
-        """The port asked for, if this device can be, or is, on it.
+    def usable_port(self, host_id: str, port_id: str) -> str:
+        """The port asked for, if a device can be put on it.
 
         Raises:
             NotFound: the host has no such port.
-            FailedPrecondition: PORT_IN_USE, or the port is at fault.
+            FailedPrecondition: the port carries a device, or is at fault.
         """
         if port_id not in self.port_ids(host_id):
             raise errors.NotFound(f'host {host_id} has no port "{errors.cut(port_id, 128)}"')
-        if (occupant := self.on_port(host_id, port_id)) not in {None, device_id}:
+        if (occupant := self.on_port(host_id, port_id)) is not None:
             raise errors.FailedPrecondition(
                 f"port {port_id} of host {host_id} carries device {occupant}",
-                reason=errors.Reason.PORT_IN_USE,
+                reason="PORT_IN_USE",
                 host_id=host_id,
             )
-        if occupant is None and (host_id, port_id) in self.faulty:
+        if (host_id, port_id) in self.faulty:
             raise errors.FailedPrecondition(
                 f"port {port_id} of host {host_id} is at fault", reason="PORT_FAULT", host_id=host_id
             )

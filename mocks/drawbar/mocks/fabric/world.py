@@ -221,10 +221,8 @@ class World:
                 f"device {device.id} changed since it was read; read it again",
                 reason=errors.Reason.STALE_ETAG,
             )
-        port_id = request.port_id and self.stock.usable_port(host_id, request.port_id, request.device_id)
         if device.connection is not None:
-            same = device.connection.host_id == host_id and port_id in {None, device.connection.port_id}
-            if same and device.connection.mark in {None, request.mark}:
+            if device.connection.host_id == host_id and device.connection.mark in {None, request.mark}:
                 return self._nothing_to_do(request, device), False
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached to host {device.connection.host_id}, "
@@ -237,7 +235,7 @@ class World:
                 f"device {device.id} is attached in slices alone; attach one of these",
                 reason=errors.Reason.CARVED,
             )
-        record = self._new_record(request, device, port_id or self.stock.free_port(host_id))
+        record = self._new_record(request, device, self.stock.free_port(host_id))
         self._reserve(record)
         self.stock.tell_host(host_id)
         return self._remember(record), True

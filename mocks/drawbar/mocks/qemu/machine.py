@@ -126,23 +126,6 @@ class VirtualMachine:
     def _query_named_block_nodes(self, _: Given) -> Any:
         return [{"node-name": name, "file": path} for name, path in self.nodes.items()]
 
-    def _query_pci(self, _: Given) -> Any:
-        """Root ports with the devices behind them; a guest that is absent gave no bus numbers."""
-        shown = [
-            {"qdev_id": port, "bus": 0, "slot": number, "function": 0}
-            | {"pci_bridge": {"devices": self._behind(port, number)}}
-            for number, port in enumerate(self.ports, 1)
-        ]
-        return [{"bus": 0, "devices": [{"qdev_id": "", "bus": 0, "slot": 31, "function": 2}, *shown]}]
-
-    def _behind(self, port: str, bus: int) -> list[dict[str, Any]]:
-        there = [name for name, device in self.devices.items() if device.port == port]
-        return [
-            {"qdev_id": name, "bus": bus, "slot": 0, "function": 0}
-            for name in there
-            if self.guest is not Guest.ABSENT
-        ]
-
     def _qom_list(self, given: Given) -> Any:
         path = given["path"]
         if path == "/objects":

@@ -33,6 +33,7 @@ def capabilities(can: contract.Capabilities) -> dict[str, Any]:
     return {
         "exactDevice": can.exact_device,
         "selectByModel": can.select_by_model,
+        "slices": can.slices,
         "forceDetach": can.force_detach,
         "watch": can.watch,
         "cancel": can.cancel,
@@ -53,6 +54,7 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
         "vendor": item.vendor,
         "model": item.model,
         "serial": item.serial,
+        "identifiers": dict(item.identifiers),
         "enclosure": item.enclosure,
         "memoryBytes": item.memory_bytes,
         "health": item.health.value,

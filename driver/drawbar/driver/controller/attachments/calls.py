@@ -209,7 +209,6 @@ def failure(error: errors.FabricError) -> attachments.Failure:
 REASONS = {
     errors.Reason.IN_USE: outcomes.IN_USE,
     errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,
-    errors.Reason.PORT_IN_USE: outcomes.NO_FREE_PORT,
     errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
     errors.Reason.NO_DEVICE: outcomes.GONE,
     errors.Reason.OPERATION_PENDING: outcomes.PENDING,

@@ -70,8 +70,8 @@ Errors, and what the caller does about each
   NOT_FOUND            gives up: no such device, host, port or operation.
   ALREADY_EXISTS       gives up: the request id was used for something else.
   FAILED_PRECONDITION  lists again, then perhaps gives up: the state forbids
-                       it. Reasons: IN_USE, PORT_IN_USE, NOT_PREPARED,
-                       INCOMPATIBLE, CARVED.
+                       it. Reasons: IN_USE, NOT_PREPARED, INCOMPATIBLE,
+                       CARVED.
   RESOURCE_EXHAUSTED   chooses another host or device: no free port, zone or
                        window. Reasons: NO_FREE_PORT, NO_DEVICE,
                        NO_CAPACITY, ...
@@ -824,15 +824,12 @@ class Connection(_message.Message):
     HOST_ID_FIELD_NUMBER: _builtins.int
     PORT_ID_FIELD_NUMBER: _builtins.int
     SLOT_HINT_FIELD_NUMBER: _builtins.int
-    ADDRESS_HINT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     host_id: _builtins.str
     port_id: _builtins.str
     """Empty when the fabric does not tell."""
     slot_hint: _builtins.str
-    address_hint: _builtins.str
-    """PCI address on the host. A hint only: addresses are the host's to give."""
     request_id: _builtins.str
     """The request that made the connection, if the fabric can carry such a mark."""
     mark: _builtins.str
@@ -843,13 +840,12 @@ class Connection(_message.Message):
         host_id: _builtins.str = ...,
         port_id: _builtins.str = ...,
         slot_hint: _builtins.str = ...,
-        address_hint: _builtins.str = ...,
         request_id: _builtins.str = ...,
         mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address_hint", b"address_hint", "host_id", b"host_id", "mark", b"mark", "port_id", b"port_id", "request_id", b"request_id", "slot_hint", b"slot_hint"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host_id", b"host_id", "mark", b"mark", "port_id", b"port_id", "request_id", b"request_id", "slot_hint", b"slot_hint"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -979,7 +975,6 @@ class AttachDeviceRequest(_message.Message):
     DEVICE_ID_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     HOST_ID_FIELD_NUMBER: _builtins.int
-    PORT_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_ETAG_FIELD_NUMBER: _builtins.int
     MARK_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
@@ -987,8 +982,7 @@ class AttachDeviceRequest(_message.Message):
     model: _builtins.str
     """Any free device of this model, but no slice."""
     host_id: _builtins.str
-    port_id: _builtins.str
-    """Empty: any free port of the host."""
+    """At any free port of it."""
     expected_etag: _builtins.str
     """When given, and no longer the device's etag: ABORTED, reason STALE_ETAG."""
     mark: _builtins.str
@@ -1004,13 +998,12 @@ class AttachDeviceRequest(_message.Message):
         device_id: _builtins.str = ...,
         model: _builtins.str = ...,
         host_id: _builtins.str = ...,
-        port_id: _builtins.str = ...,
         expected_etag: _builtins.str = ...,
         mark: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "model", b"model", "selector", b"selector"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "expected_etag", b"expected_etag", "host_id", b"host_id", "mark", b"mark", "model", b"model", "port_id", b"port_id", "request_id", b"request_id", "selector", b"selector"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["device_id", b"device_id", "expected_etag", b"expected_etag", "host_id", b"host_id", "mark", b"mark", "model", b"model", "request_id", b"request_id", "selector", b"selector"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_selector: _TypeAlias = _typing.Literal["device_id", "model"]  # noqa: Y015
     _WhichOneofArgType_selector: _TypeAlias = _typing.Literal["selector", b"selector"]  # noqa: Y015

@@ -70,8 +70,8 @@ Errors, and what the caller does about each
   NOT_FOUND            gives up: no such device, host, port or operation.
   ALREADY_EXISTS       gives up: the request id was used for something else.
   FAILED_PRECONDITION  lists again, then perhaps gives up: the state forbids
-                       it. Reasons: IN_USE, PORT_IN_USE, NOT_PREPARED,
-                       INCOMPATIBLE, CARVED.
+                       it. Reasons: IN_USE, NOT_PREPARED, INCOMPATIBLE,
+                       CARVED.
   RESOURCE_EXHAUSTED   chooses another host or device: no free port, zone or
                        window. Reasons: NO_FREE_PORT, NO_DEVICE,
                        NO_CAPACITY, ...
