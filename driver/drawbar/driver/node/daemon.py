@@ -192,7 +192,7 @@ class _Node:
             surroundings=local_pool.Surroundings(
                 inventory=lambda: self._arrivals.inventory,
                 attached=lambda: self._attachments,
-                holder=self._holder,
+                held=self._held,
                 interfaces=netdevs.held,
                 host=users.Host.from_sysfs(options.sysfs),
                 boot_id=boot_id,
@@ -201,8 +201,8 @@ class _Node:
             evaluator=self._evaluator,
         )
 
-    def _holder(self, pool: str, device: str) -> str | None:
-        return self._preparer.holder(pool, device)
+    def _held(self) -> frozenset[tuple[str, str]]:
+        return self._preparer.held()
 
     def _watch(self) -> None:
         """Shows an administrator what is here."""

@@ -54,7 +54,7 @@ class World:
             ),
         )
         self.inventory = reader.read(tmp_path / "sys")
-        self.attached, self.holders, self.health = [], {}, Health()
+        self.attached, self.held, self.health = [], set(), Health()
         self.pool = pool.LocalPool(
             driver="drawbar.dev",
             node_name=NODE,
@@ -62,7 +62,7 @@ class World:
             surroundings=pool.Surroundings(
                 inventory=lambda: self.inventory,
                 attached=lambda: self.attached,
-                holder=lambda name, device: self.holders.get((name, device)),
+                held=lambda: self.held,
                 interfaces=lambda names: None,
                 host=users.Host.from_sysfs(tmp_path / "sys"),
                 boot_id="b",
@@ -141,7 +141,7 @@ async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_w
     world.inventory = index.Inventory(functions=())
     stored = published_as(published)
     assert await world.pool.survey(stored) == ()
-    world.holders[NODE, NAME] = "uid"
+    world.held.add((NODE, NAME))
     (kept,) = await world.pool.survey(stored)
     assert (kept.device.name, kept.pool, kept.taints) == (NAME, NODE, (LINK,))
     assert kept.device.attributes["serial"].string == SERIAL
@@ -156,11 +156,19 @@ def published_as(offers):
     return (slices.ResourceSlice(metadata=meta.ObjectMeta(name="s"), spec=spec),)
 
 
-async def test_a_device_is_offered_where_its_claim_holds_it(tmp_path):
+@pytest.mark.parametrize(
+    ("recorded", "offered"),
+    [
+        pytest.param(f"{NODE}/2", f"{NODE}/2", id="further-pool"),
+        pytest.param("", NODE, id="record-without-a-pool"),
+        pytest.param("fab/enc", "", id="of-a-fabric"),
+    ],
+)
+async def test_a_device_is_offered_where_its_claim_holds_it(tmp_path, recorded, offered):
     world = World(tmp_path)
-    world.holders[f"{NODE}/2", NAME] = "uid"
+    world.held.add((recorded, NAME))
     pools = {offer.device.name: offer.pool for offer in await world.pool.survey(())}
-    assert pools == {NAME: f"{NODE}/2", MEMORY: ""}
+    assert pools == {NAME: offered, MEMORY: ""}
 
 
 async def test_taints_are_unknown_until_the_device_was_looked_at(tmp_path):

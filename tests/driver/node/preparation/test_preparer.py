@@ -16,6 +16,7 @@ async def test_a_prepared_claim_has_its_cdi_file_and_its_record(world):
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
     assert world.recorded() == [name.uid]
     assert world.preparer.holder("p", "d1") == name.uid
+    assert world.preparer.held() == {("p", "d1")}
 
 
 async def test_a_second_prepare_gives_the_same_and_writes_the_cdi_file_again(world):
@@ -150,6 +151,7 @@ async def test_an_unprepared_claim_leaves_nothing_and_reports_what_is_free(world
         await world.preparer.unprepare(name)
     assert (world.cdi(), world.recorded(), world.released) == ({}, [], [("p", "d1")])
     assert world.preparer.holder("p", "d1") is None
+    assert world.preparer.held() == frozenset()
 
 
 async def test_an_unknown_claim_is_unprepared_with_success(world):
@@ -290,6 +292,7 @@ async def test_a_share_is_handed_through_and_holds_no_claim_off(world):
     world.attached = [world.attachment("d1", first.uid)]
     shares = [(await world.preparer.prepare(name))[0].share_id for name in (first, second)]
     assert shares == ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]
+    assert world.preparer.held() == frozenset()
     assert world.preparer.holder("p", "d1") is None
     assert len(world.cdi()) == 2
 

@@ -104,8 +104,6 @@ log = logging.getLogger(__name__)
 
 REFUSED_MAX = 256
 """Devices whose reason is remembered so that it is said once; more say it again."""
-POOLS_MAX = 16
-"""Pools of one node that are searched for a held device: 1,024 devices."""
 
 
 class Health(Protocol):
@@ -131,7 +129,7 @@ class Surroundings:
     Attributes:
         inventory: what the kernel shows now.
         attached: the DeviceAttachments of this node.
-        holder: the uid of the claim that holds a device (pool, name) on this node, if one does.
+        held: pool and name of each device that a claim holds on this node; a pool that is not recorded is empty.
         interfaces: see `Interfaces`.
         host: where the host's mounts are looked at.
         boot_id: of this kernel.
@@ -139,7 +137,7 @@ class Surroundings:
 
     inventory: Callable[[], index.Inventory]
     attached: Callable[[], Iterable[attachments.DeviceAttachment]]
-    holder: Callable[[str, str], str | None]
+    held: Callable[[], Collection[tuple[str, str]]]
     interfaces: Interfaces
     host: users.Host
     boot_id: str
@@ -198,7 +196,13 @@ class LocalPool:
                 taint the claim's pod can be evicted, without the device it never would be.
         """
         candidates = self._candidates()
-        pools = {candidate.name: pool for candidate in candidates if (pool := self._held_in(candidate.name))}
+        # Read once: for each device and pool anew, it would be most of what a survey costs.
+        held = frozenset(self._around.held())
+        pools = {
+            device: pool or nodepools.pool(self._node_name)
+            for pool, device in held
+            if not pool or self.owns(pool)
+        }
         # What a claim holds is in use by that claim: it need not be looked at.
         cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
         busy = await self._busy(cards)
@@ -216,7 +220,7 @@ class LocalPool:
             lambda candidate: self._judged[candidate.name][1] if self._wanted.selector else None,
         )
         self._say(chosen.refused)
-        lost = self._lost(published_slices)
+        lost = self._lost(published_slices, held)
         return lost + tuple(
             plan.Offer(
                 device=devices[candidate.name],
@@ -242,7 +246,9 @@ class LocalPool:
             return {}
         return await asyncio.to_thread(used_by_host, self._around.host, cards, self._around.interfaces)
 
-    def _lost(self, published_slices: tuple[slices.ResourceSlice, ...]) -> tuple[plan.Offer, ...]:
+    def _lost(
+        self, published_slices: tuple[slices.ResourceSlice, ...], held: frozenset[tuple[str, str]]
+    ) -> tuple[plan.Offer, ...]:
         return tuple(
             plan.Offer(
                 device=msgspec.structs.replace(device, taints=()),
@@ -253,7 +259,7 @@ class LocalPool:
             for device in published_slice.spec.devices
             if not nulls.is_null(device.name)
             and self._resident(device.name) is None
-            and self._around.holder(published_slice.spec.pool.name, device.name) is not None
+            and not held.isdisjoint({(published_slice.spec.pool.name, device.name), ("", device.name)})
         )
 
     def _candidates(self) -> tuple[residents.Resident, ...]:
@@ -288,13 +294,6 @@ class LocalPool:
     def _resident(self, name: str) -> residents.Resident | None:
         device_class = residents.class_of(name)
         return self._of_class(device_class).get(name) if device_class is not None else None
-
-    def _held_in(self, name: str) -> str:
-        for number in range(POOLS_MAX):
-            pool = nodepools.pool(self._node_name, number)
-            if self._around.holder(pool, name) is not None:
-                return pool
-        return ""
 
     async def _judge(self, devices: Mapping[str, slices.Device]) -> None:
         """Has the selector evaluated for each device that shows something else than when it was evaluated last."""

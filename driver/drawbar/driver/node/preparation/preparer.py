@@ -10,6 +10,7 @@ delays no other.
 """
 
 import asyncio
+import itertools
 import logging
 import weakref
 from collections import OrderedDict
@@ -107,6 +108,16 @@ class Preparer:
         if claim is not None:
             return claim.uid
         return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
+
+    def held(self) -> frozenset[tuple[str, str]]:
+        """Pool and name of each device that a claim has on this node, or is about to get; an older record has no pool."""
+        recorded = (
+            (device.pool, device.device)
+            for claim in self.store.claims.values()
+            for device in claim.devices
+            if device.holds(device.pool, device.device)
+        )
+        return frozenset(itertools.chain(recorded, *self._underway.values()))
 
     async def restore(self) -> None:
         """Takes up where the last instance stopped: call once, before the kubelet may call. See `restoring`.
