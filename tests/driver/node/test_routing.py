@@ -8,10 +8,14 @@ from drawbar.driver.node.routing import Examine, Part, Reconcile
 TWO = ("f.a", "f.b")
 FUNCTIONS = frozenset({"0000:01:00.0"})
 CASES = {
-    "attachment: local pool": (routing.AttachmentChange(name="g.x", own=False), None, (Part.LOCAL_POOL,)),
+    "attachment: local pool": (
+        routing.AttachmentChange(name="g.x", own=False, card=True),
+        routing.AttachmentChange(name="f.a", own=True, card=False),
+        (Part.LOCAL_POOL,),
+    ),
     "own attachment: itself, waiting claims": (
-        routing.AttachmentChange(name="f.a", own=True),
-        routing.AttachmentChange(name="f.a", own=False),
+        routing.AttachmentChange(name="f.a", own=True, card=False),
+        routing.AttachmentChange(name="f.a", own=False, card=True),
         (Reconcile("f.a"), Part.WAITING_CLAIMS),
     ),
     "hardware: every attachment": (

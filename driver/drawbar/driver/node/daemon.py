@@ -29,7 +29,7 @@ from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import attached, monitor, readings, verdicts
 from drawbar.driver.node.inventory import model, netdevs
 from drawbar.driver.node.local import pool as local_pool
-from drawbar.driver.node.local import publisher
+from drawbar.driver.node.local import publisher, residents
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import finding, preparer, sharedfiles, store, sweeping
@@ -280,7 +280,8 @@ class _Node:
         if attachment is None:
             return
         is_own = self._own.has(attachment)
-        self._wake(routing.AttachmentChange(name=attachment.metadata.name, own=is_own))
+        is_of_card = residents.marks(old) != residents.marks(new)
+        self._wake(routing.AttachmentChange(name=attachment.metadata.name, own=is_own, card=is_of_card))
         if is_own:
             self._measured.meter.changed(old, new)
             self._watched.changed(old, new)

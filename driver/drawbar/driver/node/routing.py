@@ -39,10 +39,16 @@ Wake = Reconcile | Examine | Part
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachmentChange:
-    """An attachment on this node, of any driver, came, changed or went; `own`: of this daemon's driver."""
+    """An attachment on this node, of any driver, came, changed or went.
+
+    Attributes:
+        own: it is of this daemon's driver.
+        card: it came or went, or what tells which card it means is another (`local.residents.marks`).
+    """
 
     name: str
     own: bool
+    card: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +84,13 @@ def _each(change: HardwareChange | HolderChange | VerdictChange) -> Iterable[Wak
 
 
 ROWS = (
-    # What came over any driver's fabric is not the node's own.
-    routes.row("attachment: local pool", AttachmentChange, routes.always, lambda _: (Part.LOCAL_POOL,)),
+    # What came over any driver's fabric is not the node's own. Most changes are about health and progress.
+    routes.row(
+        "attachment: local pool",
+        AttachmentChange,
+        lambda change: change.card,
+        lambda _: (Part.LOCAL_POOL,),
+    ),
     routes.row(
         "own attachment: itself, waiting claims",
         AttachmentChange,

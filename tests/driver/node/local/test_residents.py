@@ -258,3 +258,22 @@ def test_the_defaults_are_right():
     assert residents.problems(residents.Selection()) == []
     assert residents.problems(residents.Selection(enabled=False, classes=())) == []
     assert residents.problems(residents.Selection(classes=("other",), selector="true")) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "matters"),
+    [
+        pytest.param(attachment("s", status=seen(pci_address="0000:65:00.0")), True, id="address"),
+        pytest.param(attachment("s", status=seen(boot_id=BOOT)), True, id="boot"),
+        pytest.param(attachment("s", status=seen(slot="7")), True, id="slot"),
+        pytest.param(attachment("t", status=seen()), True, id="serial-number"),
+        pytest.param(attachment("s", status=seen(), pci_id="10de:2330"), True, id="kind"),
+        pytest.param(None, True, id="gone"),
+        pytest.param(
+            attachment("s", status=seen(health="Healthy", claim_uid="u")), False, id="health-and-claim"
+        ),
+    ],
+)
+def test_the_marks_of_an_attachment_are_all_that_decides_which_card_it_means(changed, matters):
+    marks = residents.marks(attachment("s", status=seen()))
+    assert (residents.marks(changed) != marks) is matters

@@ -298,6 +298,15 @@ def _partition(resident: Resident, wanted: Selection) -> str | None:
     return None
 
 
+def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...] | None:
+    """Return all that tells which card an attachment means, or may mean; None without an attachment."""
+    if attachment is None:
+        return None
+    node = attachment.status.node
+    place = (node.pci_address, node.boot_id) if node is not None else None
+    return attachment.identity, _slots(attachment), place
+
+
 def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
     """Why the card is what a fabric attached; None for any other."""
     for attachment in attached:
