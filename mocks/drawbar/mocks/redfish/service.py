@@ -354,12 +354,12 @@ class Service:
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"}
         )
-        await response.prepare(request)
         queue: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._streams.add(queue)
         try:
             # The client may go at any time.
             with contextlib.suppress(ConnectionResetError):
+                await response.prepare(request)
                 await response.write(b": stream\n\n")
                 while (line := await queue.get()) is not None:
                     await response.write(line)
