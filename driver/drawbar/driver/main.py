@@ -22,6 +22,7 @@ VERBS = {
     "doctor": "drawbar.driver.cli.doctor.command",
     "fabric": "drawbar.driver.cli.fabric.command",
     "node": "drawbar.driver.cli.node",
+    "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",
     "webhook": "drawbar.driver.cli.webhook",
 }

@@ -1,0 +1,63 @@
+"""What was read of the cluster, as values."""
+
+from dataclasses import dataclass
+
+from drawbar.driver.api import meta
+from drawbar.driver.api.attachments import DeviceAttachment
+from drawbar.driver.api.claims import ResourceClaim
+from drawbar.driver.api.core import Node
+from drawbar.driver.api.fabrics import Fabric
+from drawbar.driver.api.slices import ResourceSlice
+
+
+class PodClaim(meta.Struct, frozen=True):
+    """A claim that a pod names, with the ResourceClaim that was made for it; empty until there is one."""
+
+    name: str = ""
+    resource_claim_name: str = ""
+
+
+class PodClaims(meta.Struct, frozen=True):
+    """The claims in a pod's spec or status."""
+
+    resource_claims: tuple[PodClaim, ...] = ()
+    resource_claim_statuses: tuple[PodClaim, ...] = ()
+    node_name: str = ""
+    phase: str = ""
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class Pod(meta.Struct, frozen=True):
+    """A pod with its claims."""
+
+    metadata: meta.ObjectMeta
+    spec: PodClaims = PodClaims()
+    status: PodClaims = PodClaims()
+
+    @property
+    def claim_names(self) -> tuple[str, ...]:
+        """The names of its ResourceClaims, those that are not made yet left out."""
+        named = (*self.spec.resource_claims, *self.status.resource_claim_statuses)
+        return tuple(dict.fromkeys(claim.resource_claim_name for claim in named if claim.resource_claim_name))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """What was read. What was not asked for, or could not be read, is empty.
+
+    Attributes:
+        driver: the DRA driver's name, whose devices are meant.
+        wanted: the claims that were asked for, which are shown also without a device.
+        pod: that was asked for.
+        unread: one sentence for everything that could not be read, with the remedy.
+    """
+
+    driver: str
+    fabrics: tuple[Fabric, ...] = ()
+    slices: tuple[ResourceSlice, ...] = ()
+    attachments: tuple[DeviceAttachment, ...] = ()
+    claims: tuple[ResourceClaim, ...] = ()
+    wanted: tuple[ResourceClaim, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    pod: Pod | None = None
+    unread: tuple[str, ...] = ()

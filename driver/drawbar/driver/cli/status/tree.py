@@ -1,0 +1,397 @@
+"""The tree fabric, enclosure, device, node, claim, pod of a cluster; pure.
+
+A device is there if a slice publishes it, a DeviceAttachment holds it or a claim was given it, so that nothing that is in
+use is left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, slices
+from drawbar.driver.cli.status import observed
+from drawbar.driver.controller import outcomes
+
+FREE, ALLOCATED, IN_USE, HELD = "Free", "Allocated", "InUse", "Held"
+# In which nothing is waited for.
+SETTLED = frozenset({FREE, IN_USE, HELD, "Ready", "Idle"})
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The base of what is shown; its JSON has each field."""
+
+
+class Taint(Node, frozen=True):
+    """A taint that a slice publishes for the device."""
+
+    key: str
+    value: str
+    effect: str
+
+
+class Claim(Node, frozen=True):
+    """A claim.
+
+    Attributes:
+        state: `Pending`, `Allocated` or `Reserved`.
+        since: when it was allocated, or else created; RFC 3339.
+        node: the node of its devices, where there is one.
+        pods: the names of those that it is reserved for.
+        waits_for: what is missing until its pods can start; empty when nothing is.
+    """
+
+    namespace: str
+    name: str
+    state: str
+    since: str
+    node: str
+    pods: tuple[str, ...]
+    waits_for: str
+
+
+class Device(Node, frozen=True):
+    """A device.
+
+    Attributes:
+        pool: of its slice.
+        name: in its slice.
+        id: the fabric manager's; empty where nothing names it.
+        device_class: see `fabric.contract.DeviceClass`.
+        state: the phase of its DeviceAttachment; else `Free`, `Allocated` (the controller has not begun), `InUse` (a device of
+            a node's own pool), or `Held` (ready, by hand).
+        since: since when it is in that state, as far as anything tells; RFC 3339.
+        waits_for: what has to happen next; empty when nothing has to.
+        node: where it is attached, or will be.
+        attachment: the name of its DeviceAttachment.
+        published: whether a slice has it.
+    """
+
+    pool: str
+    name: str
+    id: str = ""
+    device_class: str = ""
+    model: str = ""
+    serial: str = ""
+    state: str = FREE
+    since: str = ""
+    waits_for: str = ""
+    node: str = ""
+    attachment: str = ""
+    published: bool = False
+    taints: tuple[Taint, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+
+class Enclosure(Node, frozen=True):
+    """The devices of one chassis; the name is empty where the fabric has one chassis without a name."""
+
+    name: str
+    devices: tuple[Device, ...]
+
+
+class Fabric(Node, frozen=True):
+    """A fabric.
+
+    Attributes:
+        state: `Connected`, the reason why it is not, `Deleting`, or `Missing` where only its devices name it.
+        since: of the state; RFC 3339.
+        message: of the state, where it is not connected.
+    """
+
+    name: str
+    state: str
+    since: str
+    message: str
+    enclosures: tuple[Enclosure, ...]
+
+
+class Local(Node, frozen=True):
+    """The devices of a node's own pools."""
+
+    node: str
+    devices: tuple[Device, ...]
+
+
+class Tree(Node, frozen=True):
+    """All that was asked for.
+
+    Attributes:
+        fabrics: by name.
+        local: by name of the node.
+        claims: those that were asked for by name.
+        unread: one sentence for everything that could not be read.
+    """
+
+    fabrics: tuple[Fabric, ...]
+    local: tuple[Local, ...]
+    claims: tuple[Claim, ...]
+    unread: tuple[str, ...]
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices."""
+        of_fabrics = (
+            device
+            for fabric in self.fabrics
+            for enclosure in fabric.enclosures
+            for device in enclosure.devices
+        )
+        return (*of_fabrics, *(device for local in self.local for device in local.devices))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Published:
+    device: slices.Device
+    node: str
+    taints: tuple[slices.Taint, ...]
+
+    def text(self, name: str) -> str:
+        attribute = self.device.attributes.get(name)
+        return (attribute.string or "") if attribute is not None else ""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Facts:
+    """Of one device."""
+
+    published: _Published | None = None
+    attachment: attachments.DeviceAttachment | None = None
+    holders: list[claims.ResourceClaim] = field(default_factory=list)
+
+
+def build(cluster: observed.Cluster) -> Tree:
+    """Return the tree of what was read."""
+    facts: dict[bindings.Key, _Facts] = defaultdict(_Facts)
+    for key, published in _published(cluster.slices, cluster.driver).items():
+        facts[key].published = published
+    for attachment in cluster.attachments:
+        if attachment.spec.driver == cluster.driver:
+            key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
+            facts[key].attachment = attachment
+    for claim in cluster.claims:
+        for key in _devices_of(claim, cluster.driver):
+            facts[key].holders.append(claim)
+    by_fabric: dict[str, dict[str, list[Device]]] = defaultdict(lambda: defaultdict(list))
+    by_node: dict[str, list[Device]] = defaultdict(list)
+    for key, fact in sorted(facts.items(), key=lambda entry: (entry[0].pool, entry[0].device)):
+        fabric, enclosure = _place(key, fact)
+        if fabric:
+            by_fabric[fabric][enclosure].append(_device(key, fact, is_local=False, driver=cluster.driver))
+        else:
+            device = _device(key, fact, is_local=True, driver=cluster.driver)
+            by_node[device.node].append(device)
+    objects = {
+        fabric.metadata.name: fabric for fabric in cluster.fabrics if fabric.spec.driver == cluster.driver
+    }
+    return Tree(
+        fabrics=tuple(
+            _fabric(name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics))
+            for name in sorted(objects.keys() | by_fabric.keys())
+        ),
+        local=tuple(Local(node=node, devices=tuple(devices)) for node, devices in sorted(by_node.items())),
+        claims=tuple(_claim(claim, cluster.driver) for claim in cluster.wanted),
+        unread=cluster.unread,
+    )
+
+
+def document(tree: Tree) -> Any:
+    """Return the tree for programs."""
+    return msgspec.to_builtins(tree)
+
+
+def _published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[bindings.Key, _Published]:
+    """Return the devices of the newest generation of each pool, with their taints."""
+    ours = [entry for entry in listed if entry.spec.driver == driver]
+    newest: dict[str, int] = {}
+    for entry in ours:
+        pool = entry.spec.pool
+        newest[pool.name] = max(newest.get(pool.name, 0), pool.generation)
+    current = [entry for entry in ours if entry.spec.pool.generation == newest[entry.spec.pool.name]]
+    taints: dict[bindings.Key, list[slices.Taint]] = defaultdict(list)
+    for entry in current:
+        for taint in entry.spec.taints:
+            taints[bindings.Key(pool=entry.spec.pool.name, device=taint.device)].append(taint.taint)
+    result = {}
+    for entry in current:
+        for device in entry.spec.devices:
+            key = bindings.Key(pool=entry.spec.pool.name, device=device.name)
+            both = (*device.taints, *taints.get(key, ()))
+            result[key] = _Published(device=device, node=entry.spec.node_name or "", taints=both)
+    return result
+
+
+def _devices_of(claim: claims.ResourceClaim, driver: str) -> tuple[bindings.Key, ...]:
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    keys = (
+        bindings.Key(pool=result.pool, device=result.device) for result in results if result.driver == driver
+    )
+    return tuple(dict.fromkeys(keys))
+
+
+def _place(key: bindings.Key, fact: _Facts) -> tuple[str, str]:
+    """Return the names of fabric and enclosure; empty ones for a device of a node's own pool."""
+    if fact.published is not None:
+        return fact.published.text("fabric"), fact.published.text("enclosure")
+    # A pool of a fabric is `<fabric>/<enclosure>`, with more behind it where there are several of one enclosure.
+    fabric, _, rest = key.pool.partition("/")
+    if fact.attachment is not None:
+        return fact.attachment.spec.fabric, rest.partition("/")[0]
+    return (fabric, rest.partition("/")[0]) if rest else ("", "")
+
+
+def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> Device:
+    published, attachment = fact.published, fact.attachment
+    state, since, waits_for = _progress(attachment, fact.holders, is_local=is_local)
+    shown = tuple(_claim(claim, driver) for claim in fact.holders)
+    node = next((claim.node for claim in shown if claim.node), "")
+    if published is not None and published.node:
+        node = published.node
+    if attachment is not None:
+        node = attachment.spec.node_name
+    return Device(
+        pool=key.pool,
+        name=key.device,
+        id=attachment.device_id
+        if attachment is not None
+        else published.text("deviceID")
+        if published
+        else "",
+        device_class=published.text("class")
+        if published is not None
+        else attachment.spec.identity.device_class
+        if attachment is not None
+        else "",
+        model=published.text("model")
+        if published is not None
+        else attachment.spec.model
+        if attachment is not None
+        else "",
+        serial=(attachment.identity.serial if attachment is not None else "")
+        or (published.text("serial") if published is not None else ""),
+        state=state,
+        since=since,
+        waits_for=waits_for,
+        node=node,
+        attachment=attachment.metadata.name if attachment is not None else "",
+        published=published is not None,
+        taints=tuple(
+            Taint(key=taint.key, value=taint.value, effect=taint.effect)
+            for taint in (published.taints if published is not None else ())
+        ),
+        claims=shown,
+    )
+
+
+def _progress(
+    attachment: attachments.DeviceAttachment | None, holders: list[claims.ResourceClaim], *, is_local: bool
+) -> tuple[str, str, str]:
+    """Return the state of a device, since when, and what it waits for."""
+    if attachment is not None:
+        return _attaching(attachment)
+    if not holders:
+        return FREE, "", ""
+    since = min(_allocated(claim) for claim in holders)
+    return (IN_USE, since, "") if is_local else (ALLOCATED, since, "the controller, to begin the attach")
+
+
+def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]:
+    status = attachment.status
+    phase = outcomes.phase(attachment)
+    created = attachment.metadata.creation_timestamp or ""
+    attached = meta.find(status.conditions, attachments.ATTACHED)
+    visible = meta.find(status.conditions, attachments.VISIBLE)
+    released = meta.find(status.conditions, attachments.RELEASED)
+    problem = outcomes.problem(attachment)
+    why = problem.message if problem is not None else ""
+    match phase:
+        case "Attached":
+            return phase, _since(attached) or created, why or "the node, to see the device"
+        case "Ready":
+            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, ""
+        case "Idle":
+            return phase, attachment.spec.idle_since or created, ""
+        case "Releasing":
+            waits_for = released.message if released is not None and released.message else ""
+            since = attachment.metadata.deletion_timestamp or ""
+            return phase, since, waits_for or "the node, to let go of the device"
+        case "Released":
+            return phase, _since(released), why or "the fabric manager, to detach the device"
+        case "Failed":
+            moments = [_since(condition) for condition in (attached, visible) if condition is not None]
+            return phase, max(moments, default=created), why
+    started = status.operation.started_at if status.operation is not None else ""
+    return phase, started or created, why or "the fabric manager, to attach the device"
+
+
+def _since(condition: meta.Condition | None) -> str:
+    return (condition.last_transition_time or "") if condition is not None else ""
+
+
+def _allocated(claim: claims.ResourceClaim) -> str:
+    allocation = claim.status.allocation
+    stamp = allocation.allocation_timestamp if allocation is not None else None
+    return stamp or claim.metadata.creation_timestamp or ""
+
+
+def _claim(claim: claims.ResourceClaim, driver: str) -> Claim:
+    status = claim.status
+    allocation = status.allocation
+    state = "Pending" if allocation is None else "Reserved" if status.reserved_for else "Allocated"
+    return Claim(
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        state=state,
+        since=_allocated(claim),
+        node=(allocation.node or "") if allocation is not None else "",
+        pods=tuple(consumer.name for consumer in status.reserved_for if consumer.resource == "pods"),
+        waits_for="the scheduler, to allocate it" if allocation is None else _missing(claim, driver),
+    )
+
+
+def _missing(claim: claims.ResourceClaim, driver: str) -> str:
+    """Return which binding condition of the claim's devices is not there yet, or why one failed."""
+    for result in claim.results(driver):
+        conditions = claim.conditions(result)
+        for condition_type in result.binding_failure_conditions:
+            failed = meta.find(conditions, condition_type)
+            if failed is not None and failed.is_true:
+                return f"{condition_type} of {result.device}: {failed.message}"
+        for condition_type in result.binding_conditions:
+            if not meta.is_true(conditions, condition_type):
+                return f"{condition_type} of {result.device}"
+    return ""
+
+
+def _fabric(
+    name: str,
+    fabric: fabrics.Fabric | None,
+    enclosures: Mapping[str, Iterable[Device]],
+    *,
+    is_listed: bool,
+) -> Fabric:
+    state, since, message = "Missing" if is_listed else "Unknown", "", ""
+    if fabric is not None:
+        connected = meta.find(fabric.status.conditions, "Connected")
+        since = _since(connected)
+        if fabric.deleting:
+            state, since = "Deleting", fabric.metadata.deletion_timestamp or ""
+        elif connected is None:
+            state, message = "Pending", "no controller has written its status yet"
+        elif connected.is_true:
+            state = "Connected"
+        else:
+            state, message = connected.reason or "NotConnected", connected.message
+    return Fabric(
+        name=name,
+        state=state,
+        since=since,
+        message=message,
+        enclosures=tuple(
+            Enclosure(name=enclosure, devices=tuple(devices))
+            for enclosure, devices in sorted(enclosures.items())
+        ),
+    )

@@ -1,0 +1,133 @@
+"""The tree for people; pure. A line for each device, unless it is free and nothing is to be said of it."""
+
+import datetime
+from collections import Counter
+from collections.abc import Iterable
+
+from rich import console, text
+from rich import tree as rich_tree
+
+from drawbar.driver.api import meta
+from drawbar.driver.cli import tables
+from drawbar.driver.cli.status import tree
+
+# Of an enclosure, those that wait first; the rest are counted.
+DEVICES = 100
+_COLOURS = {
+    "Ready": "green",
+    "Connected": "green",
+    "InUse": "green",
+    "Reserved": "green",
+    "Held": "cyan",
+    "Idle": "cyan",
+    "Free": "dim",
+    "Failed": "bold red",
+    "Missing": "bold red",
+}
+
+
+def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, every: bool = False) -> None:
+    """Print the tree.
+
+    Args:
+        out: where to.
+        shown: what was read.
+        now: from which ages are counted.
+        every: print also the free devices one by one, and as many as there are.
+    """
+    for claim in shown.claims:
+        out.print(_claim(claim, now))
+        if claim.waits_for:
+            tables.sentence(out, f"  waits for {claim.waits_for}")
+    for fabric in shown.fabrics:
+        devices = [device for enclosure in fabric.enclosures for device in enclosure.devices]
+        top = rich_tree.Tree(
+            _line(f"fabric {fabric.name}", fabric.state, fabric.since, now, _counts(devices))
+        )
+        if fabric.message:
+            top.add(_words("waits for ", fabric.message, style="yellow"))
+        for enclosure in fabric.enclosures:
+            branch = top
+            if enclosure.name:
+                branch = top.add(_words("enclosure ", enclosure.name, f"  {_counts(enclosure.devices)}"))
+            _devices(branch, enclosure.devices, now, every=every)
+        out.print(top)
+    for local in shown.local:
+        top = rich_tree.Tree(_words("own devices of node ", local.node or "?", f"  {_counts(local.devices)}"))
+        _devices(top, local.devices, now, every=every)
+        out.print(top)
+    if not (shown.fabrics or shown.local or shown.claims):
+        tables.sentence(out, "There are no fabrics and no devices.")
+
+
+def _devices(
+    branch: rich_tree.Tree, devices: Iterable[tree.Device], now: datetime.datetime, *, every: bool
+) -> None:
+    listed = sorted(devices, key=lambda device: (device.state in tree.SETTLED, device.state == tree.FREE))
+    worth = [device for device in listed if every or device.state != tree.FREE or device.taints]
+    first = worth if every else worth[:DEVICES]
+    for device in first:
+        _device(branch, device, now)
+    if len(first) < len(worth):
+        branch.add(text.Text(f"and {len(worth) - len(first)} more; --all shows them", style="dim"))
+    free = (
+        Counter(device.model or device.device_class for device in listed if device not in worth)
+        if not every
+        else None
+    )
+    if free:
+        names = ", ".join(f"{tables.clean(name) or '?'} x {count}" for name, count in sorted(free.items()))
+        branch.add(text.Text(f"free: {names}", style="dim"))
+
+
+def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime) -> None:
+    about = " ".join(part for part in (device.device_class, device.model, device.serial) if part)
+    line = _line(device.name, device.state, device.since, now, about)
+    for taint in device.taints:
+        line.append(f"  {tables.clean(taint.key)}:{tables.clean(taint.effect)}", style="yellow")
+    node = branch.add(line)
+    if device.waits_for:
+        node.add(_words("waits for ", device.waits_for, style="yellow"))
+    below = node.add(_words("node ", device.node)) if device.node else node
+    for claim in device.claims:
+        leaf = below.add(_claim(claim, now))
+        for pod in claim.pods:
+            leaf.add(_words("pod ", pod))
+
+
+def _claim(claim: tree.Claim, now: datetime.datetime) -> text.Text:
+    return _line(f"claim {claim.namespace}/{claim.name}", claim.state, claim.since, now, "")
+
+
+def _line(name: str, state: str, since: str, now: datetime.datetime, about: str) -> text.Text:
+    line = text.Text(tables.clean(name), style="bold")
+    line.append(f"  {tables.clean(state)}", style=_COLOURS.get(state, "yellow"))
+    if since:
+        line.append(f" {age(since, now)}", style="not bold dim")
+    if about:
+        line.append(f"  {tables.clean(about)}", style="not bold")
+    return line
+
+
+def _words(*parts: str, style: str = "") -> text.Text:
+    return text.Text("".join(tables.clean(part) for part in parts), style=style)
+
+
+def _counts(devices: Iterable[tree.Device]) -> str:
+    counted = Counter(device.state for device in devices)
+    total = sum(counted.values())
+    listed = ", ".join(f"{count} {state}" for state, count in sorted(counted.items()))
+    return f"{total} device{'s' * (total != 1)}{': ' * bool(listed)}{listed}"
+
+
+def age(since: str, now: datetime.datetime) -> str:
+    """Return how long ago that was, in its largest unit; a question mark for what is no time."""
+    try:
+        moment = meta.moment(since)
+        seconds = max(0, int((now - moment).total_seconds()))
+    except (ValueError, TypeError):
+        return "?"
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length}{unit}"
+    return f"{seconds}s"

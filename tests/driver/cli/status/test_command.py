@@ -1,0 +1,144 @@
+"""`drawbar status` against an API server: what it shows, what it may not read, and exit statuses."""
+
+import json
+
+import pytest
+import yaml
+
+from drawbar.driver.kube import kinds
+
+
+def test_the_whole_cluster_is_a_tree(status_command, cluster):
+    status, out, err = status_command()
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    for words in (
+        ("fabric rack-1", "Connected", "2 devices: 1 Free, 1 Ready"),
+        ("enclosure enc-1",),
+        ("gpu-1", "Ready", "gpu A100 S1"),
+        ("node node-1",),
+        ("claim default/train", "Reserved"),
+        ("pod train-0",),
+        ("gpu-2", "Free", "drawbar.dev/maintenance:NoSchedule"),
+        ("own devices of node node-1", "1 InUse"),
+        ("disk-9", "InUse", "nvme"),
+        ("claim default/local",),
+    ):
+        assert any(all(word in line for word in words) for line in lines), words
+
+
+def test_documents_hold_the_same_in_json_and_yaml(status_command, cluster):
+    document = json.loads(status_command("-o", "json")[1])
+    assert yaml.safe_load(status_command("-o", "yaml")[1]) == document
+    (fabric,) = document["fabrics"]
+    (enclosure,) = fabric["enclosures"]
+    first, second = enclosure["devices"]
+    assert (first["state"], first["node"], first["serial"]) == ("Ready", "node-1", "S1")
+    assert [claim["pods"] for claim in first["claims"]] == [["train-0"]]
+    assert (second["state"], second["claims"]) == ("Free", [])
+    assert [device["name"] for device in document["local"][0]["devices"]] == ["disk-9"]
+
+
+@pytest.mark.parametrize(
+    ("target", "devices"),
+    [
+        ("fabric/rack-1", ["gpu-1", "gpu-2"]),
+        ("node/node-1", ["gpu-1", "disk-9"]),
+        ("claim/train", ["gpu-1"]),
+        ("pod/train-0", ["gpu-1"]),
+        ("claim/next", []),
+    ],
+)
+def test_one_object_is_shown_alone(status_command, cluster, target, devices):
+    status, out, err = status_command(target, "-o", "json")
+    assert (status, err) == (0, "")
+    document = json.loads(out)
+    shown = [
+        device
+        for fabric in document["fabrics"]
+        for enclosure in fabric["enclosures"]
+        for device in enclosure["devices"]
+    ]
+    shown += [device for local in document["local"] for device in local["devices"]]
+    assert [device["name"] for device in shown] == devices
+
+
+def test_a_claim_without_a_device_waits_for_the_scheduler(status_command, cluster):
+    status, out, _ = status_command("claim/next")
+    assert status == 0
+    assert "claim default/next  Pending" in out
+    assert "waits for the scheduler, to allocate it" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fabric/none",), "there is no Fabric none; there is rack-1"),
+        (("node/none",), "there is no node none"),
+        (("claim/none",), "there is no ResourceClaim none in namespace default; -n names another namespace"),
+        (("pod/train-0", "-n", "elsewhere"), "there is no pod train-0 in namespace elsewhere"),
+    ],
+)
+def test_a_name_that_is_not_there_is_one_sentence(status_command, cluster, words, message):
+    status, out, err = status_command(*words)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("gpu-1",), ("device/gpu-1",), ("claim/",), ("-o", "xml")])
+def test_a_wrong_command_line_is_refused(status_command, words):
+    assert status_command(*words)[0] == 2
+
+
+def test_without_a_cluster_one_sentence_is_printed(status_command, tmp_path):
+    status, out, err = status_command("--kubeconfig", tmp_path / "none")
+    assert (status, out) == (1, "") or status == 2
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+
+
+def test_without_the_crds_the_rest_is_shown(status_command, drawbar_apiserver, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(drawbar_apiserver.kubeconfig))
+    status, out, err = status_command()
+    assert status == 0
+    assert "There are no fabrics and no devices." in out
+    assert "warning: fabrics cannot be read" in err
+    assert "install Drawbar's chart" in err
+
+
+def test_forty_columns_hold_every_name(status_command, cluster, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    status, out, _ = status_command()
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 40
+    for name in ("rack-1", "gpu-1", "default/train", "train-0"):
+        assert name in out
+
+
+def test_a_watch_prints_again_what_changed(status_command, cluster, monkeypatch):
+    from drawbar.driver.cli.status import command
+
+    pauses = []
+
+    async def pause():
+        pauses.append(None)
+        if len(pauses) == 3:
+            raise KeyboardInterrupt
+        if len(pauses) == 2:
+            async with connecting() as api:
+                await api.delete(kinds.ATTACHMENT, "rack-1.gpu-1")
+
+    def connecting():
+        from drawbar.driver.kube import client, config
+
+        return client.connecting(config.from_kubeconfig(cluster.server.kubeconfig))
+
+    monkeypatch.setattr(command, "_pause", pause)
+    status, out, _ = status_command("--watch", "-o", "json")
+    assert status == 130
+    states = [
+        json.loads(line)["fabrics"][0]["enclosures"][0]["devices"][0]["state"] for line in out.splitlines()
+    ]
+    assert states == ["Ready", "Allocated"]

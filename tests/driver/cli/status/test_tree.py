@@ -1,0 +1,285 @@
+"""The tree of what was read, for each state of a device and for anything that objects may hold."""
+
+import datetime
+import io
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich import console
+
+from drawbar.driver.api import attachments, claims, fabrics, meta, slices
+from drawbar.driver.cli.status import observed, tree, views
+
+DRIVER = "drawbar.dev"
+STAMP, LATER = "2026-01-01T00:00:00Z", "2026-01-01T01:00:00Z"
+NOW = datetime.datetime(2026, 1, 1, 3, tzinfo=datetime.UTC)
+SPEC = attachments.AttachmentSpec(
+    fabric="rack",
+    device_id="g1",
+    driver=DRIVER,
+    pool="rack/enc",
+    device="gpu-1",
+    node_name="n1",
+    host_id="h1",
+    identity=attachments.Identity(device_class="gpu", serial="S1"),
+    claim=attachments.ClaimReference(namespace="a", name="c", uid="u"),
+)
+
+
+def condition(name, status="True", message="", at=LATER):
+    return meta.Condition(type=name, status=status, message=message, reason="R", last_transition_time=at)
+
+
+def attachment(phase="", *conditions, deleted=None, error=None, started="", **spec):
+    operation = attachments.OperationRecord(request_id="r", started_at=started) if started else None
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name="rack.gpu-1", creation_timestamp=STAMP, deletion_timestamp=deleted),
+        spec=msgspec.structs.replace(SPEC, **spec),
+        status=attachments.AttachmentStatus(
+            phase=phase, conditions=conditions, error=error, operation=operation
+        ),
+    )
+
+
+def claim(name="c", *, pool="rack/enc", device="gpu-1", pods=("p",), conditions=()):
+    allocated = claims.AllocationResult(
+        request="r",
+        driver=DRIVER,
+        pool=pool,
+        device=device,
+        binding_conditions=("drawbar.dev/attached",),
+        binding_failure_conditions=("drawbar.dev/attach-failed",),
+    )
+    return claims.ResourceClaim(
+        metadata=meta.ObjectMeta(name=name, namespace="a", creation_timestamp=STAMP),
+        status=claims.ClaimStatus(
+            allocation=claims.Allocation(
+                devices=claims.DeviceAllocation(results=(allocated,)),
+                node_selector=claims.one_node("n1"),
+                allocation_timestamp=LATER,
+            ),
+            reserved_for=tuple(claims.Consumer(resource="pods", name=pod) for pod in pods),
+            devices=(claims.AllocatedDevice(driver=DRIVER, pool=pool, device=device, conditions=conditions),),
+        ),
+    )
+
+
+def published(*names, pool="rack/enc", generation=1, fabric="rack", node=None, taints=()):
+    attributes = {"class": "gpu", "model": "A100"} | (
+        {"fabric": fabric, "enclosure": "enc"} if fabric else {}
+    )
+    return slices.ResourceSlice(
+        metadata=meta.ObjectMeta(name=pool),
+        spec=slices.SliceSpec(
+            driver=DRIVER,
+            pool=slices.Pool(name=pool, generation=generation, resource_slice_count=1),
+            node_name=node,
+            devices=tuple(
+                slices.Device(
+                    name=name,
+                    attributes={key: slices.Attribute(string=text) for key, text in attributes.items()},
+                )
+                for name in names
+            ),
+            taints=taints,
+        ),
+    )
+
+
+def build(**read):
+    return tree.build(observed.Cluster(driver=DRIVER, **read))
+
+
+ATTACHED, VISIBLE, RELEASED = "Attached", "Visible", "Released"
+STATES = {
+    "begun": (attachment(started=LATER), "Pending", LATER, "the fabric manager, to attach the device"),
+    "not begun": (attachment(), "Pending", STAMP, "the fabric manager, to attach the device"),
+    "attached": (
+        attachment("Attached", condition(ATTACHED)),
+        "Attached",
+        LATER,
+        "the node, to see the device",
+    ),
+    "not seen": (
+        attachment("Attached", condition(ATTACHED), condition(VISIBLE, "False", "no link")),
+        "Attached",
+        LATER,
+        "no link",
+    ),
+    "ready": (attachment("Ready", condition(VISIBLE)), "Ready", LATER, ""),
+    "by hand": (attachment("Ready", condition(VISIBLE), claim=None), "Held", LATER, ""),
+    "idle": (attachment("Idle", claim=None, idle_since=LATER), "Idle", LATER, ""),
+    "failed": (
+        attachment(
+            "Failed", condition(ATTACHED, "False"), error=attachments.Failure(reason="R", message="refused")
+        ),
+        "Failed",
+        LATER,
+        "refused",
+    ),
+    "releasing": (
+        attachment("Ready", deleted=LATER),
+        "Releasing",
+        LATER,
+        "the node, to let go of the device",
+    ),
+    "in use": (
+        attachment("Ready", condition(RELEASED, "False", "mounted at /x"), deleted=LATER),
+        "Releasing",
+        LATER,
+        "mounted at /x",
+    ),
+    "released": (
+        attachment("Released", condition(RELEASED), deleted=STAMP),
+        "Released",
+        LATER,
+        "the fabric manager, to detach the device",
+    ),
+}
+
+
+@pytest.mark.parametrize(("held", "state", "since", "waits_for"), STATES.values(), ids=STATES)
+def test_a_device_that_is_attached_shows_its_step_and_what_it_waits_for(held, state, since, waits_for):
+    (device,) = build(attachments=(held,)).devices
+    assert (device.state, device.since, device.waits_for) == (state, since, waits_for)
+    assert (device.node, device.serial, device.device_class) == ("n1", "S1", "gpu")
+    assert not device.published
+
+
+def test_a_device_without_an_attachment_is_free_or_waits_for_the_controller():
+    free, allocated = build(slices=(published("gpu-0", "gpu-1"),), claims=(claim(),)).devices
+    assert (free.state, free.since, free.node) == ("Free", "", "")
+    assert (allocated.state, allocated.since) == ("Allocated", LATER)
+    assert allocated.waits_for == "the controller, to begin the attach"
+    assert (allocated.node, allocated.claims[0].pods) == ("n1", ("p",))
+
+
+def test_a_device_of_a_node_is_in_use_by_its_claim():
+    shown = build(
+        slices=(published("d", pool="n1", fabric="", node="n1"),), claims=(claim(pool="n1", device="d"),)
+    )
+    assert shown.fabrics == ()
+    (local,) = shown.local
+    assert (local.node, local.devices[0].state) == ("n1", "InUse")
+
+
+def test_what_no_slice_and_no_fabric_names_is_shown_all_the_same():
+    shown = build(
+        claims=(claim(),), attachments=(attachment("Ready", fabric="gone", device="x", pool="gone/e"),)
+    )
+    assert [(fabric.name, fabric.state) for fabric in shown.fabrics] == [
+        ("gone", "Unknown"),
+        ("rack", "Unknown"),
+    ]
+
+
+def test_only_the_newest_generation_of_a_pool_counts():
+    old, new = published("gpu-old"), published("gpu-new", generation=2)
+    assert [device.name for device in build(slices=(new, old)).devices] == ["gpu-new"]
+
+
+def test_taints_of_a_slice_of_taints_are_those_of_the_device():
+    taint = slices.SliceTaint(device="gpu-1", taint=slices.Taint(key="k", value="v", effect="NoSchedule"))
+    (device,) = build(slices=(published("gpu-1"), published(taints=(taint,)))).devices
+    assert device.taints == (tree.Taint(key="k", value="v", effect="NoSchedule"),)
+
+
+CLAIMS = {
+    "attached": ((condition("drawbar.dev/attached"),), ""),
+    "not attached": ((), "drawbar.dev/attached of gpu-1"),
+    "failed": (
+        (condition("drawbar.dev/attach-failed", message="no port"),),
+        "drawbar.dev/attach-failed of gpu-1: no port",
+    ),
+}
+
+
+@pytest.mark.parametrize(("conditions", "waits_for"), CLAIMS.values(), ids=CLAIMS)
+def test_a_claim_waits_for_the_first_condition_that_is_missing(conditions, waits_for):
+    (shown,) = build(wanted=(claim(conditions=conditions),)).claims
+    assert (shown.state, shown.waits_for) == ("Reserved", waits_for)
+
+
+FABRICS = {
+    "connected": ((condition("Connected"),), None, "Connected", LATER),
+    "not connected": ((condition("Connected", "False", "no route"),), None, "R", LATER),
+    "new": ((), None, "Pending", ""),
+    "deleted": ((condition("Connected"),), STAMP, "Deleting", STAMP),
+}
+
+
+@pytest.mark.parametrize(("conditions", "deleted", "state", "since"), FABRICS.values(), ids=FABRICS)
+def test_a_fabric_shows_whether_it_is_connected(conditions, deleted, state, since):
+    fabric = fabrics.Fabric(
+        metadata=meta.ObjectMeta(name="rack", deletion_timestamp=deleted),
+        spec=fabrics.FabricSpec(adapter="grpc", endpoint="unix:/f"),
+        status=fabrics.FabricStatus(conditions=conditions),
+    )
+    (shown,) = build(fabrics=(fabric,)).fabrics
+    assert (shown.state, shown.since) == (state, since)
+
+
+NAMES = st.text(max_size=8)
+KEYS = st.tuples(
+    st.sampled_from(("rack/enc", "rack", "n1", "")) | NAMES, st.sampled_from(("gpu-1", "gpu-2")) | NAMES
+)
+
+
+@given(
+    listed=st.lists(st.tuples(KEYS, NAMES, st.integers(0, 2))),
+    held=st.lists(st.tuples(KEYS, NAMES, NAMES, NAMES)),
+    given_=st.lists(st.tuples(KEYS, NAMES)),
+)
+def test_whatever_objects_hold_each_device_in_use_is_shown_once(listed, held, given_):
+    cluster = {
+        "slices": tuple(
+            published(device, pool=pool, fabric=fabric, generation=generation)
+            for (pool, device), fabric, generation in listed
+        ),
+        "attachments": tuple(
+            attachment(phase, condition(VISIBLE, message=message, at=stamp), pool=pool, device=device)
+            for (pool, device), phase, message, stamp in held
+        ),
+        "claims": tuple(claim(name, pool=pool, device=device) for (pool, device), name in given_),
+    }
+    shown = build(**cluster)
+    keys = [(device.pool, device.name) for device in shown.devices]
+    assert len(set(keys)) == len(keys)
+    assert set(keys) >= {key for key, *_ in held} | {key for key, _ in given_}
+    assert sum(len(device.claims) for device in shown.devices) == len(given_)
+    json.dumps(tree.document(shown))
+    out = console.Console(file=io.StringIO(), width=40)
+    views.show(out, shown, now=NOW, every=True)
+    assert all(letter == "\n" or letter.isprintable() for letter in out.file.getvalue())
+
+
+def test_what_waits_comes_first_and_the_rest_is_counted():
+    held = tuple(
+        attachment("Ready" if number else "Failed", device=f"gpu-{number:03}")
+        for number in reversed(range(150))
+    )
+    shown = build(attachments=held, slices=(published("gpu-free"),))
+    out = console.Console(file=io.StringIO(), width=80)
+    views.show(out, shown, now=NOW)
+    lines = out.file.getvalue().splitlines()
+    assert "gpu-000" in lines[2]
+    assert any("and 50 more; --all shows them" in line for line in lines)
+    assert any("free: A100 x 1" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("since", "shown"),
+    [
+        ("2026-01-01T02:59:30Z", "30s"),
+        (STAMP, "3h"),
+        ("2025-12-01T00:00:00Z", "31d"),
+        ("soon", "?"),
+        (LATER, "2h"),
+        ("2026-01-01T00:00:00", "?"),
+    ],
+)
+def test_an_age_is_in_its_largest_unit(since, shown):
+    assert views.age(since, NOW) == shown
