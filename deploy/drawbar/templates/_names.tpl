@@ -14,6 +14,9 @@ drawbar-node{{ include "drawbar.suffix" . }}
 {{- define "drawbar.operator" -}}
 drawbar-operator{{ include "drawbar.suffix" . }}
 {{- end -}}
+{{- define "drawbar.viewer" -}}
+drawbar-viewer{{ include "drawbar.suffix" . }}
+{{- end -}}
 {{- define "drawbar.credentials" -}}
 drawbar-fabric-credentials{{ include "drawbar.suffix" . }}
 {{- end -}}

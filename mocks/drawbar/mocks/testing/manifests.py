@@ -11,6 +11,7 @@ FILES = (
     "controller-rbac.yaml",
     "node-rbac.yaml",
     "operator-rbac.yaml",
+    "viewer-rbac.yaml",
     "deviceclasses.yaml",
     "policies.yaml",
 )
@@ -24,8 +25,9 @@ CLASSIC_FILES = {
 # No part of the deployed objects depends on it, but a chart without an image is refused.
 _VALUES = {"image": {"repository": "registry.example.com/drawbar"}}
 _SOURCE = re.compile(r"^# Source: drawbar/templates/(\S+)\n", re.MULTILINE)
-# The labels of an object that Helm manages, which is not so here.
-_LABELS = re.compile(r"^  labels:\n(?:    (?:app\.kubernetes\.io|helm\.sh)/.*\n)+", re.MULTILINE)
+# The labels of an object that Helm manages, which is not so here; and what is left where it has no other.
+_MANAGED = re.compile(r"^    (?:app\.kubernetes\.io|helm\.sh)/.*\n", re.MULTILINE)
+_EMPTY = re.compile(r"^  labels:\n(?!    )", re.MULTILINE)
 
 
 async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
@@ -49,6 +51,6 @@ async def _rendered(
     for document in text.removeprefix("---\n").split("\n---\n"):
         source = _SOURCE.search(document)
         if source is not None and source[1] in parts:
-            plain = _LABELS.sub("", _SOURCE.sub("", f"{document}\n"))
+            plain = _EMPTY.sub("", _MANAGED.sub("", _SOURCE.sub("", f"{document}\n")))
             parts[source[1]].append(plain.strip() + "\n")
     return {name: HEADER + "---\n".join(documents) for name, documents in parts.items()}

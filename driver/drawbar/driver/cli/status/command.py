@@ -3,7 +3,6 @@
 import argparse
 import asyncio
 import datetime
-import json
 import logging
 import sys
 from typing import Any
@@ -106,16 +105,20 @@ async def _pause() -> None:
 
 
 def _print(args: argparse.Namespace, shown: Any) -> None:
-    from drawbar.driver.cli.status import tree, views
+    import msgspec
+
+    from drawbar.driver.cli.status import views
 
     if args.watch and sys.stdout.isatty():
         sys.stdout.write("\x1b[H\x1b[2J")
     if args.output == "json":
-        sys.stdout.write(json.dumps(tree.document(shown), indent=None if args.watch else 2) + "\n")
+        raw = msgspec.json.encode(shown)
+        sys.stdout.write((raw if args.watch else msgspec.json.format(raw)).decode() + "\n")
     elif args.output == "yaml":
         import yaml
 
-        sys.stdout.write("---\n" * args.watch + yaml.safe_dump(tree.document(shown), sort_keys=False))
+        document = yaml.safe_dump(msgspec.to_builtins(shown), sort_keys=False)
+        sys.stdout.write("---\n" * args.watch + document)
     else:
         now = datetime.datetime.now(datetime.UTC)
         command.print_tables(lambda out: views.show(out, shown, now=now, every=args.all))

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from drawbar.driver.api import meta
 from drawbar.driver.api.attachments import DeviceAttachment
 from drawbar.driver.api.claims import ResourceClaim
-from drawbar.driver.api.core import Node
 from drawbar.driver.api.fabrics import Fabric
 from drawbar.driver.api.slices import ResourceSlice
 
@@ -22,9 +21,6 @@ class PodClaims(meta.Struct, frozen=True):
 
     resource_claims: tuple[PodClaim, ...] = ()
     resource_claim_statuses: tuple[PodClaim, ...] = ()
-    node_name: str = ""
-    phase: str = ""
-    conditions: tuple[meta.Condition, ...] = ()
 
 
 class Pod(meta.Struct, frozen=True):
@@ -48,7 +44,6 @@ class Cluster:
     Attributes:
         driver: the DRA driver's name, whose devices are meant.
         wanted: the claims that were asked for, which are shown also without a device.
-        pod: that was asked for.
         unread: one sentence for everything that could not be read, with the remedy.
     """
 
@@ -58,6 +53,4 @@ class Cluster:
     attachments: tuple[DeviceAttachment, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     wanted: tuple[ResourceClaim, ...] = ()
-    nodes: tuple[Node, ...] = ()
-    pod: Pod | None = None
     unread: tuple[str, ...] = ()

@@ -133,8 +133,7 @@ def _is_in(pool: str, fabric: str) -> bool:
 
 
 async def _of_node(readings: _Readings, target: Target, driver: str) -> observed.Cluster:
-    node, listed, own = await asyncio.gather(
-        readings.find(kinds.NODE, target.name, core.Node),
+    listed, own = await asyncio.gather(
         readings.list_all(
             kinds.ATTACHMENT,
             attachments.DeviceAttachment,
@@ -144,8 +143,10 @@ async def _of_node(readings: _Readings, target: Target, driver: str) -> observed
             kinds.SLICE, slices.ResourceSlice, fields=f"spec.driver={driver},spec.nodeName={target.name}"
         ),
     )
-    if node is None and not readings.unread:
-        raise Missing(f"there is no node {target.name}; kubectl get nodes lists them")
+    if not listed and not own and not readings.unread:
+        node = await readings.find(kinds.NODE, target.name, core.Node)
+        if node is None and not readings.unread:
+            raise Missing(f"there is no node {target.name}; kubectl get nodes lists them")
     wanted = {
         (entry.spec.claim.namespace, entry.spec.claim.name)
         for entry in listed
@@ -154,7 +155,6 @@ async def _of_node(readings: _Readings, target: Target, driver: str) -> observed
     given = await _claims(readings, wanted)
     return observed.Cluster(
         driver=driver,
-        nodes=(node,) if node is not None else (),
         fabrics=await _fabrics(readings, listed),
         slices=own,
         attachments=listed,
@@ -180,16 +180,7 @@ async def _of_pod(readings: _Readings, target: Target, driver: str) -> observed.
         )
     names = pod.claim_names if pod is not None else ()
     wanted = await _claims(readings, {(target.namespace, name) for name in names})
-    cluster = await _with_devices(readings, wanted, driver)
-    return observed.Cluster(
-        driver=driver,
-        pod=pod,
-        fabrics=cluster.fabrics,
-        attachments=cluster.attachments,
-        claims=cluster.claims,
-        wanted=cluster.wanted,
-        unread=cluster.unread,
-    )
+    return await _with_devices(readings, wanted, driver)
 
 
 async def _with_devices(

@@ -7,7 +7,6 @@ use is left out.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
@@ -195,11 +194,6 @@ def build(cluster: observed.Cluster) -> Tree:
         claims=tuple(_claim(claim, cluster.driver) for claim in cluster.wanted),
         unread=cluster.unread,
     )
-
-
-def document(tree: Tree) -> Any:
-    """Return the tree for programs."""
-    return msgspec.to_builtins(tree)
 
 
 def _published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[bindings.Key, _Published]:

@@ -2,7 +2,7 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 
 from rich import console, text
 from rich import tree as rich_tree
@@ -11,7 +11,7 @@ from drawbar.driver.api import meta
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.status import tree
 
-# Of an enclosure, those that wait first; the rest are counted.
+# Printed one by one, those that wait first; the rest are counted.
 DEVICES = 100
 _COLOURS = {
     "Ready": "green",
@@ -35,6 +35,11 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
         now: from which ages are counted.
         every: print also the free devices one by one, and as many as there are.
     """
+    worth = sorted(
+        (device for device in shown.devices if every or device.state != tree.FREE or device.taints),
+        key=lambda device: device.state in tree.SETTLED,
+    )
+    single = frozenset(map(_key, worth if every else worth[:DEVICES]))
     for claim in shown.claims:
         out.print(_claim(claim, now))
         if claim.waits_for:
@@ -50,34 +55,48 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
             branch = top
             if enclosure.name:
                 branch = top.add(_words("enclosure ", enclosure.name, f"  {_counts(enclosure.devices)}"))
-            _devices(branch, enclosure.devices, now, every=every)
+            _devices(branch, enclosure.devices, now, single)
         out.print(top)
+    counted: list[tree.Device] = []
     for local in shown.local:
+        if single.isdisjoint(map(_key, local.devices)):
+            counted += local.devices
+            continue
         top = rich_tree.Tree(_words("own devices of node ", local.node or "?", f"  {_counts(local.devices)}"))
-        _devices(top, local.devices, now, every=every)
+        _devices(top, local.devices, now, single)
         out.print(top)
+    if counted:
+        nodes = len({device.node for device in counted})
+        tables.sentence(out, f"own devices of {nodes} more nodes  {_counts(counted)}; --all shows them")
     if not (shown.fabrics or shown.local or shown.claims):
         tables.sentence(out, "There are no fabrics and no devices.")
 
 
 def _devices(
-    branch: rich_tree.Tree, devices: Iterable[tree.Device], now: datetime.datetime, *, every: bool
+    branch: rich_tree.Tree,
+    devices: Iterable[tree.Device],
+    now: datetime.datetime,
+    single: Set[tuple[str, str]],
 ) -> None:
-    listed = sorted(devices, key=lambda device: (device.state in tree.SETTLED, device.state == tree.FREE))
-    worth = [device for device in listed if every or device.state != tree.FREE or device.taints]
-    first = worth if every else worth[:DEVICES]
-    for device in first:
-        _device(branch, device, now)
-    if len(first) < len(worth):
-        branch.add(text.Text(f"and {len(worth) - len(first)} more; --all shows them", style="dim"))
-    free = (
-        Counter(device.model or device.device_class for device in listed if device not in worth)
-        if not every
-        else None
+    listed = sorted(devices, key=lambda device: device.state in tree.SETTLED)
+    for device in listed:
+        if _key(device) in single:
+            _device(branch, device, now)
+    rest = [device for device in listed if _key(device) not in single]
+    if more := sum(device.state != tree.FREE or bool(device.taints) for device in rest):
+        branch.add(text.Text(f"and {more} more; --all shows them", style="dim"))
+    free = Counter(
+        device.model or device.device_class
+        for device in rest
+        if device.state == tree.FREE and not device.taints
     )
     if free:
         names = ", ".join(f"{tables.clean(name) or '?'} x {count}" for name, count in sorted(free.items()))
         branch.add(text.Text(f"free: {names}", style="dim"))
+
+
+def _key(device: tree.Device) -> tuple[str, str]:
+    return device.pool, device.name
 
 
 def _device(branch: rich_tree.Tree, device: tree.Device, now: datetime.datetime) -> None:
