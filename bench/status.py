@@ -81,7 +81,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
             for item in slices(options.devices):
                 await api.send("POST", world.SLICES_PATH, item)
             driver = ("--driver-name", scale.DRIVER)
-            found = []
+            measures = []
             for label, target, words in (
                 ("the whole cluster as a tree", 1.5, ()),
                 ("the whole cluster as JSON", 1.5, ("-o", "json")),
@@ -89,8 +89,8 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                 ("one node", 0.6, (f"node/{scale.node_name(1)}",)),
             ):
                 runs = [await timed(folder / "admin.kubeconfig", *words, *driver) for _ in range(RUNS)]
-                found.append(report.Measure(f"status: {label}", statistics.median(runs), "s", target))
-    return found
+                measures.append(report.Measure(f"status: {label}", statistics.median(runs), "s", target))
+    return measures
 
 
 def main() -> int:
