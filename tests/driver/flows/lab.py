@@ -10,6 +10,7 @@ import json
 from tests.driver.flows import sites
 from tests.driver.flows.sites import NODES
 
+from drawbar.driver import main
 from drawbar.driver.controller import daemon as controller
 from drawbar.driver.controller import settings as controller_settings
 from drawbar.driver.kube import client, kinds
@@ -330,3 +331,9 @@ async def lab(
             failure = error
     if failure is not None:
         raise failure
+
+
+async def drawbar_fabric(cluster, *words):
+    """Run `drawbar fabric` as an administrator beside the daemons, and return its exit status."""
+    chosen = ("--fabric", "fab", "--kubeconfig", str(cluster.site.admin), "--yes")
+    return await asyncio.to_thread(main.main, ["fabric", *words, *chosen])

@@ -1,17 +1,8 @@
 """A device that an operator attaches with `drawbar fabric`: held by a DeviceAttachment, kept by both daemons, and given back."""
 
-import asyncio
+from tests.driver.flows.lab import drawbar_fabric
 
-from drawbar.driver import main
 from drawbar.driver.kube import kinds
-
-
-async def drawbar_fabric(cluster, *words):
-    """Run `drawbar fabric` beside the daemons and return its exit status."""
-    kubeconfig = cluster.path / "admin"
-    return await asyncio.to_thread(
-        main.main, ["fabric", *words, "--fabric", "fab", "--kubeconfig", str(kubeconfig), "--yes"]
-    )
 
 
 async def test_a_device_attached_by_hand_is_kept_until_it_is_detached(flow_lab, capsys):

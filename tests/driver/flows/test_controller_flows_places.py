@@ -1,11 +1,10 @@
 """A fabric that chooses the device itself: from a claim for a place to the device that came, and back to a free place."""
 
-import asyncio
 import json
 
 import pytest
+from tests.driver.flows.lab import drawbar_fabric
 
-from drawbar.driver import main
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.mocks.fabric import faults
@@ -119,14 +118,6 @@ async def test_a_place_is_locked_until_its_device_is_there_and_that_device_from_
         await cluster.api.delete(kinds.POD, "first", namespace="default")
         await cluster.is_free(first)
         assert (await cluster.connected()).keys() == {"disk-0", "disk-1"}
-
-
-async def drawbar_fabric(cluster, *words):
-    """Run `drawbar fabric` beside the daemons and return its exit status."""
-    kubeconfig = cluster.path / "admin"
-    return await asyncio.to_thread(
-        main.main, ["fabric", *words, "--fabric", "fab", "--kubeconfig", str(kubeconfig), "--yes"]
-    )
 
 
 async def test_a_device_of_a_model_is_attached_by_hand_through_a_place_and_detached_by_its_id(
