@@ -176,9 +176,12 @@ class Index:
             else None
         )
         self._allocated.see(key, state, now)
-        failed = new is not None and has_failed(new, self._driver)
-        unused = new is not None and (self._failed.has(key, state) or not is_ready(new, self._driver))
-        self._failed.see(key, state if failed and unused else None, now)
+        failed = (
+            new is not None
+            and has_failed(new, self._driver)
+            and (self._failed.has(key, state) or not is_ready(new, self._driver))
+        )
+        self._failed.see(key, state if failed else None, now)
 
     def seen(self, claim: claims.ResourceClaim) -> Seen:
         """Return when its allocation and its failure were first seen; for a claim that is not in the index, now."""
