@@ -47,7 +47,7 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
     """Return a device as JSON values."""
     attachment = attachment_of(item.id, source)
     claim = attachment.spec.claim if attachment is not None else None
-    place = item.connection
+    place, carving = item.connection, item.carving
     return {
         "id": item.id,
         "class": item.device_class.value,
@@ -57,6 +57,14 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
         "identifiers": dict(item.identifiers),
         "enclosure": item.enclosure,
         "memoryBytes": item.memory_bytes,
+        "sliceOf": item.slice_of.origin_id if item.slice_of is not None else None,
+        "carving": {
+            "freeBytes": carving.free_bytes,
+            "stepBytes": carving.step_bytes,
+            "isPool": carving.is_pool,
+        }
+        if carving is not None
+        else None,
         "health": item.health.value,
         "host": place.host_id if place is not None else None,
         "port": place.port_id if place is not None else None,
@@ -74,11 +82,30 @@ def attachment_of(device_id: str, source: observed.Source) -> Any:
 
 def show_devices(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of devices."""
-    head = ("DEVICE", "CLASS", "MODEL", "SERIAL", "HEALTH", "HOST", "PORT", "ATTACHMENT", "CLAIM")
-    keys = ("id", "class", "model", "serial", "health", "host", "port", "attachment", "claim")
-    tables.rows(
-        out, head, [[item[key] for key in keys] for item in items], "The fabric manager lists no device."
+    head: Sequence[str] = (
+        "DEVICE",
+        "CLASS",
+        "MODEL",
+        "SERIAL",
+        "HEALTH",
+        "HOST",
+        "PORT",
+        "ATTACHMENT",
+        "CLAIM",
     )
+    keys = ("id", "class", "model", "serial", "health", "host", "port", "attachment", "claim")
+    lines = [[item[key] for key in keys] for item in items]
+    if any(item["sliceOf"] or item["carving"] for item in items):
+        head = (*head, "SLICES")
+        lines = [[*line, _slices(item)] for line, item in zip(lines, items, strict=True)]
+    tables.rows(out, head, lines, "The fabric manager lists no device.")
+
+
+def _slices(item: Mapping[str, Any]) -> str:
+    if item["sliceOf"]:
+        return f"of {item['sliceOf']}"
+    carving = item["carving"]
+    return f"{carving['freeBytes'] >> 20} MiB free" if carving is not None else ""
 
 
 def host(item: contract.Host, mapped: host_map.NodeMap) -> dict[str, Any]:

@@ -1,0 +1,43 @@
+"""Devices as tables and JSON values."""
+
+import io
+
+from rich import console
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.cli.fabric import observed, views
+from drawbar.fabric import contract
+
+SOURCE = observed.Source(name="f", spec=fabrics.FabricSpec(adapter="redfish", endpoint="https://m"))
+POOL = contract.Device(
+    id="e1.pool",
+    device_class=contract.DeviceClass.CXL_MEMORY,
+    carving=contract.Carving(free_bytes=3 << 30, step_bytes=1 << 30, is_pool=True),
+)
+SLICE = contract.Device(
+    id="e1.pool.1",
+    device_class=contract.DeviceClass.CXL_MEMORY,
+    slice_of=contract.Slice(origin_id="e1.pool"),
+)
+PLAIN = contract.Device(id="gpu-1", device_class=contract.DeviceClass.GPU)
+
+
+def printed(*devices):
+    out = console.Console(file=io.StringIO(), width=160)
+    views.show_devices(out, [views.device(device, SOURCE) for device in devices])
+    return [line.rstrip() for line in out.file.getvalue().splitlines()]
+
+
+def test_slices_have_a_column_where_there_are_any():
+    head, pool, made, plain = printed(POOL, SLICE, PLAIN)
+    assert head.endswith("SLICES")
+    assert pool.endswith("3072 MiB free")
+    assert made.endswith("of e1.pool")
+    assert plain.startswith("gpu-1")
+    assert not printed(PLAIN)[0].endswith("SLICES")
+
+
+def test_the_document_names_origin_and_what_is_left():
+    pool, made = views.device(POOL, SOURCE), views.device(SLICE, SOURCE)
+    assert pool["carving"] == {"freeBytes": 3 << 30, "stepBytes": 1 << 30, "isPool": True}
+    assert (pool["sliceOf"], made["sliceOf"], made["carving"]) == (None, "e1.pool", None)
