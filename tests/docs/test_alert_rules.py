@@ -29,6 +29,8 @@ OF_THE_TARGET = {"instance", "job"}
 VALUES = {
     "condition": fabrics.CONDITIONS,
     "driver": {"$driver"},
+    "fabric": {"$fabric"},
+    "instance": {"$node"},
     "state": set(gauges.STATES),
     "operation": {"attach", "detach"},
     "step": {*controller_metrics.STEPS_THERE, *controller_metrics.STEPS_BACK},
@@ -89,7 +91,7 @@ def check_series(expression, exposed):
         assert name in exposed
         allowed |= exposed[name]
         for label, text in MATCHER.findall(matchers):
-            assert label in exposed[name], f"{name} has no label {label}"
+            assert label in exposed[name] | OF_THE_TARGET, f"{name} has no label {label}"
             assert set(text.split("|")) <= VALUES[label]
     grouped = [label for group in GROUPING.findall(expression) for label in re.split(r"[,\s]+", group)]
     assert {label for label in grouped if label} <= allowed
@@ -146,6 +148,20 @@ def test_an_alert_carries_the_driver_so_that_two_in_a_cluster_do_not_mask_or_add
 @pytest.mark.parametrize("chart", charts())
 def test_a_chart_shows_the_drivers_that_are_chosen(chart):
     assert all('driver=~"$driver"' in matchers for _, matchers in SELECTOR.findall(chart["expr"]))
+
+
+@pytest.mark.parametrize("chart", charts())
+def test_a_chart_shows_the_fabrics_and_node_daemons_that_are_chosen(chart, exposed):
+    for name, matchers in SELECTOR.findall(chart["expr"]):
+        assert ('fabric=~"$fabric"' in matchers) == ("fabric" in exposed[name])
+        assert ('instance=~"$node"' in matchers) == name.startswith("drawbar_node_")
+
+
+def test_each_panel_has_a_description_and_each_variable_exists():
+    dashboard = json.loads(DASHBOARD.read_text())
+    assert all(panel["description"].endswith(".") for panel in dashboard["panels"])
+    variables = {variable["name"] for variable in dashboard["templating"]["list"]}
+    assert variables == {"datasource", "driver", "fabric", "node"}
 
 
 def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
