@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import datetime
+import gc
 import logging
 import sys
 from typing import Any
@@ -63,13 +64,18 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         DrawbarError: the cluster is not reached, or what was named is not there.
     """
-    before = logging.root.manager.disable
+    before, collects = logging.root.manager.disable, gc.isenabled()
     logging.disable(logging.CRITICAL)  # What fails is one sentence.
+    if not args.watch:
+        # Nearly half of the time goes into looking for garbage among objects that are all needed to the end.
+        gc.disable()
     try:
         with command.printing():
             return asyncio.run(_run(args))
     finally:
         logging.disable(before)
+        if collects:
+            gc.enable()
 
 
 async def _run(args: argparse.Namespace) -> int:
