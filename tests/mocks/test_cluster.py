@@ -13,8 +13,9 @@ from drawbar.driver import errors as driver_errors
 from drawbar.driver.kube import kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster, sysfs
-from drawbar.mocks.cluster import children, errors, pool
+from drawbar.mocks.cluster import children, errors
 from drawbar.mocks.cluster import cluster as running
+from drawbar.mocks.fabric import pool
 
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="SN1")
 

@@ -8,7 +8,7 @@ from drawbar.driver.kube import client, kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster, sysfs
 from drawbar.mocks.cluster import cluster as running
-from drawbar.mocks.cluster import pool
+from drawbar.mocks.fabric import pool
 
 TEMPLATE = {
     "apiVersion": "resource.k8s.io/v1",

@@ -6,9 +6,9 @@ import pytest
 
 from drawbar.driver import errors
 from drawbar.mocks import cluster
-from drawbar.mocks.cluster import deployment, pool, settings
+from drawbar.mocks.cluster import deployment, settings
 from drawbar.mocks.demo import pods, simulated
-from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric import configuration, pool
 
 
 @pytest.mark.parametrize("amount", [1, 4, simulated.MOST_PODS])

@@ -15,6 +15,7 @@ DOUBLES = {
     "apiserver": "an in-memory Kubernetes API server",
     "cluster": "everything at once: API server, scheduler, kubelets, fabric, and with --daemons our driver",
     "fabric": "a simulated fabric manager behind a UNIX socket",
+    "host": "the pretended hardware of a node of a cluster: a /sys with the devices that are attached to it",
     "kubelet": "play the kubelet of one or more nodes: register plugins, prepare devices, run pods on paper",
     "redfish": "a Redfish service: a PCIe fabric with zones of endpoints, or composition by resource blocks",
     "scheduler": "schedule pods with device claims, make claims from templates, evict pods from tainted devices",

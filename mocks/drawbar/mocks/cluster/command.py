@@ -18,9 +18,9 @@ from drawbar.driver.api import drivers
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
 from drawbar.mocks.apiserver import profiles
-from drawbar.mocks.cluster import cluster, places, pool, settings
+from drawbar.mocks.cluster import cluster, places, settings
 from drawbar.mocks.cluster import errors as cluster_errors
-from drawbar.mocks.fabric import configuration
+from drawbar.mocks.fabric import configuration, pool
 
 AMOUNTS = {
     contract.DeviceClass.GPU: 2,

@@ -10,8 +10,8 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import cluster
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.claims import dialects
-from drawbar.mocks.cluster import pool
 from drawbar.mocks.demo import pods, progress, stages
+from drawbar.mocks.fabric import pool
 
 MOST_PODS = 96  # with the spare devices two enclosures hold them, and a node has slots for all
 LEAST_SLOTS = 4

@@ -13,13 +13,17 @@ from contextlib import AsyncExitStack
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from drawbar.driver import errors as driver_errors
 from drawbar.fabric import errors
 from drawbar.fabric.grpc import certificates, endpoints, server
-from drawbar.mocks.fabric import commands, configuration, control
+from drawbar.mocks.fabric import commands, configuration, control, pool
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
 PLUGIN_NAME = "simulated.fabric.drawbar.dev"
+ATTACH_SECONDS, DETACH_SECONDS = 2.0, 1.0
+"""Of --devices: long enough to be seen."""
 
 _logger = logging.getLogger(__name__)
 
@@ -29,6 +33,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="hosts, enclosures, times and faults, as JSON"
+    )
+    parser.add_argument(
+        "--devices",
+        metavar="CLASS=N,...",
+        help="instead of --config: two enclosures with so many devices of each class, such as gpu=4,nvme=2; 2 s to attach one",
+    )
+    parser.add_argument(
+        "--nodes",
+        metavar="SELECTOR",
+        help="of a cluster: nodes with these labels, such as drawbar.dev/simulation=true, are hosts from when they are there",
+    )
+    parser.add_argument(
+        "--ports",
+        type=int,
+        default=configuration.PORTS_PER_HOST,
+        metavar="N",
+        help="of each host of --nodes (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="of --nodes; without it the pod's service account"
     )
     parser.add_argument(
         "--listen",
@@ -77,9 +101,9 @@ async def serve(args: argparse.Namespace) -> int:
     """
     if args.tell:
         return await _tell(args)
-    if args.config is None or args.listen is None:
+    if (args.config is None) == (args.devices is None) or args.listen is None:
         raise driver_errors.UsageError(
-            "a simulated fabric needs --config and --listen (or --control and --tell)"
+            "a simulated fabric needs --listen and one of --config and --devices (or --control and --tell)"
         )
     files = _files(args)
     stop = asyncio.Event()
@@ -121,8 +145,18 @@ def _files(args: argparse.Namespace) -> certificates.ServerFiles | None:
 async def _serve_until(
     stop: asyncio.Event, args: argparse.Namespace, files: certificates.ServerFiles | None
 ) -> None:
-    described = await asyncio.to_thread(configuration.load, args.config)
+    described = await asyncio.to_thread(_described, args)
     async with AsyncExitStack() as stack:
+        cluster = None
+        if args.nodes is not None:
+            # Imported for those who have a cluster alone.
+            from drawbar.mocks.fabric import nodes
+
+            cluster = await stack.enter_async_context(
+                nodes.following(args.nodes, args.ports, args.kubeconfig)
+            )
+            # Before it runs: what its state file has attached to a host stays only where there is that host.
+            described = msgspec.structs.replace(described, hosts=(*described.hosts, *cluster.hosts()))
         fabric = await stack.enter_async_context(
             SimulatedFabric.running(
                 described,
@@ -131,6 +165,8 @@ async def _serve_until(
                 forget_operations=args.forget_operations_on_start,
             )
         )
+        if cluster is not None:
+            cluster.keep(fabric.console)
         endpoint = await stack.enter_async_context(
             server.serving(
                 fabric,
@@ -148,6 +184,18 @@ async def _serve_until(
         sys.stdout.write(json.dumps(ready) + "\n")
         sys.stdout.flush()
         await stop.wait()
+
+
+def _described(args: argparse.Namespace) -> configuration.Configuration:
+    if args.config is not None:
+        return configuration.load(args.config)
+    try:
+        amounts = pool.parse_amounts(args.devices)
+    except ValueError as error:
+        raise driver_errors.UsageError(f"--devices: {error}") from error
+    return configuration.Configuration(
+        enclosures=pool.mixed(amounts), attach_seconds=ATTACH_SECONDS, detach_seconds=DETACH_SECONDS
+    )
 
 
 async def _tell(args: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import faults, slots
+from drawbar.mocks.fabric.configuration import HostSpec
 from drawbar.mocks.fabric.history import History
 from drawbar.mocks.fabric.works import Works
 from drawbar.mocks.fabric.world import World
@@ -84,6 +85,10 @@ class Console:
         finally:
             self._world.release(device_id)
             self._works.save()
+
+    def add_host(self, host: HostSpec) -> None:
+        """Cable a host; one of that id stays as it is."""
+        self._world.stock.add_host(host)
 
     def add_device(self, device: contract.Device) -> None:
         """Puts a device into its enclosure.

@@ -195,6 +195,12 @@ class Stock:
         self._change(device_id, lambda device: replace(device, connection=None))
         self.tell_host(connection.host_id)
 
+    def add_host(self, spec: configurations.HostSpec) -> None:
+        """A host is cabled; one of that id stays as it is."""
+        if spec.id not in self._hosts:
+            self._hosts[spec.id] = spec
+            self.tell_host(spec.id)
+
     def add(self, device: contract.Device) -> None:
         """A device is put into its enclosure.
 

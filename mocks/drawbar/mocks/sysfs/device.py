@@ -110,6 +110,8 @@ class MockDevice:
 
     def check(self) -> None:
         """Raises ImpossibleWorld unless such a card could be built."""
+        if self.device_class not in CLASS_CODES:
+            raise errors.ImpossibleWorld(f"a device of the class {self.device_class} is no card for a slot")
         for name, value in (
             ("vendor", self.vendor),
             ("device", self.device),

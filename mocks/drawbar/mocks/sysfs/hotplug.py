@@ -31,7 +31,7 @@ class Hotplug:
     def take(self, steps: Iterable[Step]) -> None:
         """Takes the steps in order."""
         for step in steps:
-            match step:
+            match self._numbered(step):
                 case Add(kobject=kobject):
                     kobjects.add(self.root, self._staging, kobject)
                     self._send("add", kobject, kobject.variables(bound=False))
@@ -46,6 +46,15 @@ class Hotplug:
                     kobjects.link(self.root, place, target)
                 case Write(folder=folder, files=files):
                     self._write(folder, files)
+
+    def _numbered(self, step: Step) -> Step:
+        """The step with the device number that the host gives."""
+        if isinstance(step, Add | Bind | Change):
+            return dataclasses.replace(step, kobject=self._own(step.kobject))
+        return step
+
+    def _own(self, kobject: kobjects.Kobject) -> kobjects.Kobject:
+        return kobject.harmless if self.state.harmless_numbers else kobject
 
     def undo(self, steps: Iterable[Step]) -> None:
         """Takes everything back that the steps put there, last first; what is not there is passed over."""
@@ -64,6 +73,7 @@ class Hotplug:
         """Parts a device from its driver, if it has one; its driver's own devices are the caller's to undo first."""
         if not (self.root / kobject.path / "driver").is_symlink():
             return
+        kobject = self._own(kobject)
         kobjects.unbind(self.root, kobject)
         # The kernel takes MODALIAS out of unbind events, lest udev load the driver again.
         variables = {key: value for key, value in kobject.variables(bound=False).items() if key != "MODALIAS"}
@@ -71,6 +81,7 @@ class Hotplug:
 
     def announce(self, action: str, kobject: kobjects.Kobject) -> None:
         """Sends an event of a device that is there and stays."""
+        kobject = self._own(kobject)
         bound = (self.root / kobject.path / "driver").is_symlink()
         self._send(action, kobject, kobject.variables(bound=bound))
 

@@ -21,6 +21,18 @@ class Attribute:
     mode: int = 0o444
 
 
+LOCAL_MAJORS: Mapping[int, int] = {
+    226: 120,  # drm
+    242: 121,  # nvdimm
+    245: 122,  # nvme-generic
+    246: 123,  # nvme
+    247: 124,  # cxl
+    252: 125,  # dax
+    259: 126,  # block extended
+    261: 127,  # accel
+}
+"""What stands for the number of a driver where device files are made for real: "120-127 LOCAL/EXPERIMENTAL USE", of which no
+driver has one (Documentation/admin-guide/devices.txt)."""
 Files = Mapping[str, Attribute]
 """Attributes by name."""
 
@@ -81,6 +93,18 @@ class Kobject:
     def driver_path(self) -> str:
         """The bound driver's directory below the root."""
         return f"{self.subsystem_path}/drivers/{self.driver}"
+
+    @property
+    def harmless(self) -> "Kobject":
+        """The same with a device number for local use, if it has one: `LOCAL_MAJORS`."""
+        if (major := self.uevent.get("MAJOR")) is None:
+            return self
+        local, minor = LOCAL_MAJORS[int(major)], self.uevent["MINOR"]
+        return dataclasses.replace(
+            self,
+            uevent={**self.uevent, "MAJOR": str(local)},
+            files={**self.files, "dev": readable(f"{local}:{minor}")},
+        )
 
     def variables(self, *, bound: bool) -> dict[str, str]:
         """The uevent's variables in the kernel's order."""

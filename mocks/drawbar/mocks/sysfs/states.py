@@ -80,6 +80,7 @@ class State:
         slots: how many slots there are.
         layout: the name of its layout.
         uevent_socket: where events are sent, if anywhere.
+        harmless_numbers: device files have numbers for local use, which no driver of a real machine has.
         seqnum: the number of the last event.
         occupants: cards by slot.
         regions: CXL regions.
@@ -88,6 +89,7 @@ class State:
     slots: int
     layout: str = layouts.PLAIN
     uevent_socket: str | None = None
+    harmless_numbers: bool = False
     seqnum: int = 0
     occupants: dict[int, Occupant] = dataclasses.field(default_factory=dict)
     regions: tuple[Region, ...] = ()

@@ -51,7 +51,13 @@ class SysfsTree:
 
     @classmethod
     def create(
-        cls, root: Path, *, slots: int = 4, uevent_socket: Path | None = None, layout: str = layouts.PLAIN
+        cls,
+        root: Path,
+        *,
+        slots: int = 4,
+        uevent_socket: Path | None = None,
+        layout: str = layouts.PLAIN,
+        harmless_numbers: bool = False,
     ) -> "SysfsTree":
         """A new host with empty slots, at `root`.
 
@@ -60,6 +66,8 @@ class SysfsTree:
             slots: how many slots the plain layout has: 1 to this number.
             uevent_socket: where events are sent, as datagrams.
             layout: the host's shape, by name.
+            harmless_numbers: for real containers, in which device files are made: give devices numbers that belong to no
+                driver, so that opening one fails (ENXIO). The usual numbers are those of a real machine's disks and GPUs.
 
         Raises:
             ImpossibleWorld: `root` exists and is not empty, there is no such layout,
@@ -75,7 +83,12 @@ class SysfsTree:
             )
         root.mkdir(parents=True, exist_ok=True)
         with states.locked(root):
-            state = states.State(slots=len(shape.places), layout=layout, uevent_socket=socket_path)
+            state = states.State(
+                slots=len(shape.places),
+                layout=layout,
+                uevent_socket=socket_path,
+                harmless_numbers=harmless_numbers,
+            )
             _build(root, shape, Hotplug(root, state))
             states.save(root, state)
         return cls(root)

@@ -11,6 +11,8 @@ from drawbar.fabric import contract
 from drawbar.mocks.fabric import configuration
 
 GIB = 1 << 30
+MOST_OF_A_CLASS = 64
+"""Serial numbers of two hexadecimal digits are enough for these."""
 ENCLOSURES = ("chassis-1", "chassis-2")
 
 
@@ -121,6 +123,27 @@ def mixed(amounts: dict[contract.DeviceClass, int]) -> tuple[configuration.Enclo
     return tuple(
         configuration.EnclosureSpec(id=enclosure, devices=tuple(held)) for enclosure, held in dealt.items()
     )
+
+
+def parse_amounts(text: str) -> dict[contract.DeviceClass, int]:
+    """Return the amounts in a text like `gpu=4,nvme=2`.
+
+    Raises:
+        ValueError: it is none; the message has the remedy.
+    """
+    classes = {model.device_class.value: model.device_class for model in MODELS}
+    amounts: dict[contract.DeviceClass, int] = {}
+    for part in text.split(","):
+        name, _, number = part.partition("=")
+        if name not in classes or not (
+            number.isascii() and number.isdecimal() and int(number) <= MOST_OF_A_CLASS
+        ):
+            raise ValueError(
+                f"{part!r} is no amount of devices: write CLASS=N, with a class of {', '.join(classes)} and N of at most "
+                f"{MOST_OF_A_CLASS}"
+            )
+        amounts[classes[name]] = int(number)
+    return amounts
 
 
 def _device(model: Model, number: int) -> configuration.DeviceSpec:

@@ -1,0 +1,86 @@
+"""`drawbar mock host`: the pretended hardware of a node of a real cluster, as a process beside its node daemon."""
+
+import argparse
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+from drawbar.driver import errors as driver_errors
+from drawbar.driver import logs
+from drawbar.driver.kube import client, config
+from drawbar.mocks.host import server
+from drawbar.mocks.sysfs import layouts
+
+SLOTS = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Adds this command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--node-name", required=True, metavar="NAME", help="the node whose hardware it is")
+    parser.add_argument(
+        "--root",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="where the mocked /sys is written; one of an earlier run is taken over",
+    )
+    parser.add_argument(
+        "--uevents", type=Path, required=True, metavar="SOCKET", help="the datagram socket of the node daemon"
+    )
+    parser.add_argument(
+        "--slots",
+        type=int,
+        default=SLOTS,
+        metavar="N",
+        help="how many, as many as the host has ports (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--kubeconfig",
+        metavar="FILE",
+        help="how to reach the API server; without it the pod's service account",
+    )
+    parser.add_argument(
+        "--ready",
+        type=Path,
+        metavar="FILE",
+        help="written once the devices that are attached are in the tree, for a probe",
+    )
+    parser.epilog = (
+        "A device is in the slot of its port while a DeviceAttachment of the node is Attached. Start it before the node\n"
+        "daemon, which gets --sysfs DIR --uevents unix:SOCKET. Network interfaces are not pretended.\n\n"
+        "examples:\n"
+        "  drawbar mock host --node-name node-1 --root /run/simulation/sys --uevents /run/simulation/uevents"
+    )
+
+
+async def serve(args: argparse.Namespace) -> int:
+    """Serves until cancelled; a line of JSON on stdout when the devices that are attached are there.
+
+    Raises:
+        errors.DrawbarError: the options are wrong, the tree cannot be written, or no API server is configured.
+    """
+    if not 1 <= args.slots <= layouts.MOST_SLOTS:
+        raise driver_errors.UsageError(f"--slots {args.slots} is not between 1 and {layouts.MOST_SLOTS}")
+    logs.configure(logs.Format.TEXT)
+    try:
+        if args.ready is not None:
+            args.ready.unlink(missing_ok=True)
+        tree = await asyncio.to_thread(
+            server.tree_at, args.root, slots=args.slots, uevent_socket=args.uevents
+        )
+        async with (
+            client.connecting(config.load(args.kubeconfig)) as api,
+            server.serving(api, args.node_name, tree, args.slots),
+        ):
+            if args.ready is not None:
+                args.ready.touch()
+            sys.stdout.write(json.dumps({"ready": True, "root": str(args.root)}) + "\n")
+            sys.stdout.flush()
+            await asyncio.get_running_loop().create_future()
+    except OSError as error:
+        raise driver_errors.UsageError(
+            f"the tree {args.root} cannot be written: {error.strerror} ({error.filename}); choose another --root"
+        ) from error
+    return 0

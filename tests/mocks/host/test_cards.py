@@ -1,0 +1,121 @@
+"""Which cards a pretended host has: decided from the DeviceAttachments of its node alone."""
+
+import pytest
+
+from drawbar.driver.api import attachments, meta
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
+from drawbar.mocks.host import cards
+from drawbar.mocks.sysfs import device
+
+
+def attachment(
+    name="rack.nvme-1", *, port="1", attached="True", device_class="nvme", serial="S1", pci_id="144d:a824"
+):
+    connection = None if port is None else attachments.ConnectionRecord(port=port, slot=port)
+    return attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(name=name),
+        spec=attachments.AttachmentSpec(
+            fabric="rack",
+            device_id="nvme-1",
+            driver="drawbar.dev",
+            pool="rack/chassis-1",
+            device="nvme-1",
+            node_name="node-1",
+            host_id="node-1",
+            identity=attachments.Identity(device_class=device_class, serial=serial, pci_id=pci_id),
+        ),
+        status=attachments.AttachmentStatus(
+            connection=connection, conditions=(meta.Condition(type="Attached", status=attached),)
+        ),
+    )
+
+
+def disk(serial="S1"):
+    return cards.card(attachments.Identity(device_class="nvme", serial=serial, pci_id="144d:a824"))
+
+
+@pytest.mark.parametrize(
+    ("given", "slots"),
+    [
+        pytest.param(attachment(), {1}, id="attached"),
+        pytest.param(attachment(attached="False"), set(), id="not attached"),
+        pytest.param(attachment(port=None), set(), id="no port yet"),
+    ],
+)
+def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
+    wanted = cards.wanted([given], 4)
+    assert wanted.cards.keys() == slots
+    assert not wanted.problems
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (attachment(port="5"), "none of this host's slots 1 to 4"),
+        (attachment(port="0"), "none of this host's slots"),
+        (attachment(port="x"), "none of this host's slots"),
+        (attachment(device_class="nic"), "class nic cannot be pretended"),
+        (attachment(device_class="bridge"), "class bridge is no card"),
+        (attachment(pci_id=""), "no PCI id"),
+        (attachment(device_class="gpu"), "no Device Serial Number"),
+    ],
+)
+def test_a_device_that_cannot_appear_is_reported_with_the_reason(given, why):
+    wanted = cards.wanted([given], 4)
+    assert not wanted.cards
+    assert why in wanted.problems["rack.nvme-1"]
+
+
+def test_one_slot_has_one_card():
+    wanted = cards.wanted([attachment("rack.b"), attachment("rack.a", serial="S2")], 4)
+    assert {slot: card.serial for slot, card in wanted.cards.items()} == {1: "S2"}
+    assert "another attachment" in wanted.problems["rack.b"]
+
+
+def test_a_card_is_that_of_its_model():
+    memory = attachments.Identity(device_class="cxl-memory", serial="352000001", pci_id="1b00:c001")
+    assert cards.card(memory).memory_bytes == 8 << 30
+    other = attachments.Identity(device_class="new", serial="", pci_id="1234:5678")
+    assert cards.card(other).device_class is DeviceClass.OTHER
+
+
+@pytest.mark.parametrize(
+    ("wanted", "present", "actions"),
+    [
+        ({}, {}, ()),
+        ({1: disk()}, {1: disk()}, ()),
+        ({1: disk()}, {}, (cards.Plug(slot=1, card=disk()),)),
+        ({}, {1: disk()}, (cards.Unplug(slot=1),)),
+        (
+            {1: disk("S2"), 2: disk("S1")},
+            {1: disk("S1")},
+            (cards.Unplug(slot=1), cards.Plug(slot=1, card=disk("S2")), cards.Plug(slot=2, card=disk("S1"))),
+        ),
+    ],
+)
+def test_a_slot_is_emptied_before_another_card_comes(wanted, present, actions):
+    assert cards.changes(wanted, present) == actions
+
+
+@pytest.mark.parametrize("device_class", sorted(set(device.CLASS_CODES) - {DeviceClass.OTHER}))
+def test_no_device_file_of_a_real_cluster_has_the_number_of_a_real_driver(tmp_path, device_class):
+    tree = sysfs.SysfsTree.create(tmp_path / "sys", harmless_numbers=True)
+    serial = {"nvme": "S1", "cxl-memory": "1"}.get(device_class, "00-11-22-33-44-55-66-77")
+    card = sysfs.MockDevice(
+        device_class=device_class, vendor=0x1002, device=1, serial=serial, memory_bytes=1 << 28
+    )
+    tree.attach(1, card)
+    if device_class is DeviceClass.CXL_MEMORY:
+        tree.create_region([1])
+    numbers = [file.read_text() for file in tree.root.rglob("dev") if file.is_file()]
+    said = [
+        line
+        for file in tree.root.rglob("uevent")
+        for line in file.read_text().splitlines()
+        if line.startswith("MAJOR=")
+    ]
+    assert bool(numbers) == (device_class not in {DeviceClass.FPGA, DeviceClass.NIC})
+    assert len(said) == len(numbers)
+    assert all(120 <= int(number.partition(":")[0]) <= 127 for number in numbers)
+    assert all(120 <= int(line.partition("=")[2]) <= 127 for line in said)

@@ -1,0 +1,147 @@
+"""The programs of `simulation.enabled`, each a process with the token that the chart gives it, on a cluster of doubles."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from tests.scenes import waiting
+
+from drawbar.driver.kube import client, kinds
+from drawbar.mocks import cluster, sysfs
+from drawbar.mocks.testing import worlds
+
+LABEL = "drawbar.dev/simulation"
+
+
+@pytest.fixture
+def folder(monkeypatch):
+    """Where clusters make their directories; shorter than tmp_path, for the sockets in it."""
+    path = Path(tempfile.mkdtemp(prefix="d"))
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    yield path
+    shutil.rmtree(path)
+
+
+@contextlib.asynccontextmanager
+async def program(log, *words):
+    """A process of ours with its log; ended in order with the block."""
+    with log.open("ab") as file:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "drawbar.driver.main", *map(str, words)),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=file,
+            env={key: value for key, value in os.environ.items() if key != "KUBECONFIG"},
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+            await process.communicate()
+
+
+async def ready(process, log):
+    line = await process.stdout.readline()
+    assert line, log.read_text()
+    return json.loads(line)
+
+
+@contextlib.asynccontextmanager
+async def double(log, *words):
+    async with program(log, "mock", *words) as process:
+        await ready(process, log)
+        yield process
+
+
+async def label(api, node):
+    body = {"metadata": {"labels": {LABEL: "true"}}}
+    await api.patch(kinds.NODE, node, body, content=client.Patch.MERGE, into=dict)
+
+
+async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_goes_with_the_pod(folder):
+    settings = cluster.Settings(nodes=("node-1", "node-2"), daemons=False, poll_seconds=0.2)
+    async with cluster.Cluster.running(settings) as world, contextlib.AsyncExitStack() as stack:
+        places, home, api = world.places, world.places.directory, world.api
+        node = places.node("node-1")
+        tree, socket = home / "h" / "sys", home / "h" / "uevents"
+        tree.parent.mkdir()
+        controller, daemon = places.account("drawbar-controller"), places.account("drawbar-node-node-1")
+        fabric = (
+            *("fabric", "--listen", f"unix:{home}/f.sock", "--control", f"unix:{home}/c.sock"),
+            *("--devices", "nvme=2", "--nodes", f"{LABEL}=true", "--ports", 2, "--state", home / "s"),
+            *("--kubeconfig", controller),
+        )
+        host = (
+            *("host", "--node-name", "node-1", "--root", tree, "--uevents", socket, "--slots", 2),
+            *("--ready", home / "ready", "--kubeconfig", daemon),
+        )
+        # No node has the label when the fabric starts.
+        simulated = await stack.enter_async_context(double(folder / "fabric", *fabric))
+        await label(api, "node-1")
+        hardware = contextlib.AsyncExitStack()
+        await hardware.enter_async_context(double(folder / "host", *host))
+        stack.push_async_callback(hardware.aclose)
+        assert (home / "ready").exists()
+        await stack.enter_async_context(
+            program(
+                folder / "controller",
+                *("controller", "--kubeconfig", controller, "--identity", "c", "--http-address", "off"),
+            )
+        )
+        await stack.enter_async_context(
+            program(
+                folder / "node",
+                *("node", "--node-name", "node-1", "--kubeconfig", daemon, "--http-address", "off"),
+                *("--kubelet-dir", node.kubelet, "--cdi-dir", node.cdi),
+                *("--sysfs", tree, "--uevents", f"unix:{socket}"),
+            )
+        )
+        spec = {"adapter": "grpc", "endpoint": f"unix:{home}/f.sock"}
+        user = worlds.World(api)
+        await user.create(kinds.FABRIC, "simulated", spec=spec)
+        request = {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}
+        await user.pod_from_template("p", {"requests": [request]})
+
+        async def phase():
+            pod = await api.read(kinds.POD, "p", namespace="default", into=dict)
+            return pod.get("status", {}).get("phase")
+
+        await waiting.until(phase, lambda value: value == "Running")
+        (file,) = node.cdi.glob("*.json")
+        edits = json.loads(file.read_text())["devices"][0]["containerEdits"]
+        assert {each["major"] for each in edits["deviceNodes"]} <= set(range(120, 128))
+        assert "/dev/nvme0n1" in {each["path"] for each in edits["deviceNodes"]}
+
+        # The fabric and the host end and start again, as containers do; nothing is unplugged.
+        simulated.send_signal(signal.SIGKILL)
+        await simulated.wait()
+        await stack.enter_async_context(double(folder / "fabric", *fabric))
+        await hardware.aclose()
+        await hardware.enter_async_context(double(folder / "host", *host))
+        (card,) = sysfs.SysfsTree.open(tree).attached().values()
+        (attachment,) = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
+        assert card.serial == attachment["spec"]["identity"]["serial"]
+
+        await api.begin_delete(kinds.POD, "p", namespace="default", into=dict)
+
+        async def held():
+            left = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
+            return sysfs.SysfsTree.open(tree).attached() or left
+
+        await waiting.until(held, lambda value: not value)
+        assert not list(node.cdi.glob("*.json"))
+
+        # A further node gets the label while everything runs: the Fabric has another host.
+        await label(api, "node-2")
+
+        async def hosts():
+            return (await api.read(kinds.FABRIC, "simulated", into=dict))["status"].get("hosts")
+
+        await waiting.until(hosts, lambda value: value == 2)
