@@ -24,6 +24,7 @@ VERBS = {
     "node": "drawbar.driver.cli.node",
     "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",
+    "top": "drawbar.driver.cli.top.command",
     "webhook": "drawbar.driver.cli.webhook",
 }
 INTERRUPTED = 130

@@ -48,6 +48,8 @@ class Mirror(Generic[T]):
 
     Attributes:
         synced: the first list is in.
+        answered: the API server has answered, be it with an error.
+        problem: why the collection cannot be followed now; None while it can.
         too_large: by uid, what is there and too large to be read.
     """
 
@@ -83,6 +85,8 @@ class Mirror(Generic[T]):
         self._listed_at = -FRESH_SECONDS
         self._stale = asyncio.Event()
         self.synced = asyncio.Event()
+        self.answered = asyncio.Event()
+        self.problem: errors.KubeError | None = None
 
     def follow(
         self,
@@ -245,7 +249,9 @@ class Mirror(Generic[T]):
             self._confirm(item)
         self._name_too_large(listing.too_large)
         self._listed_at = asked_at
+        self.problem = None
         self.synced.set()
+        self.answered.set()
         return listing.resource_version
 
     def _name_too_large(self, unread: tuple[meta.ObjectMeta, ...]) -> None:
@@ -314,7 +320,10 @@ class Mirror(Generic[T]):
     def _log(self, error: errors.KubeError) -> None:
         if isinstance(error, errors.Expired):
             log.info("watch is too old, listing again", extra={"kind": self._kind.plural})
-        elif str(error) != self._logged:
+            return
+        self.problem = error
+        self.answered.set()
+        if str(error) != self._logged:
             self._logged = str(error)
             log.warning("cannot follow %s, trying again: %s", self._kind.plural, error)
 

@@ -6,13 +6,6 @@ from drawbar.driver import main
 from drawbar.driver.kube import client, config, kinds
 
 
-@pytest.fixture(autouse=True)
-def no_kubeconfig(monkeypatch, tmp_path):
-    for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-
 @pytest.fixture
 def taint_command(capsys):
     """Runs `drawbar taint` and returns its status, output and errors."""

@@ -37,6 +37,30 @@ class Pod(meta.Struct, frozen=True):
         return tuple(dict.fromkeys(claim.resource_claim_name for claim in named if claim.resource_claim_name))
 
 
+class Regarding(meta.Struct, frozen=True):
+    """The object of an Event."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+
+class Event(meta.Struct, frozen=True):
+    """An Event; `type` is `Normal` or `Warning`."""
+
+    metadata: meta.ObjectMeta
+    type: str = ""
+    reason: str = ""
+    note: str = ""
+    event_time: str | None = None
+    regarding: Regarding = Regarding()
+
+    @property
+    def at(self) -> str:
+        """When it was recorded, RFC 3339."""
+        return self.event_time or self.metadata.creation_timestamp or ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """What was read. What was not asked for, or could not be read, is empty.

@@ -62,13 +62,16 @@ class _Readings:
     def _is_unread(self, result: object) -> bool:
         if not isinstance(result, Unread):
             return False
-        remedy = (
-            f"ask for the right to {result.permission}" if result.permission else "look at the API server"
-        )
-        if "not find the requested resource" in result.why or "page not found" in result.why:
-            remedy = "install Drawbar's chart, or use a release that serves resource.k8s.io/v1"
-        self.unread.append(f"{result.what} cannot be read: {result.why}; {remedy}")
+        self.unread.append(sentence(result))
         return True
+
+
+def sentence(unread: Unread) -> str:
+    """Return what cannot be read, why, and the remedy."""
+    remedy = f"ask for the right to {unread.permission}" if unread.permission else "look at the API server"
+    if "not find the requested resource" in unread.why or "page not found" in unread.why:
+        remedy = "install Drawbar's chart, or use a release that serves resource.k8s.io/v1"
+    return f"{unread.what} cannot be read: {unread.why}; {remedy}"
 
 
 async def read(api: client.Client, target: Target, *, driver: str) -> observed.Cluster:

@@ -64,6 +64,9 @@ class Device(Node, frozen=True):
         since: since when it is in that state, as far as anything tells; RFC 3339.
         waits_for: what has to happen next; empty when nothing has to.
         node: where it is attached, or will be.
+        host: of the fabric, at which it is attached or will be.
+        port: of that host.
+        slot: behind that port.
         attachment: the name of its DeviceAttachment.
         published: whether a slice has it.
     """
@@ -78,6 +81,9 @@ class Device(Node, frozen=True):
     since: str = ""
     waits_for: str = ""
     node: str = ""
+    host: str = ""
+    port: str = ""
+    slot: str = ""
     attachment: str = ""
     published: bool = False
     taints: tuple[Taint, ...] = ()
@@ -246,6 +252,7 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         node = published.node
     if attachment is not None:
         node = attachment.spec.node_name
+    connection = attachment.status.connection if attachment is not None else None
     return Device(
         pool=key.pool,
         name=key.device,
@@ -270,6 +277,9 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         since=since,
         waits_for=waits_for,
         node=node,
+        host=attachment.spec.host_id if attachment is not None else "",
+        port=connection.port if connection is not None else "",
+        slot=connection.slot if connection is not None else "",
         attachment=attachment.metadata.name if attachment is not None else "",
         published=published is not None,
         taints=tuple(

@@ -118,9 +118,14 @@ def _claim(claim: tree.Claim, now: datetime.datetime) -> text.Text:
     return _line(f"claim {claim.namespace}/{claim.name}", claim.state, claim.since, now, "")
 
 
+def colour(state: str) -> str:
+    """Return the style of a state; yellow for what is waited for."""
+    return _COLOURS.get(state, "yellow")
+
+
 def _line(name: str, state: str, since: str, now: datetime.datetime, about: str) -> text.Text:
     line = text.Text(tables.clean(name), style="bold")
-    line.append(f"  {tables.clean(state)}", style=_COLOURS.get(state, "yellow"))
+    line.append(f"  {tables.clean(state)}", style=colour(state))
     if since:
         line.append(f" {age(since, now)}", style="not bold dim")
     if about:

@@ -1,0 +1,113 @@
+"""The whole cluster, kept current by watches, for views that stay open."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from drawbar.driver import errors
+from drawbar.driver.api import attachments, claims, fabrics, slices
+from drawbar.driver.cli import progress
+from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.status import observed, reading
+from drawbar.driver.kube import client, kinds, mirror
+from drawbar.driver.kube import errors as kube_errors
+
+FIRST_ANSWER_SECONDS = 60.0
+
+
+class Live:
+    """The objects that a status is made of, and the Events of Drawbar."""
+
+    def __init__(self, api: client.Client, *, driver: str, changed: Callable[[], None]) -> None:
+        # `changed` is called after every change; it must not wait.
+        self._driver = driver
+
+        def follow(kind: kinds.Kind, into: type[Any], fields: str = "") -> mirror.Mirror[Any]:
+            return mirror.Mirror(api, kind, into=into, changed=lambda _old, _new: changed(), fields=fields)
+
+        self._fabrics: mirror.Mirror[fabrics.Fabric] = follow(kinds.FABRIC, fabrics.Fabric)
+        self._slices: mirror.Mirror[slices.ResourceSlice] = follow(
+            kinds.SLICE, slices.ResourceSlice, f"spec.driver={driver}"
+        )
+        self._attachments: mirror.Mirror[attachments.DeviceAttachment] = follow(
+            kinds.ATTACHMENT, attachments.DeviceAttachment
+        )
+        self._claims: mirror.Mirror[claims.ResourceClaim] = follow(kinds.CLAIM, claims.ResourceClaim)
+        self._events: mirror.Mirror[observed.Event] = follow(
+            kinds.EVENT, observed.Event, f"reportingController={driver}"
+        )
+        self._mirrors: Mapping[str, mirror.Mirror[Any]] = {
+            "fabrics": self._fabrics,
+            "resourceslices": self._slices,
+            "deviceattachments": self._attachments,
+            "resourceclaims": self._claims,
+            "events": self._events,
+        }
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for plural, followed in self._mirrors.items():
+                tasks.create_task(followed.run(), name=f"{plural}-status")
+
+    async def ready(self) -> None:
+        """Wait for the first answer of each collection.
+
+        Raises:
+            errors.DrawbarError: the API server does not answer, or nothing at all can be read.
+        """
+        try:
+            async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+                for followed in self._mirrors.values():
+                    await followed.answered.wait()
+        except TimeoutError as error:
+            raise errors.DrawbarError(
+                f"the API server has not answered within {FIRST_ANSWER_SECONDS:g} s; look at it, or at the network"
+            ) from error
+        unread = self.cluster().unread
+        if len(unread) == len(self._mirrors):
+            raise errors.DrawbarError("nothing can be read: " + unread[0])
+
+    def cluster(self) -> observed.Cluster:
+        """Return what is there now."""
+        return observed.Cluster(
+            driver=self._driver,
+            fabrics=tuple(self._fabrics),
+            slices=tuple(self._slices),
+            attachments=tuple(self._attachments),
+            claims=tuple(self._claims),
+            unread=tuple(
+                reading.sentence(_unread(plural, followed.problem))
+                for plural, followed in self._mirrors.items()
+                if followed.problem is not None
+            ),
+        )
+
+    def events(self, most: int) -> tuple[observed.Event, ...]:
+        """Return the latest Events, the newest first."""
+        return tuple(sorted(self._events, key=lambda event: event.at, reverse=True)[:most])
+
+
+@contextlib.asynccontextmanager
+async def following(api: client.Client, *, driver: str, changed: Callable[[], None]) -> AsyncIterator[Live]:
+    """`async with`: yield the cluster once it has been read, and follow it meanwhile.
+
+    Raises:
+        errors.DrawbarError: see `Live.ready`.
+    """
+    cluster = Live(api, driver=driver, changed=changed)
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(cluster.run(), name="cluster")
+            async with progress.shown("reading the cluster"):
+                await cluster.ready()
+            yield cluster
+            running.cancel()
+    except* errors.DrawbarError as group:
+        raise group.exceptions[0] from None
+
+
+def _unread(plural: str, error: kube_errors.KubeError) -> Unread:
+    is_denied = isinstance(error, kube_errors.Denied)
+    return Unread(what=plural, why=str(error), permission=f"list and watch {plural}" if is_denied else "")
