@@ -48,7 +48,7 @@ class Terminal:
         return re.sub(r"\x1b\[[0-9;]*m", "", self._screen.rpartition("\x1b[H")[2])
 
     def end(self):
-        # What nobody reads would block its last write.
+        # Its last write waits until it is read.
         while self.process.poll() is None:
             if select.select([self._ours], [], [], 0.1)[0]:
                 self._screen += os.read(self._ours, 65536).decode(errors="replace")

@@ -1,0 +1,76 @@
+"""The cluster kept current by watches is the cluster that is read at once."""
+
+import asyncio
+
+import pytest
+
+from drawbar.driver import errors
+from drawbar.driver.cli.status import live, reading, tree
+from drawbar.driver.kube import client, config, kinds
+from drawbar.mocks.cluster import deployment
+
+SECONDS = 30
+
+
+def test_after_a_change_it_holds_what_a_reading_finds(cluster):
+    async def work(api):
+        wake = asyncio.Event()
+        async with live.following(api, driver="drawbar.dev", changed=wake.set) as following:
+            before = tree.build(following.cluster())
+            assert before == tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
+            await api.delete(kinds.ATTACHMENT, "rack-1.gpu-1")
+            async with asyncio.timeout(SECONDS):
+                while tree.build(following.cluster()) == before:
+                    wake.clear()
+                    await wake.wait()
+            after = tree.build(following.cluster())
+        assert after == tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
+
+    cluster(work)
+
+
+def test_what_cannot_be_followed_is_named_until_it_can_be(drawbar_apiserver):
+    async def work():
+        wake = asyncio.Event()
+        async with (
+            client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api,
+            live.following(api, driver="drawbar.dev", changed=wake.set) as following,
+        ):
+            unread = following.cluster().unread
+            assert len(unread) == 2  # fabrics and deviceattachments: there are no CRDs
+            assert all("install Drawbar's chart" in sentence for sentence in unread)
+            await deployment.apply(api)
+            fabric = {
+                "apiVersion": kinds.FABRIC.api_version,
+                "kind": "Fabric",
+                "metadata": {"name": "rack-1"},
+                "spec": {"adapter": "grpc", "endpoint": "unix:/run/f.sock"},
+            }
+            await api.create(kinds.FABRIC, fabric, into=dict)
+            async with asyncio.timeout(SECONDS):
+                while not following.cluster().fabrics:
+                    wake.clear()
+                    await wake.wait()
+            assert not any(sentence.startswith("fabrics ") for sentence in following.cluster().unread)
+
+    asyncio.run(work())
+
+
+def test_an_api_server_that_is_gone_is_an_error(drawbar_apiserver, monkeypatch, tmp_path):
+    del drawbar_apiserver
+    gone = tmp_path / "kubeconfig"
+    gone.write_text(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+        "clusters: [{name: c, cluster: {server: 'http://127.0.0.1:9'}}]\nusers: [{name: u, user: {}}]\n"
+    )
+
+    async def work():
+        async with (
+            client.connecting(config.from_kubeconfig(gone)) as api,
+            live.following(api, driver="drawbar.dev", changed=lambda: None),
+        ):
+            pass
+
+    with pytest.raises(errors.DrawbarError, match="nothing can be read"):
+        asyncio.run(work())
