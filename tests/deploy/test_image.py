@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -37,7 +38,9 @@ def locked(name):
     }
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-build.txt"])
+@pytest.mark.parametrize(
+    "name", ["requirements.txt", "requirements-build.txt", "requirements-simulation.txt"]
+)
 def test_the_images_packages_are_those_that_are_tested_each_with_its_hashes(name):
     tested = locked("requirements-dev.txt")
     pinned = locked(f"deploy/image/{name}")
@@ -61,12 +64,28 @@ def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_withou
     (base,) = [rest for word, rest in words if word == "ARG" and rest.startswith("BASE=")]
     locked_for = re.search(r"--python-version (\S+)", (ROOT / "CONTRIBUTING.md").read_text())[1]
     assert re.fullmatch(rf"BASE=\S+:{re.escape(locked_for)}\.\d+-slim-\w+@sha256:[0-9a-f]{{64}}", base)
-    assert {rest.split()[0] for word, rest in words if word == "FROM"} == {"${BASE}"}
+    stages = [rest.split() for word, rest in words if word == "FROM"]
+    assert {stage[0] for stage in stages} <= {"${BASE}", *(stage[2] for stage in stages[:-1])}
     assert "deploy/image/install /root-of-image" in [rest for word, rest in words if word == "RUN"]
     assert [rest for word, rest in words if word == "USER"] == ["65532:65532"]
     assert "ADD" not in [word for word, _ in words]
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     assert f"VERSION={version}" in [rest for word, rest in words if word == "ARG"]
+
+
+def test_what_is_built_without_a_target_has_no_doubles():
+    """The last stage is the one, and it stands on nothing that has them."""
+    stages = re.split(r"^FROM ", (IMAGE / "Containerfile").read_text(), flags=re.MULTILINE)[1:]
+    by_name = {match[1]: stage for stage in stages if (match := re.match(r"\S+ AS (\S+)\n", stage))}
+    waiting, used = [stages[-1]], []
+    while waiting:
+        stage = waiting.pop()
+        used.append(stage)
+        names = [stage.split()[0], *re.findall(r"--from=(\S+)", stage)]
+        waiting += [by_name[name] for name in names if name in by_name]
+    assert len(used) == 4
+    assert not [stage for stage in used if "simulation" in stage or " mock " in stage]
+    assert "--simulation" in by_name["root-of-simulation"]
 
 
 @pytest.fixture(scope="session")
@@ -236,3 +255,23 @@ async def test_both_daemons_start_from_it_by_the_charts_commands_and_give_a_pod_
         await cluster.declare_fabric()
         await cluster.run_pod("first")
         assert [await end(process) for process in image.processes.values()] == [0, 0]
+
+
+@pytest.mark.whole
+@pytest.mark.timeout(SECONDS)
+def test_the_image_of_a_simulation_has_the_doubles_that_the_chart_starts(tmp_path):
+    root = tmp_path / "root"
+    subprocess.run([sys.executable, IMAGE / "install", "--simulation", root], check=True, capture_output=True)
+    program = [sys.executable, "-IS", str(root / PROGRAMS / "drawbar")]
+    assert not (root / PACKAGES / "drawbar" / "fabric" / "qemu").exists()
+    # Its module is what the image brings beside the production image.
+    subprocess.run([*program, "mock", "host", "--help"], check=True, capture_output=True)
+    tree = [*program, "mock", "sysfs", "empty-node", "--root", str(tmp_path / "sys"), "--react"]
+    with tempfile.TemporaryDirectory(prefix="d") as folder:
+        serve = ["mock", "fabric", "--listen", f"unix:{folder}/f", "--devices", "gpu=1"]
+        for words in ([*program, *serve], tree):
+            with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+                line = process.stdout.readline()
+                process.terminate()
+                assert json.loads(line)["ready"]
+    assert json.loads((root / BILL).read_text())["components"]

@@ -68,6 +68,9 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- end -}}
 {{- define "drawbar.nodeConfig" -}}
 {{- $decided := dict "driverName" .Values.driverName "kubeletDir" .Values.node.kubeletDir "cdiDir" .Values.node.cdiDir -}}
+{{- if .Values.simulation.enabled -}}
+{{- $_ := merge $decided (dict "sysfs" "/run/simulation/sys" "uevents" "unix:/run/simulation/uevents") -}}
+{{- end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.node.config) $decided) -}}
 {{- end -}}
 
