@@ -1,6 +1,8 @@
 """The record files: what is in them, and what becomes of what a newer Drawbar wrote."""
 
 import json
+import os
+import stat
 import zlib
 
 import pytest
@@ -138,6 +140,32 @@ async def test_on_a_full_disk_nothing_is_recorded_and_what_was_recorded_stays(op
     assert [file.name for file in record.parent.iterdir()] == ["u.json"]
     await made.start(other, CDI)
     assert made.claims.keys() == {"u", "o"}
+
+
+@pytest.mark.parametrize("fails", ["the file", "the directory"])
+async def test_a_record_that_could_not_be_synced_is_written_and_synced_again(
+    opened, record, monkeypatch, fails
+):
+    synced = []
+    fsync = os.fsync
+
+    def failing(descriptor):
+        is_directory = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        if is_directory == (fails == "the directory") and "failed" not in synced:
+            synced.append("failed")
+            raise OSError(5, "Input/output error")
+        synced.append("directory" if is_directory else "file")
+        fsync(descriptor)
+
+    made = await opened()
+    monkeypatch.setattr(os, "fsync", failing)
+    with pytest.raises(errors.CheckpointError, match="Input/output error"):
+        await made.start(CLAIM, CDI)
+    assert not record.exists()
+    synced[:] = ["failed"]
+    await made.start(CLAIM, CDI)
+    assert synced == ["failed", "file", "directory"]
+    assert record.exists()
 
 
 async def test_a_folder_that_cannot_be_made_is_said_with_the_remedy(tmp_path, opened):

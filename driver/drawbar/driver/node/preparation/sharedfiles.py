@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -65,6 +65,29 @@ def replace(path: str, raw: bytes, *, sync: bool = True) -> os.stat_result:
     Raises:
         OSError: it cannot be written; the file before stays.
     """
+    with _draft(path, raw) as descriptor:
+        if sync:
+            os.fsync(descriptor)
+        return os.fstat(descriptor)
+
+
+def create(path: str, raw: bytes) -> int:
+    """Make a file with these bytes, whole or not at all, and return its descriptor, to be synced and closed.
+
+    One writer at a time. The file is there after a crash of the machine once the descriptor and then the directory were
+    synced. A file that is renamed before it is synced costs one transaction of the file system's journal, not two; a
+    crash in between can leave any content under the name, so this is for names at which nothing stands.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with _draft(path, raw) as descriptor:
+        return os.dup(descriptor)
+
+
+@contextlib.contextmanager
+def _draft(path: str, raw: bytes) -> Iterator[int]:
+    """`with`: yield a descriptor of a file with the bytes, which is then renamed to `path`."""
     # Plain calls: every Prepare does this.
     folder, name = os.path.split(path)
     draft = f"{folder}/.{name}.tmp"
@@ -73,9 +96,7 @@ def replace(path: str, raw: bytes, *, sync: bool = True) -> os.stat_result:
         try:
             while raw:
                 raw = raw[os.write(descriptor, raw) :]
-            if sync:
-                os.fsync(descriptor)
-            status = os.fstat(descriptor)
+            yield descriptor
         finally:
             os.close(descriptor)
         os.rename(draft, path)  # noqa: PTH104 - see above
@@ -84,7 +105,6 @@ def replace(path: str, raw: bytes, *, sync: bool = True) -> os.stat_result:
         with contextlib.suppress(OSError):
             os.unlink(draft)  # noqa: PTH108 - see above
         raise
-    return status
 
 
 def sync_directory(folder: str) -> None:

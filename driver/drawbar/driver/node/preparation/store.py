@@ -2,7 +2,7 @@
 
 `claims/UID.json`, in the driver's directory below the kubelet's `plugins`, is
 `{"version": 1, "crc32": N, "claim": {...}}`; the CRC is that of the bytes of `claim`. A write is durable before it returns: the file is written under a hidden name and
-synced, renamed, and the directory is synced. A file that is damaged all the same is set aside as
+renamed, and file and directory are synced; a file that replaces another is synced first. A file that is damaged all the same is set aside as
 `claims/UID.json.corrupt-TIME` and costs the record of one claim, which is made again from its CDI file (`restoring`).
 
 Invariant: a claim that has a CDI file has a record. So the record is written before the CDI file and removed after it,
@@ -468,8 +468,9 @@ class Store:
         record_files = dict(former.files)
         for uid in former.damaged:
             self._set_aside(uid)
+        created: dict[str, int] = {}
         try:
-            if not self._folder.exists():
+            if former.changed_ns is None:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 sharedfiles.sync_directory(str(self._folder.parent))
             # First, since a claim of the same write may have got the device of one that goes.
@@ -477,26 +478,34 @@ class Store:
                 self._record(uid).unlink(missing_ok=True)
                 del record_files[uid]
             for uid, claim in claims.items():
-                if uid not in record_files or record_files[uid][1] != claim:
-                    record_files[uid] = self._put(claim), claim
+                path = str(self._record(uid))
+                if uid not in record_files:
+                    created[path] = sharedfiles.create(path, _encode(claim))
+                    record_files[uid] = _identity(os.fstat(created[path])), claim
+                elif record_files[uid][1] != claim:
+                    record_files[uid] = _identity(sharedfiles.replace(path, _encode(claim))), claim
             changed_ns = former.changed_ns
             if record_files != former.files:
                 # The kernel's own clock has ticks of 4 ms, in which another instance could write as well.
                 changed_ns = time.time_ns()
                 os.utime(self._folder, ns=(changed_ns, changed_ns))
+                for descriptor in created.values():
+                    os.fsync(descriptor)
                 sharedfiles.sync_directory(str(self._folder))
             line = checkpointlog.write(self._log, claims, former.line)
         except OSError as error:
+            # What is not on the disk must not be regarded as recorded by the next try.
+            for path in created:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)  # noqa: PTH108 - as in `sharedfiles`
             raise errors.CheckpointError(
                 f"cannot write the record in {self._folder}: {error.strerror}; mount {self._folder.parent} read-write, "
                 f"with room on it"
             ) from error
+        finally:
+            for descriptor in created.values():
+                os.close(descriptor)
         return _Known(claims=claims, files=record_files, changed_ns=changed_ns, line=line)
-
-    def _put(self, claim: records.PreparedClaim) -> _Identity:
-        raw = msgspec.json.encode(claim.document())
-        file = _File(version=VERSION, crc32=zlib.crc32(raw), claim=msgspec.Raw(raw))
-        return _identity(sharedfiles.replace(str(self._record(claim.uid)), msgspec.json.encode(file) + b"\n"))
 
     def _set_aside(self, uid: str) -> None:
         try:
@@ -599,6 +608,11 @@ def _remove_cdi(file: Path) -> None:
         files.remove(file)
     except cdi_errors.CdiError as error:
         raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+
+
+def _encode(claim: records.PreparedClaim) -> bytes:
+    raw = msgspec.json.encode(claim.document())
+    return msgspec.json.encode(_File(version=VERSION, crc32=zlib.crc32(raw), claim=msgspec.Raw(raw))) + b"\n"
 
 
 def _read(path: Path, uid: str) -> records.PreparedClaim:
