@@ -14,6 +14,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import clusters
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.cli.status import live
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
@@ -132,10 +133,16 @@ class Storm(clusters.Cluster):
         policy = {"probationSeconds": 30, "attachTimeoutSeconds": 60, "keepAttachedSeconds": keep_seconds}
         spec = {"adapter": "fused", "endpoint": "here", "policy": policy}
         await self.create(kinds.FABRIC, "f", spec=spec)
+        self.wake = asyncio.Event()
+        self.followed = live.Live(self.api, driver=DRIVER, changed=self.wake.set)
+        self._following = asyncio.Task(self.followed.run(), loop=self.loop)
         self.start_controller()
 
     async def end(self):
         await self.kill_controller()
+        self._following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._following
         await self._stack.aclose()
 
     # Controllers.

@@ -22,6 +22,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from tests.driver.storm import agreement
 
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -117,6 +118,7 @@ class Truth:
         for device in self.storm.foreign:
             assert device in connected, f"{device} was taken from another cluster"
         await self._check_claims(connected)
+        await agreement.check(self.storm)
 
     async def _check_claims(self, connected):
         """Check that each condition was true when it was first written; it may stand longer than its cause."""
@@ -161,6 +163,7 @@ class Truth:
             await self.storm.nodes_do_their_duty()
             await asyncio.sleep(5)
             await self.check()
+        await agreement.settle(self.storm)
 
     async def _is_at_rest(self):
         free = set(self.storm.connections()) == self.storm.foreign
@@ -302,7 +305,12 @@ class StormMachine(RuleBasedStateMachine):
 
     @rule()
     def it_is_quiet_for_a_while(self):
-        self.does(asyncio.sleep(5), self.storm.nodes_do_their_duty(), asyncio.sleep(5))
+        self.does(
+            asyncio.sleep(5),
+            self.storm.nodes_do_their_duty(),
+            asyncio.sleep(5),
+            agreement.settle(self.storm),
+        )
 
     def teardown(self):
         try:

@@ -1,0 +1,133 @@
+"""What `drawbar status` shows, compared with the objects themselves, whatever state they are in."""
+
+import asyncio
+import dataclasses
+
+import msgspec
+
+from drawbar.driver.api import attachments, claims, fabrics, slices
+from drawbar.driver.cli.status import observed, reading, tree
+from drawbar.driver.kube import kinds
+
+DRIVER = "drawbar.dev"
+PATIENCE_SECONDS = 60
+
+
+async def check(storm):
+    """Compare the tree of all objects with the objects, key by key."""
+    documents = {
+        kind: await storm.list(kind) for kind in (kinds.FABRIC, kinds.SLICE, kinds.ATTACHMENT, kinds.CLAIM)
+    }
+    shown = tree.build(
+        observed.Cluster(
+            driver=DRIVER,
+            fabrics=_decoded(documents[kinds.FABRIC], fabrics.Fabric),
+            slices=_decoded(documents[kinds.SLICE], slices.ResourceSlice),
+            attachments=_decoded(documents[kinds.ATTACHMENT], attachments.DeviceAttachment),
+            claims=_decoded(documents[kinds.CLAIM], claims.ResourceClaim),
+        )
+    )
+    names = [device.name for device in shown.devices]
+    assert len(names) == len(set(names)), f"a device is shown twice: {names}"
+    by_name = dict(zip(names, shown.devices, strict=True))
+    _check_slices(by_name, documents[kinds.SLICE])
+    _check_attachments(by_name, documents[kinds.ATTACHMENT])
+    _check_claims(by_name, documents[kinds.CLAIM])
+    held = {attachment["spec"]["device"] for attachment in documents[kinds.ATTACHMENT]}
+    used = {result["device"] for claim in documents[kinds.CLAIM] for result in _results(claim)}
+    for device in by_name.values():
+        assert (device.state == tree.FREE) == (device.name not in held | used), device
+    for fabric in documents[kinds.FABRIC]:
+        [shown_fabric] = [entry for entry in shown.fabrics if entry.name == fabric["metadata"]["name"]]
+        conditions = _conditions(fabric)
+        assert (shown_fabric.state == "Connected") == (conditions.get("Connected") == "True"), shown_fabric
+
+
+def _check_slices(by_name, documents):
+    taints = {
+        device["name"]: sorted(taint["key"] for taint in device.get("taints", ()))
+        for document in documents
+        for device in document["spec"].get("devices", ())
+    }
+    for name, keys in taints.items():
+        assert by_name[name].published, f"{name} is in a slice"
+        assert sorted(taint.key for taint in by_name[name].taints) == keys
+    for name, device in by_name.items():
+        assert device.published == (name in taints), device
+
+
+def _check_attachments(by_name, documents):
+    for document in documents:
+        spec, conditions = document["spec"], _conditions(document)
+        device = by_name[spec["device"]]
+        expected = (document["metadata"]["name"], spec["nodeName"], spec["hostID"])
+        assert (device.attachment, device.node, device.host) == expected
+        is_here = conditions.get("Attached") == "True" and conditions.get("Visible") == "True"
+        is_leaving = "deletionTimestamp" in document["metadata"]
+        if device.state in ("Ready", "Held"):
+            assert is_here, (device, document)
+            assert not is_leaving, (device, document)
+        if is_leaving:
+            assert device.state in ("Releasing", "Released", "Failed"), (device, document)
+        if device.state not in tree.SETTLED:
+            assert device.waits_for or device.state == "Failed", device
+    recorded = {document["metadata"]["name"] for document in documents}
+    for device in by_name.values():
+        assert not device.attachment or device.attachment in recorded, device
+
+
+def _check_claims(by_name, documents):
+    expected = {
+        (result["device"], claim["metadata"]["name"]): [
+            consumer["name"] for consumer in claim["status"].get("reservedFor", ())
+        ]
+        for claim in documents
+        for result in _results(claim)
+    }
+    shown = {
+        (device.name, claim.name): list(claim.pods) for device in by_name.values() for claim in device.claims
+    }
+    assert shown == expected
+
+
+async def settle(storm):
+    """Wait until the cluster as it was followed from the beginning, by watches, is the one that is read now."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            storm.wake.clear()
+            whole = await reading.read(storm.api, reading.Target(), driver=DRIVER)
+            if _tree(storm.followed.cluster()) == _tree(whole):
+                return
+            await storm.wake.wait()
+
+
+def _tree(cluster):
+    """Return the tree of the same objects in order of name."""
+
+    def ordered(objects):
+        return tuple(sorted(objects, key=lambda item: (item.metadata.namespace, item.metadata.name)))
+
+    return tree.build(
+        dataclasses.replace(
+            cluster,
+            fabrics=ordered(cluster.fabrics),
+            slices=ordered(cluster.slices),
+            attachments=ordered(cluster.attachments),
+            claims=ordered(cluster.claims),
+        )
+    )
+
+
+def _decoded(documents, into):
+    return tuple(msgspec.json.decode(msgspec.json.encode(document), type=into) for document in documents)
+
+
+def _conditions(document):
+    return {
+        condition["type"]: condition["status"]
+        for condition in document.get("status", {}).get("conditions", ())
+    }
+
+
+def _results(claim):
+    return claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
