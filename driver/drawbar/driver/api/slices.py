@@ -4,6 +4,7 @@ Source: `resource.k8s.io/v1` ResourceSlice. Here every field that is written is 
 are compared and replaced whole.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -100,3 +101,16 @@ def document(published: ResourceSlice) -> dict[str, Any]:
     content = msgspec.to_builtins(published)
     assert isinstance(content, dict)
     return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice"} | content
+
+
+def newest(listed: Iterable[ResourceSlice]) -> tuple[ResourceSlice, ...]:
+    """Return the slices of each pool's newest generation."""
+    every, generations = tuple(listed), dict[tuple[str, str], int]()
+    for item in every:
+        pool = (item.spec.driver, item.spec.pool.name)
+        generations[pool] = max(generations.get(pool, 0), item.spec.pool.generation)
+    return tuple(
+        item
+        for item in every
+        if item.spec.pool.generation == generations[item.spec.driver, item.spec.pool.name]
+    )

@@ -10,7 +10,10 @@ Source: `resource.k8s.io` `v1alpha3`, `v1beta2` and `v1` DeviceTaintRule, which 
 """
 
 import datetime
+from collections.abc import Mapping
 from typing import Any
+
+import msgspec
 
 from drawbar.driver.api import meta, slices
 
@@ -19,6 +22,8 @@ CREATED_BY_ANNOTATION = "drawbar.dev/created-by"
 REASON_ANNOTATION = "drawbar.dev/reason"
 EXPIRES_ANNOTATION = "drawbar.dev/expires-at"
 """When the leading controller deletes the rule, as RFC 3339; on rules with the label alone."""
+
+MANAGED_BY = {"app.kubernetes.io/managed-by": "drawbar"}
 
 EVICTION_CONDITION = "EvictionInProgress"
 
@@ -97,3 +102,29 @@ class DeviceTaintRule(meta.Struct, frozen=True):
         except ValueError:
             return None
         return moment if moment.tzinfo is not None else None
+
+
+def document(
+    api_version: str,
+    name: str,
+    selector: DeviceSelector,
+    taint: slices.Taint,
+    *,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return a rule of Drawbar's own to create; `labels` and `annotations` are further ones."""
+    value = {"value": taint.value} if taint.value else {}
+    return {
+        "apiVersion": api_version,
+        "kind": "DeviceTaintRule",
+        "metadata": {
+            "name": name,
+            "labels": {RULE_LABEL: name, **MANAGED_BY, **labels},
+            "annotations": dict(annotations),
+        },
+        "spec": {
+            "deviceSelector": msgspec.to_builtins(selector),
+            "taint": {"key": taint.key, "effect": taint.effect} | value,
+        },
+    }

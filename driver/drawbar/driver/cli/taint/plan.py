@@ -16,10 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from drawbar.driver import errors
-from drawbar.driver.api import meta, taintrules
+from drawbar.driver.api import meta, slices, taintrules
 from drawbar.driver.cli.taint import preview
 from drawbar.driver.kube import kinds
 from drawbar.driver.slices import encoding
@@ -34,7 +32,6 @@ NAME_CHARS_MAX = 50
 """So that the name is a label value, and the names of batches are names."""
 REASON_CHARS_MAX = 1024
 UNTIL_DAYS_MAX = 366
-MANAGED_BY = {"app.kubernetes.io/managed-by": "drawbar"}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _SPAN = re.compile(r"(\d{1,6})(s|m|h|d)")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
@@ -220,19 +217,14 @@ def document(
         selector = existing.spec.device_selector or taintrules.DeviceSelector()
         before = existing.metadata.annotations
     annotations = {taintrules.CREATED_BY_ANNOTATION: user, **before, **_annotations(wish)}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {
-            "name": wish.name,
-            "labels": {taintrules.RULE_LABEL: wish.name, **MANAGED_BY},
-            "annotations": {name: content for name, content in annotations.items() if content is not None},
-        },
-        "spec": {
-            "deviceSelector": msgspec.to_builtins(selector),
-            "taint": {"key": key, "effect": effect} | ({"value": value} if value else {}),
-        },
-    }
+    return taintrules.document(
+        kind.api_version,
+        wish.name,
+        selector,
+        slices.Taint(key=key, value=value, effect=effect),
+        labels={},
+        annotations={name: content for name, content in annotations.items() if content is not None},
+    )
 
 
 def rated(rule: dict[str, Any], rate: int) -> dict[str, Any]:

@@ -152,21 +152,8 @@ def published(listed: Iterable[slices.ResourceSlice]) -> frozenset[Device]:
     """Return the devices of each pool's newest generation."""
     return frozenset(
         Device(item.spec.driver, item.spec.pool.name, device.name)
-        for item in newest(listed)
+        for item in slices.newest(listed)
         for device in item.spec.devices
-    )
-
-
-def newest(listed: Iterable[slices.ResourceSlice]) -> tuple[slices.ResourceSlice, ...]:
-    """Return the slices of each pool's newest generation."""
-    every, generations = tuple(listed), dict[tuple[str, str], int]()
-    for item in every:
-        pool = (item.spec.driver, item.spec.pool.name)
-        generations[pool] = max(generations.get(pool, 0), item.spec.pool.generation)
-    return tuple(
-        item
-        for item in every
-        if item.spec.pool.generation == generations[item.spec.driver, item.spec.pool.name]
     )
 
 
@@ -251,7 +238,7 @@ def _tolerates(toleration: observed.Toleration, taint: slices.Taint) -> bool:
 def taints(listed: Iterable[slices.ResourceSlice]) -> tuple[tuple[Device, slices.Taint], ...]:
     """Return the taints that drivers publish, with their devices, in whichever form they stand in the slices."""
     entries: list[tuple[Device, slices.Taint]] = []
-    for item in newest(listed):
+    for item in slices.newest(listed):
         driver, pool = item.spec.driver, item.spec.pool.name
         for device in item.spec.devices:
             entries += [(Device(driver, pool, device.name), taint) for taint in device.taints]

@@ -1,0 +1,172 @@
+"""Signals: what an alert, a Redfish event or a command's output reports of a device; pure.
+
+Whoever sends is authenticated, and yet nothing of a payload is taken without a bound: at most `SIGNALS_MAX` signals, each with
+`LABELS_MAX` labels of `NAME_CHARS_MAX` and `VALUE_CHARS_MAX` characters. What is more is left out and counted.
+
+Sources: Alertmanager, "webhook_config"; DMTF DSP0266 "Eventing" and the schema Event.v1; for a command, docs/health-monitor.md.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from drawbar.driver.api.healthpolicies import Source
+
+SIGNALS_MAX = 500
+LABELS_MAX = 64
+NAME_CHARS_MAX = 128
+VALUE_CHARS_MAX = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """One statement about a device.
+
+    Attributes:
+        fingerprint: what two statements about the same cause have in common.
+        firing: whether there is something wrong, or no longer.
+    """
+
+    source: Source
+    labels: Mapping[str, str]
+    fingerprint: str
+    firing: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What one payload holds.
+
+    Attributes:
+        complete: whether everything of the source that is not in it is clear.
+        left_out: signals beyond the bounds.
+    """
+
+    source: Source
+    signals: tuple[Signal, ...] = ()
+    complete: bool = False
+    left_out: int = field(default=0)
+
+
+class Unreadable(Exception):
+    """A payload is of another form than its source's."""
+
+
+class _Alert(msgspec.Struct, rename="camel"):
+    status: str
+    labels: dict[str, str]
+    fingerprint: str = ""
+
+
+class _Webhook(msgspec.Struct):
+    alerts: list[msgspec.Raw]
+
+
+class _Link(msgspec.Struct):
+    odata_id: str = msgspec.field(name="@odata.id", default="")
+
+
+class _Event(msgspec.Struct, rename="pascal"):
+    message_id: str = ""
+    message_severity: str | None = None
+    severity: str | None = None
+    event_type: str | None = None
+    origin_of_condition: _Link | None = None
+
+
+class _Events(msgspec.Struct, rename="pascal"):
+    events: list[msgspec.Raw]
+
+
+class _Item(msgspec.Struct):
+    labels: dict[str, str]
+
+
+class _Output(msgspec.Struct):
+    signals: list[msgspec.Raw]
+
+
+def read(source: Source, body: bytes) -> Batch:
+    """Return what a payload holds.
+
+    Raises:
+        Unreadable: it is of another form.
+    """
+    try:
+        match source:
+            case Source.ALERT:
+                entries = msgspec.json.decode(body, type=_Webhook).alerts
+            case Source.REDFISH:
+                entries = msgspec.json.decode(body, type=_Events).events
+            case Source.COMMAND:
+                entries = msgspec.json.decode(body, type=_Output).signals
+    # Brackets within brackets without end are a RecursionError.
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"this is no payload of the source {source}: {str(error)[:200]}") from error
+    listed = [_parse(source, raw) for raw in entries[:SIGNALS_MAX]]
+    signals = tuple(signal for signal in listed if signal is not None)
+    left_out = len(entries) - len(signals)
+    # What is left out of a list may be what still fires.
+    return Batch(
+        source=source,
+        signals=signals,
+        complete=source is Source.COMMAND and not left_out,
+        left_out=left_out,
+    )
+
+
+def _parse(source: Source, raw: msgspec.Raw) -> Signal | None:
+    """Return a signal, or None for what is of another form or beyond the bounds."""
+    try:
+        match source:
+            case Source.ALERT:
+                return _alert(msgspec.json.decode(raw, type=_Alert))
+            case Source.REDFISH:
+                return _event(msgspec.json.decode(raw, type=_Event))
+            case Source.COMMAND:
+                labels = msgspec.json.decode(raw, type=_Item).labels
+                return _signal(source, labels, _digest(labels), firing=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _alert(alert: _Alert) -> Signal | None:
+    if alert.status not in ("firing", "resolved"):
+        return None
+    # Alertmanager's own where it gives one; both follow from the labels.
+    fingerprint = alert.fingerprint or _digest(alert.labels)
+    return _signal(Source.ALERT, alert.labels, fingerprint, firing=alert.status == "firing")
+
+
+def _event(event: _Event) -> Signal | None:
+    origin = event.origin_of_condition.odata_id if event.origin_of_condition is not None else ""
+    severity = event.message_severity or event.severity
+    if not origin or severity not in ("OK", "Warning", "Critical"):
+        return None
+    registry, _, key = event.message_id.rpartition(".")
+    labels = {
+        "origin": origin,
+        "originID": origin.rstrip("/").rpartition("/")[2],
+        "severity": severity,
+        "messageID": event.message_id,
+        "registry": registry.partition(".")[0],
+        "message": key,
+        "eventType": event.event_type or "",
+    }
+    # A service reports that a resource is well by another message than that it was not: both are about the origin.
+    return _signal(Source.REDFISH, labels, origin, firing=severity != "OK")
+
+
+def _signal(source: Source, labels: Mapping[str, str], fingerprint: str, *, firing: bool) -> Signal | None:
+    within = len(labels) <= LABELS_MAX and all(
+        len(name) <= NAME_CHARS_MAX and len(value) <= VALUE_CHARS_MAX for name, value in labels.items()
+    )
+    if not within or len(fingerprint) > VALUE_CHARS_MAX:
+        return None
+    return Signal(source=source, labels=labels, fingerprint=fingerprint, firing=firing)
+
+
+def _digest(labels: Mapping[str, str]) -> str:
+    return hashlib.sha256(msgspec.json.encode(sorted(labels.items()))).hexdigest()[:32]
