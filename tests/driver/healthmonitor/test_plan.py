@@ -566,6 +566,14 @@ class Anything(stateful.RuleBasedStateMachine):
     def report(self, reported):
         self.world.report(*reported)
 
+    @stateful.rule()
+    def fail_everywhere(self):
+        for _ in range(2):
+            self.world.report(
+                *(signal(f"{pool}-d{n}", fingerprint="1", team="b") for pool in "ab" for n in range(5))
+            )
+        self.world.pass_(60)
+
     @stateful.rule(seconds=strategies.sampled_from([1, 30, 60, 61, 200, 1200]))
     def wait(self, seconds):
         self.world.pass_(seconds)

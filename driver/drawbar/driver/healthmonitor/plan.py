@@ -353,13 +353,13 @@ def observe(
                 kept &= _fire(causes, key, signal.fingerprint, now, counts=key not in reported)
                 reported.setdefault(key, set()).add(signal.fingerprint)
             else:
-                _clear(causes, key, lambda fingerprint, gone=signal.fingerprint: fingerprint == gone, now)
+                _clear(causes, key, signal.fingerprint.__ne__, now)
         outcomes["used" if kept else "limit"] += 1
     if batch.complete:
         for policy in listening:
             for key in [key for key in causes if key.policy == policy.metadata.name]:
                 present = reported.get(key, set())
-                _clear(causes, key, lambda fingerprint, present=present: fingerprint not in present, now)
+                _clear(causes, key, present.__contains__, now)
     outcomes["limit"] += batch.left_out
     return Observed(state=replace(state, causes=causes), outcomes=outcomes)
 
@@ -389,15 +389,17 @@ def _fire(
     return True
 
 
-def _clear(causes: dict[Key, Cause], key: Key, gone: Callable[[str], bool], now: datetime.datetime) -> None:
-    """Note that some fingerprints of a cause are clear; what was restored from a rule is with the first of them."""
+def _clear(
+    causes: dict[Key, Cause], key: Key, present: Callable[[str], bool], now: datetime.datetime
+) -> None:
+    """Keep the fingerprints of a cause that are still present; what was restored from a rule goes with the first report."""
     cause = causes.get(key)
     if cause is None or cause.clear_since is not None:
         return
     left = {
         fingerprint: moment
         for fingerprint, moment in cause.firing.items()
-        if fingerprint != RESTORED and not gone(fingerprint)
+        if fingerprint != RESTORED and present(fingerprint)
     }
     causes[key] = replace(cause, firing=left, clear_since=None if left else now)
 
