@@ -20,6 +20,7 @@ VERBS = {
     "controller": "drawbar.driver.cli.controller",
     "discover": "drawbar.driver.cli.discover",
     "doctor": "drawbar.driver.cli.doctor.command",
+    "explain": "drawbar.driver.cli.explain.command",
     "fabric": "drawbar.driver.cli.fabric.command",
     "node": "drawbar.driver.cli.node",
     "status": "drawbar.driver.cli.status.command",

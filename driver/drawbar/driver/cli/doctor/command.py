@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
         listed, about = _node(args)
     else:
         listed, about = _cluster(args)
-    _report(args, listed, about)
+    report_findings(args, listed, about)
     return findings.exit_status(listed)
 
 
@@ -128,7 +128,10 @@ def located(args: argparse.Namespace) -> observed.Where:
     )
 
 
-def _report(args: argparse.Namespace, listed: Sequence[findings.Finding], about: dict[str, str]) -> None:
+def report_findings(
+    args: argparse.Namespace, listed: Sequence[findings.Finding], about: dict[str, str]
+) -> None:
+    """Print findings as the options ask for it."""
     from drawbar.driver.cli.doctor import report
 
     with command.printing():

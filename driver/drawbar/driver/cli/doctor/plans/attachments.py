@@ -42,7 +42,7 @@ _SEE = "see the reason in docs/conditions.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _World:
+class World:
     """What an attachment is seen against; `nodes` is None where they could not be read."""
 
     now: datetime.datetime
@@ -56,7 +56,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     if isinstance(all_attachments, Unread):
         yield findings.unread(Check.ATTACHMENTS_ATTACH, all_attachments)
         return
-    world = _World(
+    world = World(
         now=cluster.now,
         fabrics=None
         if isinstance(cluster.fabrics, Unread)
@@ -69,7 +69,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
     problems = [
         finding
         for attachment in all_attachments
-        for finding in _judged(world, attachment, cluster.where.driver)
+        for finding in judged(world, attachment, cluster.where.driver)
     ]
     yield from problems[:NAMED_MAX]
     if len(problems) > NAMED_MAX:
@@ -84,7 +84,8 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.ok(Check.ATTACHMENTS_ATTACH, f"{len(ours)} DeviceAttachments", "none hangs")
 
 
-def _judged(world: _World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
+def judged(world: World, attachment: attachments.DeviceAttachment, driver: str) -> Iterator[Finding]:
+    """Return what is wrong with one attachment."""
     fabric = world.fabrics.get(attachment.spec.fabric) if world.fabrics is not None else None
     if world.fabrics is not None and fabric is None:
         message = (
@@ -103,7 +104,7 @@ def _judged(world: _World, attachment: attachments.DeviceAttachment, driver: str
         )
 
 
-def _departing(world: _World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
+def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
     seconds = _age(world, attachment.metadata.deletion_timestamp)
     if seconds <= DETACH_SECONDS:
         return
@@ -125,7 +126,7 @@ def _departing(world: _World, attachment: attachments.DeviceAttachment) -> Itera
 
 
 def _arriving(
-    world: _World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+    world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
     status, node = attachment.status, attachment.spec.node_name
     if status.error is not None:
@@ -152,7 +153,7 @@ def _arriving(
 
 
 def _attaching(
-    world: _World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
+    world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, attachment.metadata.creation_timestamp)
@@ -183,7 +184,7 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
     )
 
 
-def _age(world: _World, moment: str | None) -> float:
+def _age(world: World, moment: str | None) -> float:
     try:
         return (world.now - meta.moment(moment)).total_seconds() if moment else 0.0
     except ValueError:

@@ -75,7 +75,7 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
         yield _silent(cluster, fabric)
         return
     troubles = [
-        *_connection(fabric, connected),
+        *connection(fabric, connected),
         *_degraded(fabric, conditions.get(fabrics.DEGRADED)),
         *_published(fabric, conditions.get(fabrics.PUBLISHED)),
         *_writable(fabric, conditions.get(fabrics.WRITABLE)),
@@ -99,7 +99,8 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
     )
 
 
-def _connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
+def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
+    """Return what a Fabric's condition Connected shows to be wrong."""
     if not connected.is_true:
         secret = connected.reason in _CREDENTIALS
         yield Finding(

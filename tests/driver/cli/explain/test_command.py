@@ -1,0 +1,232 @@
+"""`drawbar explain` on the mock cluster: what is wrong, and the next step."""
+
+import json
+
+import pytest
+
+from drawbar.driver.controller import names
+from drawbar.driver.kube import client, kinds
+
+
+def explained(explain_command, *words):
+    """Return the exit status, and by check the findings."""
+    status, out, err = explain_command(*words, "--json")
+    assert err == ""
+    listed = json.loads(out)["findings"]
+    return status, {
+        check: [finding for finding in listed if finding["check"] == check]
+        for check in sorted({finding["check"] for finding in listed})
+    }
+
+
+async def patch(api, kind, name, change, *, namespace=None, subresource=None):
+    await api.patch(
+        kind,
+        name,
+        change,
+        content=client.Patch.MERGE,
+        into=dict,
+        namespace=namespace,
+        subresource=subresource,
+    )
+
+
+def test_a_claim_of_a_class_that_does_not_exist(explain_command, cluster):
+    cluster(lambda api: api.delete(kinds.DEVICE_CLASS, "gpu.drawbar.dev"))
+    status, by_check = explained(explain_command, "claim/next")
+    messages = [finding["message"] for finding in by_check["claims.allocated"]]
+    assert status == 1
+    assert any("there is no DeviceClass gpu.drawbar.dev" in message for message in messages)
+
+
+def test_a_claim_whose_devices_are_all_taken_or_tainted(explain_command, cluster):
+    status, by_check = explained(explain_command, "claim/next")
+    [problem] = [finding for finding in by_check["claims.allocated"] if finding["severity"] == "error"]
+    assert status == 1
+    assert "wants 1 of 2 that match, and 0 are free (1 Ready, 1 tainted)" in problem["message"]
+    assert "drawbar.dev/maintenance" in problem["message"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("device.attributes['drawbar.dev'].class == 'fpga'", "none of the devices of drawbar.dev matches"),
+        ("device.attributes['drawbar.dev'].model.startsWith(1)", "match"),
+    ],
+)
+def test_selectors_that_nothing_meets_or_that_are_broken(explain_command, cluster, expression, message):
+    async def create(api):
+        request = {
+            "name": "gpu",
+            "exactly": {
+                "deviceClassName": "gpu.drawbar.dev",
+                "selectors": [{"cel": {"expression": expression}}],
+            },
+        }
+        claim = {
+            "apiVersion": kinds.CLAIM.api_version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": "narrow"},
+            "spec": {"devices": {"requests": [request]}},
+        }
+        await api.create(kinds.CLAIM, claim, into=dict, namespace="default")
+
+    cluster(create)
+    status, by_check = explained(explain_command, "claim/narrow")
+    assert status == 1
+    assert any(message in finding["message"] for finding in by_check["claims.allocated"])
+
+
+def test_a_claim_that_could_have_a_device_says_what_else_to_look_at(explain_command, cluster):
+    async def lift(api):
+        listing = await api.list_all(kinds.SLICE, into=dict)
+        [entry] = [entry for entry in listing.items if entry["spec"]["pool"]["name"] == "rack-1/enc-1"]
+        del entry["spec"]["devices"][1]["taints"]
+        await api.replace(kinds.SLICE, entry["metadata"]["name"], entry, into=dict)
+
+    cluster(lift)
+    status, by_check = explained(explain_command, "claim/next")
+    assert status == 0
+    assert any(
+        "1 devices match and are free" in finding["message"] for finding in by_check["claims.allocated"]
+    )
+
+
+def test_a_ready_claim_on_a_node_without_a_daemon(explain_command, cluster):
+    status, by_check = explained(explain_command, "claim/train")
+    assert status == 1
+    assert [finding["severity"] for finding in by_check["claims.ready"]] == ["ok"]
+    [daemon] = by_check["nodes.daemon"]
+    assert daemon["subject"] == "node node-1"
+    assert "kubectl label node" in daemon["remedy"]
+
+
+def test_a_pod_leads_to_its_claims(explain_command, cluster):
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/1 nodes are available: cannot allocate all claims",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    change = {"status": {"phase": "Pending", "conditions": [condition]}}
+    cluster(lambda api: patch(api, kinds.POD, "train-0", change, namespace="default", subresource="status"))
+    _, by_check = explained(explain_command, "pod/train-0")
+    assert "cannot allocate all claims" in by_check["pods.placed"][0]["message"]
+    assert by_check["claims.ready"][0]["subject"] == "claim default/train"
+
+
+def test_a_pod_without_claims_is_none_of_drawbars(explain_command, cluster):
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "plain"},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    }
+    cluster(lambda api: api.create(kinds.POD, body, into=dict, namespace="default"))
+    status, by_check = explained(explain_command, "pod/plain")
+    assert status == 0
+    assert "names no ResourceClaims" in by_check["pods.placed"][0]["message"]
+
+
+def test_a_failed_attach_has_reason_and_remedy(explain_command, cluster):
+    error = {"reason": "NoFreePort", "message": "host-1 is full"}
+    change = {"status": {"phase": "Failed", "error": error}}
+    cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
+    _, by_check = explained(explain_command, "device/gpu-1")
+    [failed] = by_check["attachments.failed"]
+    assert "NoFreePort" in failed["message"]
+    assert "host-1 is full" in failed["message"]
+
+
+def test_a_tainted_device_says_what_lifts_it(explain_command, cluster):
+    status, by_check = explained(explain_command, "device/rack-1/enc-1/gpu-2")
+    assert status == 0
+    [taint] = by_check["devices.tainted"]
+    assert "drawbar.dev/maintenance" in taint["message"]
+    assert "spec.maintenance" in taint["remedy"]
+
+
+def test_a_fabric_that_is_not_connected_is_named(explain_command, cluster):
+    condition = {
+        "type": "Connected",
+        "status": "False",
+        "reason": "Unavailable",
+        "message": "nothing listens",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    change = {"status": {"conditions": [condition]}}
+    cluster(lambda api: patch(api, kinds.FABRIC, "rack-1", change, subresource="status"))
+    status, by_check = explained(explain_command, "device/gpu-2")
+    assert status == 1
+    assert "nothing listens" in by_check["fabrics.connected"][0]["message"]
+
+
+def test_a_node_is_compared_with_its_fabrics_and_its_daemon(explain_command, cluster):
+    status, by_check = explained(explain_command, "node/node-1")
+    assert status == 1
+    assert "no pod of the node daemon" in by_check["nodes.daemon"][0]["message"]
+    assert "has no label" in by_check["hosts.node"][0]["message"]
+
+    async def mend(api):
+        label = {names.node_label("rack-1"): "true"}
+        await patch(api, kinds.NODE, "node-1", {"metadata": {"labels": label}})
+        body = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "drawbar-node-x"},
+            "spec": {
+                "nodeName": "node-1",
+                "serviceAccountName": "drawbar-node",
+                "containers": [{"name": "c", "image": "i"}],
+            },
+        }
+        await api.create(kinds.POD, body, into=dict, namespace="drawbar")
+        ready = {"type": "Ready", "status": "True"}
+        change = {"status": {"phase": "Running", "conditions": [ready]}}
+        await patch(api, kinds.POD, "drawbar-node-x", change, namespace="drawbar", subresource="status")
+
+    cluster(mend)
+    status, by_check = explained(explain_command, "node/node-1")
+    assert status == 0
+    assert by_check["hosts.node"][0]["severity"] == "ok"
+
+
+def test_a_node_that_is_gone_is_said_of_its_device(explain_command, cluster):
+    cluster(lambda api: api.delete(kinds.NODE, "node-1"))
+    status, by_check = explained(explain_command, "device/gpu-1")
+    assert status == 1
+    assert "is gone" in by_check["nodes.ready"][0]["message"]
+
+
+@pytest.mark.parametrize(
+    ("target", "sentence"),
+    [
+        ("claim/none", "there is no ResourceClaim none in namespace default"),
+        ("pod/none", "there is no pod none in namespace default"),
+        ("node/none", "there is no node none"),
+        ("device/none", "has a device none; there is disk-9, gpu-1, gpu-2"),
+    ],
+)
+def test_an_object_that_does_not_exist_is_one_sentence(explain_command, cluster, target, sentence):
+    status, out, err = explain_command(target)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [("gpu-1",), ("fabric/rack-1",), ("claim/",)])
+def test_a_wrong_command_line_is_refused(explain_command, words):
+    assert explain_command(*words)[0] == 2
+
+
+def test_without_an_object_it_is_the_doctor(explain_command, cluster):
+    _, out, _ = explain_command("--json")
+    checks = {finding["check"] for finding in json.loads(out)["findings"]}
+    assert {"server.version", "access.permission"} <= checks
+
+
+def test_the_table_has_the_worst_first(explain_command, cluster):
+    _, out, _ = explain_command("claim/train")
+    assert out.index("error") < out.index("ok ")
