@@ -53,14 +53,9 @@ def run(context: stages.Context) -> stages.Outcome:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
         )
-    try:
-        if helm.program() is None:
-            return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
-    except helm.HelmError as error:
-        return stages.Outcome(failed=True, text=str(error))
     node = described(context.folder / "node")
-    if missing := container_node.lacking(node):
-        return stages.Outcome(skipped=True, text=missing)
+    if (outcome := unavailable(node)) is not None:
+        return outcome
     node.path.mkdir()
     context.say("making images")
     archive, image = images.drawbar(context.folder)
@@ -73,6 +68,17 @@ def run(context: stages.Context) -> stages.Outcome:
         except (helm.HelmError, kube_errors.KubeError) as error:
             return stages.Outcome(failed=True, text=str(error))
     return stages.Outcome(text="installed, used, upgraded, rolled back and uninstalled in real containers")
+
+
+def unavailable(node: container_node.Node) -> stages.Outcome | None:
+    """Return the outcome of a stage that lacks Helm's engine or a program of the node; None where nothing is missing."""
+    try:
+        if helm.program() is None:
+            return stages.Outcome(skipped=True, text="the Helm engine is not there: make chart installs it")
+    except helm.HelmError as error:
+        return stages.Outcome(failed=True, text=str(error))
+    missing = container_node.lacking(node)
+    return stages.Outcome(skipped=True, text=missing) if missing else None
 
 
 def described(folder: Path) -> container_node.Node:
@@ -98,18 +104,18 @@ async def _try(
         )
         await stack.enter_async_context(tree.reacting())
         fabric = await stack.enter_async_context(_fabric(node.path, tree))
-        component = _component(plane, node, binds={TREE: str(node.path / "tree"), "/run/rack": str(fabric)})
-        component.start()
-        stack.callback(component.stop)
+        machine = component(plane, node, binds={TREE: str(node.path / "tree"), "/run/rack": str(fabric)})
+        machine.start()
+        stack.callback(machine.stop)
         engine = await stack.enter_async_context(
             helm.Helm.running(kubeconfig=plane.admin, call_seconds=2 * READY_SECONDS)
         )
-        made = Release(api, engine, component, node, image, context.say)
+        made = Release(api, engine, machine, node, image, context.say)
         await made.node_is_ready()
         await made.whole_life()
 
 
-def _component(
+def component(
     plane: control_plane.ControlPlane, node: container_node.Node, *, binds: dict[str, str]
 ) -> processes.Component:
     """The node as a process."""

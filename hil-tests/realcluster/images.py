@@ -18,10 +18,13 @@ from realcluster import errors
 
 ARCHIVE = "IMAGE"
 """An archive of Drawbar's image, made before (podman save --format docker-archive)."""
+SIMULATION_ARCHIVE = "SIMULATION_IMAGE"
+"""An archive of the image with the doubles (podman build --target simulation)."""
 BUILD_FLAGS = "PODMAN_BUILD"
 """Further flags for podman build, such as what the package index of this site needs."""
 BUSYBOX = "localhost/busybox:1"
 DRAWBAR = "localhost/drawbar:real"
+SIMULATION = "localhost/drawbar-simulation:real"
 BASE = "localhost/drawbar-base:real"
 APPLETS = ("sh", "cat", "ls", "head", "sleep", "env", "id")
 PACKAGES = "python3,python3-venv,python3-pip,libudev1,ca-certificates"
@@ -88,7 +91,16 @@ def drawbar(folder: Path) -> tuple[Path, str]:
         errors.Unavailable: what builds it is not there, or Debian's packages are not.
         errors.RealClusterError: the Containerfile does not build.
     """
-    named = os.environ.get(ARCHIVE)
+    return _image(folder, ARCHIVE, DRAWBAR)
+
+
+def simulation(folder: Path) -> tuple[Path, str]:
+    """The same of the image with the doubles: that of SIMULATION_IMAGE, or built; errors as in `drawbar`."""
+    return _image(folder, SIMULATION_ARCHIVE, SIMULATION, "--target", "simulation")
+
+
+def _image(folder: Path, variable: str, name: str, *more: str) -> tuple[Path, str]:
+    named = os.environ.get(variable)
     if named:
         return Path(named), _name_of(Path(named))
     for program in ("mmdebstrap", "podman"):
@@ -102,12 +114,12 @@ def drawbar(folder: Path) -> tuple[Path, str]:
     build = ["podman", "build", "--isolation", "chroot", "--network", "host", "--build-arg", f"BASE={BASE}"]
     containerfile = str(CHECKOUT / "deploy" / "image" / "Containerfile")
     try:
-        _run([*build, *flags, "-f", containerfile, "-t", DRAWBAR, str(CHECKOUT)])
+        _run([*build, *flags, *more, "-f", containerfile, "-t", name, str(CHECKOUT)])
     except errors.Unavailable as error:
         raise errors.RealClusterError(f"{error}; {BUILD_FLAGS} has further flags for it") from error
     archive = folder / "drawbar.tar"
-    _run(["podman", "save", "--format", "docker-archive", "-o", str(archive), DRAWBAR])
-    return archive, DRAWBAR
+    _run(["podman", "save", "--format", "docker-archive", "-o", str(archive), name])
+    return archive, name
 
 
 _LINK = '--customize-hook=ln -s /usr/bin/python3 "$1/usr/local/bin/python3"'

@@ -146,6 +146,13 @@ def chart(context: Context) -> Outcome:
     return chart_stage.run(context)
 
 
+def simulation(context: Context) -> Outcome:
+    """docs/try-it.md on pretended hardware, its pods in real containers."""
+    from realcluster import simulation_stage
+
+    return simulation_stage.run(context)
+
+
 def guest(context: Context) -> Outcome:
     """Pods read disks that a real kernel hot-plugs."""
     from realcluster import guest_stage
@@ -199,6 +206,13 @@ STAGES = (
     Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
     Stage(name="accidents", title="accidents while pods come and go", run=accidents, needs_root=True),
     Stage(name="chart", title="the chart with containerd and runc", run=chart, needs_root=True, beside=True),
+    Stage(
+        name="simulation",
+        title="docs/try-it.md with containerd and runc",
+        run=simulation,
+        needs_root=True,
+        beside=True,
+    ),
     Stage(
         name="guest",
         title="a node in QEMU, and its kernel's hot-plug",

@@ -1,0 +1,197 @@
+"""The stage `simulation`: docs/try-it.md, command by command, on a node with containerd and runc.
+
+All hardware is pretended by the chart itself, out of the image's second target; the control plane, the kubelet, the runtime and
+CDI are real. Only Helm's commands are its engine's, and a command in a container of a pod is begun from outside: the API
+server does not reach the kubelet of a node in a network of its own.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.mocks.testing import helm
+from realcluster import chart_stage, container_node, control_plane, errors, images, stages
+
+PAGE = images.CHECKOUT / "docs" / "try-it.md"
+EXAMPLE = "docs/examples/try-it.yaml"
+MODERN_SINCE = 36
+DEVICE = "gpu-1"
+"""That of the page; another pod may get another one."""
+EXECUTED = re.compile(r"^kubectl -n drawbar exec deployment/drawbar-controller -c fabric -- (.*)$")
+COMMAND_SECONDS = 200.0
+
+
+def commands(page: str) -> list[str]:
+    """Return the commands of the page that a cluster runs, in their order."""
+    return [
+        line for block in re.findall(r"```sh try\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
+    ]
+
+
+def run(context: stages.Context) -> stages.Outcome:
+    """Install it, and do what the page says."""
+    if context.installed.release.minor < MODERN_SINCE:
+        return stages.Outcome(
+            skipped=True, text=f"{context.installed.release.name} has no binding conditions"
+        )
+    node = chart_stage.described(context.folder / "node")
+    if (outcome := chart_stage.unavailable(node)) is not None:
+        return outcome
+    kubectl = context.installed.folder / "kubectl"
+    if not kubectl.exists() and shutil.which("kubectl") is None:
+        return stages.Outcome(
+            skipped=True, text=f"kubectl is neither in {context.installed.folder} nor on PATH"
+        )
+    node.path.mkdir()
+    context.say("making images")
+    archive, image = images.simulation(context.folder)
+    node = dataclasses.replace(
+        node, images=(str(images.busybox(context.folder / "busybox.tar")), str(archive))
+    )
+    with context.plane(nodes=(chart_stage.NODE,)) as plane:
+        try:
+            asyncio.run(_try(context, plane, node, image))
+        except (helm.HelmError, kube_errors.KubeError) as error:
+            return stages.Outcome(failed=True, text=str(error))
+    return stages.Outcome(
+        text=f"{PAGE.name} is true: a pretended device from the fabric to a container and back"
+    )
+
+
+async def _try(
+    context: stages.Context, plane: control_plane.ControlPlane, node: container_node.Node, image: str
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(client.connecting(config.from_kubeconfig(plane.admin)))
+        component = chart_stage.component(plane, node, binds={})
+        component.start()
+        stack.callback(component.stop)
+        engine = await stack.enter_async_context(
+            helm.Helm.running(kubeconfig=plane.admin, call_seconds=2 * chart_stage.READY_SECONDS)
+        )
+        release = Simulation(api, engine, component, node, image, context.say)
+        await release.node_is_ready()
+        await release.follow(Reader(context, plane.admin, image))
+
+
+class Reader:
+    """Runs the commands of the page as an administrator, in the checkout.
+
+    Args:
+        context: of the stage.
+        kubeconfig: of the administrator.
+        image: what the chart and the example have in place of the page's.
+    """
+
+    def __init__(self, context: stages.Context, kubeconfig: Path, image: str) -> None:
+        self._say = context.say
+        self._folder = context.folder
+        path = f"{context.installed.folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "PATH": path}
+        text = (images.CHECKOUT / EXAMPLE).read_text()
+        self._example = context.folder / "try-it.yaml"
+        self._example.write_text(re.sub(r"image: \S+", f"image: {image}", text))
+        self.device = DEVICE
+
+    def do(self, command: str) -> str:
+        """Run a command of the page; return what it prints.
+
+        Raises:
+            errors.RealClusterError: it failed.
+        """
+        self._say(command)
+        words = command.replace(DEVICE, self.device).replace(EXAMPLE, str(self._example))
+        if executed := EXECUTED.match(words):
+            argv = ["nsenter", f"--target={_fabric()}", "--mount", "--net", "--ipc", "--uts", "--pid"]
+            argv += shlex.split(executed[1])
+        else:
+            argv = shlex.split(words)
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            env=self._environment,
+            cwd=images.CHECKOUT,
+            timeout=COMMAND_SECONDS,
+            check=False,
+        )
+        if done.returncode:
+            raise errors.RealClusterError(
+                f"{command} ended with {done.returncode}: {done.stderr.strip()[-500:]}"
+            )
+        sys.stderr.write(done.stdout)
+        return done.stdout
+
+
+class Simulation(chart_stage.Release):
+    """A release whose hardware is pretended."""
+
+    async def follow(self, reader: Reader) -> None:
+        """Do what the page says, from its first command to its last."""
+        label, *following = commands(PAGE.read_text())
+        reader.do(label)
+        await self._helm(
+            "install", chart=str(chart_stage.CHART), values=self._values(0), create_namespace=True
+        )
+        for command in following:
+            said = await asyncio.to_thread(reader.do, command)
+            await self._check(command.split(), said, reader)
+        await self._helm("uninstall")
+        await self.settle(self._not_uninstalled)
+
+    async def _check(self, words: list[str], said: str, reader: Reader) -> None:
+        """Compare what a command printed, or did, with what the page says of it."""
+        match words:
+            case ["kubectl", "rollout", *_]:
+                reader.device = await self._device()
+            case ["drawbar", "status"]:
+                self.expect("pod train-" in said, "drawbar status shows the pod with its device")
+            case ["kubectl", "logs", *_]:
+                self.expect("_SERIAL=48-b0-2d" in said, "the container has the variables of its GPU")
+                self.expect("renderD128" in said, "the container has the files of its GPU")
+            case ["drawbar", "taint", "preview", *_]:
+                self.expect("1 pod" in said, f"the preview counts the pod: {said}")
+            case [*_, "set-health", _, "critical"]:
+                await self.settle(self._untainted)
+            case [*_, "surprise-detach", _]:
+                await self.settle(functools.partial(self._uses, reader.device))
+
+    def _values(self, burst: int) -> dict[str, Any]:
+        return {"image": self._image, "simulation": {"enabled": True}}
+
+    async def _device(self) -> str:
+        (attachment,) = await self.objects(kinds.ATTACHMENT)
+        return str(attachment["spec"]["deviceID"])
+
+    async def _untainted(self) -> list[str]:
+        tainted = any("fabric-health" in str(each["spec"]) for each in await self.objects(kinds.SLICE))
+        return [] if tainted else ["no device has the taint fabric-health"]
+
+    async def _uses(self, before: str) -> list[str]:
+        used = [each["spec"]["deviceID"] for each in await self.objects(kinds.ATTACHMENT)]
+        return [] if used and before not in used else [f"the attached devices are {used}"]
+
+
+def _fabric() -> int:
+    """The process of the pretended fabric, which is in a container.
+
+    Raises:
+        errors.RealClusterError: there is none.
+    """
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            if b"fabric" in words and b"--control=unix:/run/drawbar/control.sock" in words:
+                return int(folder.name)
+    raise errors.RealClusterError("no process of a pretended fabric runs")

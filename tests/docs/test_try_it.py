@@ -1,0 +1,58 @@
+"""docs/try-it.md agrees with the chart and the programs; `make kubernetes` runs its commands (the stage `simulation`)."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drawbar.driver import main
+from drawbar.mocks.fabric import commands
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "try-it.md").read_text()
+BLOCKS = re.findall(r"```sh try\n(.*?)```", PAGE, re.DOTALL)
+LINES = [line for block in BLOCKS for line in block.splitlines()]
+EXAMPLE = list(yaml.safe_load_all((ROOT / "docs" / "examples" / "try-it.yaml").read_text()))
+CONTROLLER = (ROOT / "deploy" / "drawbar" / "templates" / "controller.yaml").read_text()
+
+
+def words_of(*beginning):
+    """Return the commands that begin so, as words."""
+    split = [shlex.split(line) for line in LINES]
+    return [words for words in split if tuple(words[: len(beginning)]) == beginning]
+
+
+@pytest.mark.parametrize("words", words_of("drawbar"), ids=" ".join)
+def test_a_command_of_drawbar_is_one(words):
+    assert main.parser(words[1:]).parse_args(words[1:])
+
+
+def test_what_is_told_to_the_fabric_is_understood_where_it_listens():
+    executed = words_of("kubectl", "-n", "drawbar", "exec")
+    assert len(executed) == 3
+    for words in executed:
+        container, program = words[words.index("-c") + 1], words[words.index("--") + 1 :]
+        assert f"- name: {container}\n" in CONTROLLER
+        parsed = main.parser(program[1:]).parse_args(program[1:])
+        assert f"--control={parsed.control}\n" in CONTROLLER
+        assert commands.parse(commands.from_words(parsed.tell))
+
+
+def test_the_example_asks_for_a_class_of_the_simulation_with_the_image_that_the_page_makes():
+    values = yaml.safe_load((ROOT / "deploy" / "drawbar" / "values.yaml").read_text())
+    template, deployment = EXAMPLE
+    (request,) = template["spec"]["spec"]["devices"]["requests"]
+    name, _, driver = request["exactly"]["deviceClassName"].partition(".")
+    assert values["simulation"]["devices"][name]
+    assert driver == values["driverName"]
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    repository, _, tag = container["image"].rpartition(":")
+    assert {f"image.repository={repository}", f"image.tag={tag}"} <= set(re.findall(r"--set (\S+)", PAGE))
+    assert f"--target simulation -t {container['image']} ." in PAGE
+    (label,) = words_of("kubectl", "label")
+    (key, value), *more = values["simulation"]["nodeSelector"].items()
+    assert not more
+    assert label[-1] == f"{key}={value}"
+    assert sum(values["simulation"]["devices"].values()) == int(re.search(r"(\d+) devices", PAGE)[1])
