@@ -28,7 +28,12 @@ EXAMPLE = "docs/examples/try-it.yaml"
 MODERN_SINCE = 36
 DEVICE = "gpu-1"
 """That of the page; another pod may get another one."""
-EXECUTED = re.compile(r"^kubectl -n drawbar exec deployment/drawbar-controller -c fabric -- (.*)$")
+EXECUTED = re.compile(r"^kubectl -n drawbar exec \S+ -c (\w+) -- (.*)$")
+PROCESSES = {
+    "fabric": b"--control=unix:/run/drawbar/control.sock",
+    "host": b"--uevents=/run/simulation/uevents",
+}
+"""By container an argument by which its process is recognised."""
 COMMAND_SECONDS = 200.0
 
 
@@ -102,7 +107,7 @@ class Reader:
         text = (images.CHECKOUT / EXAMPLE).read_text()
         self._example = context.folder / "try-it.yaml"
         self._example.write_text(re.sub(r"image: \S+", f"image: {image}", text))
-        self.device = DEVICE
+        self.attachment, self.device = "", DEVICE
 
     def do(self, command: str) -> str:
         """Run a command of the page; return what it prints.
@@ -113,8 +118,16 @@ class Reader:
         self._say(command)
         words = command.replace(DEVICE, self.device).replace(EXAMPLE, str(self._example))
         if executed := EXECUTED.match(words):
-            argv = ["nsenter", f"--target={_fabric()}", "--mount", "--net", "--ipc", "--uts", "--pid"]
-            argv += shlex.split(executed[1])
+            argv = [
+                "nsenter",
+                f"--target={_process(executed[1])}",
+                "--mount",
+                "--net",
+                "--ipc",
+                "--uts",
+                "--pid",
+            ]
+            argv += shlex.split(executed[2])
         else:
             argv = shlex.split(words)
         done = subprocess.run(
@@ -154,7 +167,11 @@ class Simulation(chart_stage.Release):
         """Compare what a command printed, or did, with what the page says of it."""
         match words:
             case ["kubectl", "rollout", *_]:
-                reader.device = await self._device()
+                (attachment,) = await self.objects(kinds.ATTACHMENT)
+                reader.attachment, reader.device = (
+                    attachment["metadata"]["uid"],
+                    attachment["spec"]["deviceID"],
+                )
             case ["drawbar", "status"]:
                 self.expect("pod train-" in said, "drawbar status shows the pod with its device")
             case ["kubectl", "logs", *_]:
@@ -164,27 +181,23 @@ class Simulation(chart_stage.Release):
                 self.expect("1 pod" in said, f"the preview counts the pod: {said}")
             case [*_, "set-health", _, "critical"]:
                 await self.settle(self._untainted)
-            case [*_, "surprise-detach", _]:
-                await self.settle(functools.partial(self._uses, reader.device))
+            case [*_, "--pull", _]:
+                await self.settle(functools.partial(self._uses, reader.attachment))
 
     def _values(self, burst: int) -> dict[str, Any]:
         return {"image": self._image, "simulation": {"enabled": True}}
-
-    async def _device(self) -> str:
-        (attachment,) = await self.objects(kinds.ATTACHMENT)
-        return str(attachment["spec"]["deviceID"])
 
     async def _untainted(self) -> list[str]:
         tainted = any("fabric-health" in str(each["spec"]) for each in await self.objects(kinds.SLICE))
         return [] if tainted else ["no device has the taint fabric-health"]
 
     async def _uses(self, before: str) -> list[str]:
-        used = [each["spec"]["deviceID"] for each in await self.objects(kinds.ATTACHMENT)]
-        return [] if used and before not in used else [f"the attached devices are {used}"]
+        used = [each["metadata"]["uid"] for each in await self.objects(kinds.ATTACHMENT)]
+        return [] if used and before not in used else [f"the attachments are {used}"]
 
 
-def _fabric() -> int:
-    """The process of the pretended fabric, which is in a container.
+def _process(container: str) -> int:
+    """Return the id of a container's process.
 
     Raises:
         errors.RealClusterError: there is none.
@@ -192,6 +205,6 @@ def _fabric() -> int:
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (folder / "cmdline").read_bytes().split(b"\0")
-            if b"fabric" in words and b"--control=unix:/run/drawbar/control.sock" in words:
+            if PROCESSES[container] in words:
                 return int(folder.name)
-    raise errors.RealClusterError("no process of a pretended fabric runs")
+    raise errors.RealClusterError(f"the container {container} does not run")

@@ -30,14 +30,24 @@ def test_a_command_of_drawbar_is_one(words):
 
 
 def test_what_is_told_to_the_fabric_is_understood_where_it_listens():
-    executed = words_of("kubectl", "-n", "drawbar", "exec")
-    assert len(executed) == 3
+    executed = words_of("kubectl", "-n", "drawbar", "exec", "deployment/drawbar-controller")
+    assert len(executed) == 2
     for words in executed:
         container, program = words[words.index("-c") + 1], words[words.index("--") + 1 :]
         assert f"- name: {container}\n" in CONTROLLER
         parsed = main.parser(program[1:]).parse_args(program[1:])
         assert f"--control={parsed.control}\n" in CONTROLLER
         assert commands.parse(commands.from_words(parsed.tell))
+
+
+def test_the_host_that_loses_a_card_is_the_one_of_the_chart():
+    node = (ROOT / "deploy" / "drawbar" / "templates" / "node.yaml").read_text()
+    (words,) = words_of("kubectl", "-n", "drawbar", "exec", "daemonset/drawbar-node")
+    program = words[words.index("--") + 1 :]
+    parsed = main.parser(program[1:]).parse_args(program[1:])
+    assert f"- name: {words[words.index('-c') + 1]}\n" in node
+    assert f"--root={parsed.root}\n" in node
+    assert parsed.pull == 1
 
 
 def test_the_example_asks_for_a_class_of_the_simulation_with_the_image_that_the_page_makes():

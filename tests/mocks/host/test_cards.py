@@ -10,11 +10,18 @@ from drawbar.mocks.sysfs import device
 
 
 def attachment(
-    name="rack.nvme-1", *, port="1", attached="True", device_class="nvme", serial="S1", pci_id="144d:a824"
+    name="rack.nvme-1",
+    *,
+    port="1",
+    attached="True",
+    device_class="nvme",
+    serial="S1",
+    pci_id="144d:a824",
+    uid="u",
 ):
     connection = None if port is None else attachments.ConnectionRecord(port=port, slot=port)
     return attachments.DeviceAttachment(
-        metadata=meta.ObjectMeta(name=name),
+        metadata=meta.ObjectMeta(name=name, uid=uid),
         spec=attachments.AttachmentSpec(
             fabric="rack",
             device_id="nvme-1",
@@ -80,22 +87,35 @@ def test_a_card_is_that_of_its_model():
     assert cards.card(other).device_class is DeviceClass.OTHER
 
 
+def plug(slot, serial="S1"):
+    return cards.Plug(slot=slot, card=disk(serial))
+
+
 @pytest.mark.parametrize(
-    ("wanted", "present", "actions"),
+    ("attached", "present", "plugged", "actions"),
     [
-        ({}, {}, ()),
-        ({1: disk()}, {1: disk()}, ()),
-        ({1: disk()}, {}, (cards.Plug(slot=1, card=disk()),)),
-        ({}, {1: disk()}, (cards.Unplug(slot=1),)),
-        (
-            {1: disk("S2"), 2: disk("S1")},
-            {1: disk("S1")},
-            (cards.Unplug(slot=1), cards.Plug(slot=1, card=disk("S2")), cards.Plug(slot=2, card=disk("S1"))),
+        pytest.param({}, {}, {}, (), id="nothing"),
+        pytest.param({1: "a"}, {}, {}, (plug(1),), id="it is attached"),
+        pytest.param({1: "a"}, {1: disk()}, {1: "a"}, (), id="it is there"),
+        pytest.param({1: "a"}, {1: disk()}, {}, (), id="it is there after a restart"),
+        pytest.param({}, {1: disk()}, {1: "a"}, (cards.Unplug(slot=1),), id="it is detached"),
+        pytest.param({1: "a"}, {}, {1: "a"}, (), id="it was pulled out"),
+        pytest.param({1: "b"}, {}, {1: "a"}, (plug(1),), id="it was pulled out and attached again"),
+        pytest.param(
+            {1: "b"}, {1: disk()}, {1: "a"}, (cards.Unplug(slot=1), plug(1)), id="it is attached again"
+        ),
+        pytest.param(
+            {1: "b", 2: "c"},
+            {1: disk("S2")},
+            {1: "a"},
+            (cards.Unplug(slot=1), plug(1), plug(2)),
+            id="a slot is emptied before another card comes",
         ),
     ],
 )
-def test_a_slot_is_emptied_before_another_card_comes(wanted, present, actions):
-    assert cards.changes(wanted, present) == actions
+def test_cards_come_and_go_with_their_attachments(attached, present, plugged, actions):
+    wanted = cards.Wanted(cards=dict.fromkeys(attached, disk()), owners=attached, problems={})
+    assert cards.changes(wanted, present, plugged) == actions
 
 
 @pytest.mark.parametrize("device_class", sorted(set(device.CLASS_CODES) - {DeviceClass.OTHER}))

@@ -65,7 +65,7 @@ async def label(api, node):
     await api.patch(kinds.NODE, node, body, content=client.Patch.MERGE, into=dict)
 
 
-async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_goes_with_the_pod(folder):
+async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_be_pulled_out(folder):
     settings = cluster.Settings(nodes=("node-1", "node-2"), daemons=False, poll_seconds=0.2)
     async with cluster.Cluster.running(settings) as world, contextlib.AsyncExitStack() as stack:
         places, home, api = world.places, world.places.directory, world.api
@@ -129,7 +129,15 @@ async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_goes
         (attachment,) = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
         assert card.serial == attachment["spec"]["identity"]["serial"]
 
-        await api.begin_delete(kinds.POD, "p", namespace="default", into=dict)
+        # The card is pulled out: its node daemon reports that, and the pod is evicted.
+        (slot,) = sysfs.SysfsTree.open(tree).attached()
+        async with program(folder / "pull", "mock", "host", "--root", tree, "--pull", slot) as process:
+            assert await process.wait() == 0, (folder / "pull").read_text()
+
+        async def pods():
+            return (await api.list_all(kinds.POD, into=dict, namespace="default")).items
+
+        await waiting.until(pods, lambda value: not value)
 
         async def held():
             left = (await api.list_all(kinds.ATTACHMENT, into=dict)).items

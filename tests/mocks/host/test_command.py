@@ -27,6 +27,17 @@ async def test_a_number_of_slots_that_no_host_has_is_refused(tmp_path):
         await command.serve(host(tmp_path, "--slots", "0"))
 
 
+async def test_a_host_is_of_a_node(tmp_path):
+    with pytest.raises(errors.UsageError, match=r"needs --node-name and --uevents \(or --pull SLOT\)"):
+        await command.serve(parsed(command, "--root", str(tmp_path / "sys")))
+
+
+async def test_what_is_not_there_cannot_be_pulled_out(tmp_path):
+    arguments = parsed(command, "--root", str(tmp_path / "sys"), "--pull", "1")
+    with pytest.raises(errors.DrawbarError, match="no mocked sysfs tree"):
+        await command.serve(arguments)
+
+
 async def test_a_folder_with_something_else_is_refused_and_stays_as_it_is(tmp_path):
     (tmp_path / "sys").mkdir()
     (tmp_path / "sys" / "mine").touch()

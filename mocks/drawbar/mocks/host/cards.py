@@ -4,6 +4,8 @@ A fabric that is simulated in another pod cannot plug anything in here. What it 
 node, which the controller writes: a device is in the slot of its port from the time its attachment is `Attached` until the
 attachment is gone.
 
+A card that was plugged in for an attachment and is not there any more was pulled out: it comes back with another attachment.
+
 Invariant: a slot that has another card than it should have is emptied before a card comes into it.
 """
 
@@ -43,10 +45,12 @@ class Wanted:
 
     Attributes:
         cards: by slot.
+        owners: by slot the uid of the attachment.
         problems: by name of the attachment, why its device cannot be in any; a clause.
     """
 
     cards: Mapping[int, MockDevice]
+    owners: Mapping[int, str]
     problems: Mapping[str, str]
 
 
@@ -58,6 +62,7 @@ def wanted(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wan
         slots: how many the host has; their numbers are those of the fabric's ports, from 1.
     """
     cards: dict[int, MockDevice] = {}
+    owners: dict[int, str] = {}
     problems: dict[str, str] = {}
     for attachment in sorted(connected, key=lambda each: each.metadata.name):
         connection = attachment.status.connection
@@ -72,9 +77,10 @@ def wanted(connected: Iterable[attachments.DeviceAttachment], slots: int) -> Wan
             continue
         try:
             cards[int(port)] = card(attachment.identity)
+            owners[int(port)] = attachment.metadata.uid
         except ImpossibleWorld as error:
             problems[name] = str(error)
-    return Wanted(cards=cards, problems=problems)
+    return Wanted(cards=cards, owners=owners, problems=problems)
 
 
 def card(identity: attachments.Identity) -> MockDevice:
@@ -108,8 +114,22 @@ def card(identity: attachments.Identity) -> MockDevice:
     return made.with_usual_link()
 
 
-def changes(cards: Mapping[int, MockDevice], present: Mapping[int, MockDevice]) -> tuple[Action, ...]:
-    """Return what makes the cards that are present those that should be."""
-    out = [Unplug(slot=slot) for slot in sorted(present) if cards.get(slot) != present[slot]]
-    into = [Plug(slot=slot, card=cards[slot]) for slot in sorted(cards) if present.get(slot) != cards[slot]]
+def changes(
+    wanted: Wanted, present: Mapping[int, MockDevice], plugged: Mapping[int, str]
+) -> tuple[Action, ...]:
+    """Return what makes the cards that are present those that should be.
+
+    Args:
+        wanted: what should be.
+        present: the cards by slot.
+        plugged: by slot the uid of the attachment for which a card was plugged in; empty after a start.
+    """
+    kept = {
+        slot
+        for slot, card in present.items()
+        if wanted.cards.get(slot) == card and plugged.get(slot, wanted.owners[slot]) == wanted.owners[slot]
+    }
+    pulled = {slot for slot, owner in wanted.owners.items() if plugged.get(slot) == owner}
+    out = [Unplug(slot=slot) for slot in sorted(present.keys() - kept)]
+    into = [Plug(slot=slot, card=wanted.cards[slot]) for slot in sorted(wanted.cards.keys() - kept - pulled)]
     return (*out, *into)

@@ -9,6 +9,7 @@ from pathlib import Path
 from drawbar.driver import errors as driver_errors
 from drawbar.driver import logs
 from drawbar.driver.kube import client, config
+from drawbar.mocks import sysfs
 from drawbar.mocks.host import server
 from drawbar.mocks.sysfs import layouts
 
@@ -18,7 +19,7 @@ SLOTS = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds this command's arguments."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--node-name", required=True, metavar="NAME", help="the node whose hardware it is")
+    parser.add_argument("--node-name", metavar="NAME", help="the node whose hardware it is")
     parser.add_argument(
         "--root",
         type=Path,
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="where the mocked /sys is written; one of an earlier run is taken over",
     )
     parser.add_argument(
-        "--uevents", type=Path, required=True, metavar="SOCKET", help="the datagram socket of the node daemon"
+        "--uevents", type=Path, metavar="SOCKET", help="the datagram socket of the node daemon"
     )
     parser.add_argument(
         "--slots",
@@ -47,11 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="written once the devices that are attached are in the tree, for a probe",
     )
+    parser.add_argument(
+        "--pull",
+        type=int,
+        metavar="SLOT",
+        help="instead of serving, pull the card out of a slot of the host at --root, unannounced, and end",
+    )
     parser.epilog = (
         "A device is in the slot of its port while a DeviceAttachment of the node is Attached. Start it before the node\n"
         "daemon, which gets --sysfs DIR --uevents unix:SOCKET. Network interfaces are not pretended.\n\n"
         "examples:\n"
-        "  drawbar mock host --node-name node-1 --root /run/simulation/sys --uevents /run/simulation/uevents"
+        "  drawbar mock host --node-name node-1 --root /run/simulation/sys --uevents /run/simulation/uevents\n"
+        "  drawbar mock host --root /run/simulation/sys --pull 1"
     )
 
 
@@ -61,6 +69,11 @@ async def serve(args: argparse.Namespace) -> int:
     Raises:
         errors.DrawbarError: the options are wrong, the tree cannot be written, or no API server is configured.
     """
+    if args.pull is not None:
+        await asyncio.to_thread(lambda: sysfs.SysfsTree.open(args.root).surprise_remove(args.pull))
+        return 0
+    if args.node_name is None or args.uevents is None:
+        raise driver_errors.UsageError("a pretended host needs --node-name and --uevents (or --pull SLOT)")
     if not 1 <= args.slots <= layouts.MOST_SLOTS:
         raise driver_errors.UsageError(f"--slots {args.slots} is not between 1 and {layouts.MOST_SLOTS}")
     logs.configure(logs.Format.TEXT)

@@ -56,6 +56,7 @@ class _Host:
     ) -> None:
         self._own, self._tree, self._slots = own, tree, slots
         self._reported: dict[str, str] = {}
+        self._plugged: dict[int, str] = {}
 
     async def follow(self, changed: asyncio.Event) -> None:
         """Change the cards after each change of the attachments, for ever."""
@@ -71,8 +72,10 @@ class _Host:
             if self._reported.get(name) != why:
                 log.warning("a device does not appear: %s", why, extra={"attachment": name})
         self._reported = dict(wanted.problems)
-        for action in cards.changes(wanted.cards, await asyncio.to_thread(self._tree.attached)):
+        present = await asyncio.to_thread(self._tree.attached)
+        for action in cards.changes(wanted, present, self._plugged):
             await asyncio.to_thread(_carry_out, self._tree, action)
+        self._plugged = dict(wanted.owners)
 
 
 def _carry_out(tree: sysfs.SysfsTree, action: cards.Action) -> None:
