@@ -14,6 +14,8 @@ import pytest
 from tests.scenes import waiting
 
 from drawbar.driver.kube import client, kinds
+from drawbar.fabric import contract
+from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks import cluster, sysfs
 from drawbar.mocks.testing import worlds
 
@@ -119,15 +121,21 @@ async def test_a_pod_gets_a_pretended_device_that_outlives_the_programs_and_may_
         assert {each["major"] for each in edits["deviceNodes"]} <= set(range(120, 128))
         assert "/dev/nvme0n1" in {each["path"] for each in edits["deviceNodes"]}
 
-        # The fabric and the host end and start again, as containers do; nothing is unplugged.
+        # The fabric and the host end and start again, the fabric without its file, as in a new pod; nothing is unplugged.
         simulated.send_signal(signal.SIGKILL)
         await simulated.wait()
+        (home / "s").unlink()
         await stack.enter_async_context(double(folder / "fabric", *fabric))
         await hardware.aclose()
         await hardware.enter_async_context(double(folder / "host", *host))
         (card,) = sysfs.SysfsTree.open(tree).attached().values()
         (attachment,) = (await api.list_all(kinds.ATTACHMENT, into=dict)).items
         assert card.serial == attachment["spec"]["identity"]["serial"]
+        where = contract.AdapterConfig(name="f", endpoint=f"unix:{home}/f.sock", timeout_seconds=10)
+        async with await GrpcAdapter.connect(where) as adapter:
+            device = (await adapter.devices()).device(attachment["spec"]["deviceID"])
+        assert device.connection.host_id == "node-1"
+        assert device.connection.port_id == attachment["status"]["connection"]["port"]
 
         # The card is pulled out: its node daemon reports that, and the pod is evicted.
         (slot,) = sysfs.SysfsTree.open(tree).attached()

@@ -18,7 +18,7 @@ import msgspec
 from drawbar.driver import errors as driver_errors
 from drawbar.fabric import errors
 from drawbar.fabric.grpc import certificates, endpoints, server
-from drawbar.mocks.fabric import commands, configuration, control, pool
+from drawbar.mocks.fabric import commands, configuration, control, pool, records
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 
 PLUGIN_NAME = "simulated.fabric.drawbar.dev"
@@ -157,6 +157,8 @@ async def _serve_until(
             )
             # Before it runs: what its state file has attached to a host stays only where there is that host.
             described = msgspec.structs.replace(described, hosts=(*described.hosts, *cluster.hosts()))
+            if args.state is not None and not args.state.exists():
+                records.StateFile(args.state).save(records.State(connections=await cluster.connections()))
         fabric = await stack.enter_async_context(
             SimulatedFabric.running(
                 described,

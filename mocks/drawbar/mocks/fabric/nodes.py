@@ -1,5 +1,7 @@
 """The hosts of a simulated fabric that is part of a real cluster: its nodes with certain labels.
 
+What hardware would remember, a fabric in a new pod reads from the DeviceAttachments: what is connected where.
+
 A host has the name of its node for id and name. It stays when its Node goes or loses the labels: what is attached there is
 not forgotten, and no pod comes there any more.
 """
@@ -8,8 +10,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
-from drawbar.driver.api import core
+from drawbar.driver.api import attachments, core
 from drawbar.driver.kube import client, config, kinds, mirror
+from drawbar.fabric import contract
 from drawbar.mocks.fabric.configuration import HostSpec
 from drawbar.mocks.fabric.console import Console
 
@@ -17,12 +20,31 @@ from drawbar.mocks.fabric.console import Console
 class Nodes:
     """The nodes that are hosts; made by `following`."""
 
-    def __init__(self, mirrored: mirror.Mirror[core.Node], ports: int) -> None:
-        self._mirrored, self._ports = mirrored, ports
+    def __init__(self, api: client.Client, mirrored: mirror.Mirror[core.Node], ports: int) -> None:
+        self._api, self._mirrored, self._ports = api, mirrored, ports
 
     def hosts(self) -> tuple[HostSpec, ...]:
         """Return a host for each node that is there now."""
         return tuple(self._host(node) for node in sorted(self._mirrored, key=lambda each: each.metadata.name))
+
+    async def connections(self) -> dict[str, contract.Connection]:
+        """Return by id of the device where the attached devices are connected; without marks, which are not in the cluster.
+
+        Raises:
+            errors.KubeError: the API server does not answer.
+        """
+        listing = await self._api.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment)
+        return {
+            attachment.device_id: contract.Connection(
+                host_id=attachment.spec.host_id,
+                port_id=connection.port,
+                slot_hint=connection.slot,
+                request_id=operation.request_id if (operation := attachment.status.operation) else None,
+            )
+            for attachment in listing.items
+            if (connection := attachment.status.connection) is not None
+            and attachment.holds(attachments.ATTACHED)
+        }
 
     def keep(self, console: Console) -> None:
         """Add each node that is there, or comes from now on, to the fabric's hosts."""
@@ -56,6 +78,6 @@ async def following(selector: str, ports: int, kubeconfig: str | None = None) ->
         task = tasks.create_task(mirrored.run(), name="nodes")
         await mirrored.synced.wait()
         try:
-            yield Nodes(mirrored, ports)
+            yield Nodes(api, mirrored, ports)
         finally:
             task.cancel()
