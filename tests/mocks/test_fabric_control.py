@@ -166,7 +166,7 @@ async def test_the_command_tells_and_prints_the_answer(fabric, endpoint, capsys)
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
-        ([], "needs --config and --listen"),
+        ([], "needs --listen and one of --config and --devices"),
         (["--tell", "pause"], "needs --control"),
         (["--control", "unix:/no/such/socket", "--tell", "pause"], "is it running"),
         (["--control", "unix:/no/such/socket", "--tell", "dance"], "no command dance"),
