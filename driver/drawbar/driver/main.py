@@ -22,6 +22,7 @@ VERBS = {
     "doctor": "drawbar.driver.cli.doctor.command",
     "explain": "drawbar.driver.cli.explain.command",
     "fabric": "drawbar.driver.cli.fabric.command",
+    "health-monitor": "drawbar.driver.cli.health_monitor",
     "node": "drawbar.driver.cli.node",
     "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",

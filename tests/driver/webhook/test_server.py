@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from drawbar.driver import errors, main
+from drawbar.driver.operation import certificates
 from drawbar.driver.webhook import daemon, settings
 from drawbar.mocks.apiserver import listeners
 
@@ -64,7 +65,7 @@ def pair(tmp_path):
 
 @contextlib.asynccontextmanager
 async def served(pair, **bounds):
-    held = daemon.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
+    held = certificates.Certificates(pair.certificate, pair.key, pause_seconds=0.02)
     context = await held.load()
     listen = settings.Listen(port=0)
     async with daemon.serving("drawbar.dev", listen, context, daemon.Bounds(**bounds)) as port:
@@ -171,7 +172,7 @@ async def test_a_certificate_is_read_once_for_the_start_so_that_no_renewal_comes
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(asyncio.to_thread(feed))
-        context = await daemon.Certificates(pair.certificate, pair.key).load()
+        context = await certificates.Certificates(pair.certificate, pair.key).load()
     async with daemon.serving("drawbar.dev", settings.Listen(port=0), context) as port:
         assert await shown(port) == pair.binary
 

@@ -72,6 +72,10 @@ class Recorder:
         """Record what became of a DeviceTaintRule, in the default namespace: it has none."""
         self._put(_reference(kind, name, uid), NORMAL, reason, message)
 
+    def policy_event(self, name: str, uid: str, *, warning: bool, reason: str, message: str) -> None:
+        """Record what was decided by a HealthPolicy, in the default namespace: it has none."""
+        self._put(_reference(kinds.HEALTH_POLICY, name, uid), WARNING if warning else NORMAL, reason, message)
+
     async def run(self) -> None:
         """Sends what is queued until cancelled."""
         while True:

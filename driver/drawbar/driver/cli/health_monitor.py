@@ -1,0 +1,26 @@
+"""`drawbar health-monitor`: taints devices by what others report of them."""
+
+from drawbar.driver.cli import daemon
+from drawbar.driver.healthmonitor import settings
+
+COMMAND = daemon.verb(
+    daemon.Daemon(
+        settings=settings.Settings,
+        problems=settings.problems,
+        module="drawbar.driver.healthmonitor.daemon",
+        probes=daemon.Probes(
+            problems=settings.http_problems, endpoint=settings.endpoint, located_by="--http-address"
+        ),
+    ),
+    "health-monitor",
+    summary="taints devices by alerts, Redfish events and a command, as HealthPolicies say",
+    description=(
+        "Takes alerts of Alertmanager and events of Redfish services over HTTPS, runs a command of yours, and creates and deletes\n"
+        "DeviceTaintRules by the HealthPolicies of the cluster; effect None unless a policy has another. One runs per driver."
+    ),
+    examples=(
+        "drawbar health-monitor --token-file token --tls-certificate tls.crt --tls-key tls.key",
+        "drawbar health-monitor --tls-client-authority ca.crt --dry-run",
+        "drawbar health-monitor --token-file token --command-path /opt/health/devices --command-interval 60",
+    ),
+)

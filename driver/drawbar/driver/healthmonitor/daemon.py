@@ -1,0 +1,173 @@
+"""The health monitor as a daemon: what it watches, what it serves, and the command it runs.
+
+There is one per driver and it takes no lease: the chart runs one pod and replaces it only after its end.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import functools
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from drawbar.driver import errors
+from drawbar.driver.api import drivers, healthpolicies, slices, taintrules
+from drawbar.driver.healthmonitor import metrics, monitor, program, receiver, settings, signals
+from drawbar.driver.kube import client, config, discovery, events, kinds, mirror
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.operation import address, certificates, readiness, server
+
+log = logging.getLogger(__name__)
+
+DISCOVERY_SECONDS = 600.0
+
+_now = functools.partial(datetime.datetime.now, datetime.UTC)
+
+
+async def run(options: settings.Settings) -> None:
+    """Runs until cancelled.
+
+    Raises:
+        errors.DrawbarError: something the configuration is to blame for.
+    """
+    settings.validate(options)
+    tls = options.tls
+    held = certificates.Certificates(tls.certificate, tls.key, client_authority=tls.client_authority)
+    context = await held.load()
+    token = receiver.Token(options.token_file)
+    token.load()
+    counts = metrics.Metrics(options.driver)
+    async with client.connecting(config.load(options.kubeconfig)) as connected:
+        api = connected.counted(counts.request_done)
+        kind = await _rule_kind(api)
+        watcher = _monitor(options, api, kind, counts)
+        ready = readiness.Readiness({"caches": watcher.missing})
+        _watch(counts, watcher, ready)
+        async with (
+            _probes(options, ready, counts),
+            receiver.serving(
+                options.listen,
+                context,
+                token,
+                watcher.receive,
+                lambda status: counts.requests.labels(str(status)).inc(),
+            ) as port,
+            asyncio.TaskGroup() as tasks,
+        ):
+            log.info("health monitor is listening", extra={"driver": options.driver, "port": port})
+            for copy in (watcher.policies, watcher.rules, watcher.slices):
+                tasks.create_task(copy.run(), name="mirror")
+            tasks.create_task(watcher.recorder.run(), name="events")
+            tasks.create_task(watcher.run(), name="monitor")
+            tasks.create_task(held.follow(), name="certificate")
+            tasks.create_task(token.follow(certificates.PAUSE_SECONDS), name="token")
+            tasks.create_task(_until_upgraded(api, kind), name="served versions")
+            if options.command.path is not None:
+                tasks.create_task(
+                    _command(options.command.path, options.command, watcher, counts), name="command"
+                )
+
+
+def _monitor(
+    options: settings.Settings, api: client.Client, kind: kinds.Kind, counts: metrics.Metrics
+) -> monitor.Monitor:
+    own = drivers.selector(options.driver)
+    watcher = monitor.Monitor(
+        driver=options.driver,
+        api=api,
+        kind=kind,
+        policies=mirror.Mirror(
+            api,
+            kinds.HEALTH_POLICY,
+            into=healthpolicies.HealthPolicy,
+            # The resource of policies is small, and API servers before 1.32 select by no field of it.
+            keep=lambda policy: policy.spec.driver == options.driver,
+        ),
+        rules=mirror.Mirror(api, kind, into=taintrules.DeviceTaintRule),
+        slices=mirror.Mirror(api, kinds.SLICE, into=slices.ResourceSlice, fields=own),
+        recorder=events.Recorder(api, controller=monitor.MANAGER, instance=options.instance),
+        metrics=counts,
+        clock=_now,
+        dry_run=options.dry_run,
+    )
+    watcher.policies.follow(watcher.changed)
+    watcher.slices.follow(watcher.changed)
+    return watcher
+
+
+def _watch(counts: metrics.Metrics, watcher: monitor.Monitor, ready: readiness.Readiness) -> None:
+    counts.watch("ready", "Whether /readyz answers 200.", lambda: {"": float(not ready.missing())})
+    counts.watch(
+        "causes", "Devices about which something is reported.", lambda: {"": len(watcher.state.causes)}
+    )
+    counts.watch("rules", "DeviceTaintRules of this monitor.", watcher.own_rules)
+    counts.watch(
+        "dropped_events",
+        "Events that were not recorded.",
+        lambda: {"": watcher.recorder.dropped},
+        counter=True,
+    )
+
+
+@contextlib.asynccontextmanager
+async def _probes(
+    options: settings.Settings, ready: readiness.Readiness, counts: metrics.Metrics
+) -> AsyncIterator[None]:
+    try:
+        endpoint = settings.endpoint(options)
+    except ValueError as error:
+        raise address.AddressError(str(error)) from error
+    if endpoint is None:
+        yield
+        return
+    pages = server.pages(readiness.Watchdog(), ready, counts.rendered)
+    async with server.serving(endpoint, pages):
+        yield
+
+
+async def _rule_kind(api: client.Client) -> kinds.Kind:
+    kind = discovery.taint_rules(await discovery.settled(api, discovery.RESOURCE_GROUP))
+    if kind is None:
+        raise errors.DrawbarError(
+            "the API server serves no DeviceTaintRules; use Kubernetes 1.37, or turn on the gate DRADeviceTaintRules with its API version"
+        )
+    return kind
+
+
+async def _until_upgraded(api: client.Client, at_start: kinds.Kind) -> None:
+    """Ask now and then which version of DeviceTaintRules is the newest.
+
+    Raises:
+        errors.DrawbarError: it is another one by now.
+    """
+    while True:
+        await asyncio.sleep(DISCOVERY_SECONDS)
+        with contextlib.suppress(kube_errors.KubeError):
+            kind = discovery.taint_rules(await discovery.resources(api, discovery.RESOURCE_GROUP))
+            if kind != at_start:
+                raise errors.DrawbarError(
+                    "the API server serves DeviceTaintRules in another version now; ending, to be started anew for that"
+                )
+
+
+async def _command(
+    path: Path, options: settings.Command, watcher: monitor.Monitor, counts: metrics.Metrics
+) -> None:
+    """Run the command until cancelled."""
+    logged = ""
+    while True:
+        try:
+            written = await program.output(path, timeout_seconds=options.timeout_seconds)
+            watcher.receive(signals.read(healthpolicies.Source.COMMAND, written))
+        except receiver.NotReady:
+            log.debug("the cluster is not read yet")
+        except (program.Failed, signals.Unreadable) as error:
+            counts.commands.labels("failed").inc()
+            if str(error) != logged:
+                logged = str(error)
+                log.warning("the command gives no signals: %s", error)
+        else:
+            counts.commands.labels("ok").inc()
+            logged = ""
+        await asyncio.sleep(options.interval_seconds)

@@ -1,0 +1,247 @@
+"""Carries out what `plan` decides, and reports each decision: an Event on its HealthPolicy, and a number.
+
+Looks after each batch of signals and every `LOOK_SECONDS`. The first failure ends a look, since the next decisions assume the ones
+before; the next look decides anew.
+"""
+
+import asyncio
+import datetime
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, assert_never
+
+from drawbar.driver.api import healthpolicies, meta, slices, taintrules
+from drawbar.driver.healthmonitor import metrics, plan, receiver, signals
+from drawbar.driver.kube import client, errors, events, kinds, mirror
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 5.0
+PAUSE_SECONDS = 0.5
+"""Between two looks at least, however many signals arrive."""
+MANAGER = "drawbar-health-monitor"
+WARNINGS = frozenset({plan.Reason.SHARE, plan.Reason.RATE, plan.Reason.LIMIT})
+
+
+@dataclass(slots=True, kw_only=True)
+class Monitor:
+    """One health monitor."""
+
+    driver: str
+    api: client.Client
+    kind: kinds.Kind
+    policies: mirror.Mirror[healthpolicies.HealthPolicy]
+    rules: mirror.Mirror[taintrules.DeviceTaintRule]
+    slices: mirror.Mirror[slices.ResourceSlice]
+    recorder: events.Recorder
+    metrics: metrics.Metrics
+    clock: Callable[[], datetime.datetime]
+    dry_run: bool
+    state: plan.State = field(default_factory=plan.State)
+    _started: bool = False
+    _signalled: asyncio.Event = field(default_factory=asyncio.Event)
+    _withheld: dict[plan.Key, plan.Reason] = field(default_factory=dict)
+    _inventory: plan.Inventory | None = None
+    _logged: str = ""
+
+    def missing(self) -> str | None:
+        """Return what the monitor waits for, as a clause; None once it takes signals."""
+        if self._started:
+            return None
+        return "HealthPolicies, DeviceTaintRules and ResourceSlices are not read yet; no answer from the API server, or a permission is missing"
+
+    def own_rules(self) -> dict[str, float]:
+        """Return how many rules of this monitor there are, by the label value of a metric without labels."""
+        return {"": float(len(plan.own(self.rules, self.driver)))}
+
+    def changed(self, _old: object, _new: object) -> None:
+        """Note that something of the cluster changed."""
+        self._inventory = None
+        self._signalled.set()
+
+    def receive(self, batch: signals.Batch) -> None:
+        """Take signals.
+
+        Raises:
+            receiver.NotReady: the cluster is not read yet.
+        """
+        if (missing := self.missing()) is not None:
+            raise receiver.NotReady(missing)
+        seen = plan.observe(self.state, batch, plan.served(self.policies), self._devices(), self.clock())
+        self.state = seen.state
+        for outcome, number in seen.outcomes.items():
+            self.metrics.signals.labels(batch.source.value, outcome).inc(number)
+        self._signalled.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        for copy in (self.policies, self.rules, self.slices):
+            await copy.synced.wait()
+        self.state = plan.restored(
+            plan.own(self.rules, self.driver), plan.served(self.policies), self.clock()
+        )
+        self._started = True
+        while True:
+            self._signalled.clear()
+            try:
+                await self.look()
+                self._logged = ""
+            except errors.KubeError as error:
+                if str(error) != self._logged:
+                    self._logged = str(error)
+                    log.log(errors.level(error), "cannot carry out a decision, trying again: %s", error)
+            await asyncio.sleep(PAUSE_SECONDS)
+            try:
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await self._signalled.wait()
+            except TimeoutError:
+                pass
+
+    async def look(self) -> None:
+        """Decide, and carry it out.
+
+        Raises:
+            errors.KubeError: the API server does not answer, or refuses.
+        """
+        policies, now = plan.served(self.policies), self.clock()
+        decided = plan.decide(
+            self.state, policies, self._devices(), tuple(self.rules), now, dry_run=self.dry_run
+        )
+        self.state = decided.state
+        withheld: dict[plan.Key, plan.Reason] = {}
+        for decision in decided.decisions:
+            if isinstance(decision, plan.Withhold):
+                withheld[decision.key] = decision.reason
+                if self._withheld.get(decision.key) != decision.reason:
+                    self._report(decision, policies)
+                continue
+            self.state = plan.acted(self.state, decision, now)
+            try:
+                await self._carry_out(decision, policies, now)
+            except errors.KubeError:
+                self.metrics.failures.labels(_name(decision)).inc()
+                raise
+            self._report(decision, policies)
+        self._withheld = withheld
+
+    def _devices(self) -> plan.Inventory:
+        if self._inventory is None:
+            self._inventory = plan.inventory(self.driver, self.slices)
+        return self._inventory
+
+    async def _carry_out(
+        self,
+        decision: plan.Taint | plan.Change | plan.Renew | plan.Lift,
+        policies: plan.Policies,
+        now: datetime.datetime,
+    ) -> None:
+        match decision:
+            case plan.Taint():
+                await self.rules.create(self._document(decision, policies[decision.key.policy], now))
+            case plan.Change(rule=rule, effect=effect):
+                annotations = {
+                    healthpolicies.EFFECT_ANNOTATION: effect,
+                    healthpolicies.ACTED_ANNOTATION: meta.timestamp(now),
+                }
+                await self._merge(rule, annotations, {"spec": {"taint": {"effect": effect}}})
+            case plan.Renew(rule=rule, until=until):
+                await self._merge(rule, {taintrules.EXPIRES_ANNOTATION: meta.timestamp(until)}, {})
+            case plan.Lift(rule=rule):
+                await self.rules.delete(rule)
+            case _:
+                assert_never(decision)
+
+    async def _merge(
+        self, rule: taintrules.DeviceTaintRule, annotations: dict[str, str], content: dict[str, Any]
+    ) -> None:
+        metadata = {
+            "uid": rule.metadata.uid,
+            "resourceVersion": rule.metadata.resource_version,
+            "annotations": annotations,
+        }
+        await self.rules.merge(rule, content | {"metadata": metadata}, manager=MANAGER)
+
+    def _document(
+        self, decision: plan.Taint, policy: healthpolicies.HealthPolicy, now: datetime.datetime
+    ) -> dict[str, Any]:
+        device, name = decision.key.device, decision.key.policy
+        return taintrules.document(
+            self.kind.api_version,
+            plan.rule_name(decision.key),
+            taintrules.DeviceSelector(driver=device.driver, pool=device.pool, device=device.name),
+            slices.Taint(key=policy.spec.taint.key, value=name, effect=decision.effect),
+            labels={healthpolicies.MONITOR_LABEL: self.driver},
+            annotations={
+                healthpolicies.POLICY_ANNOTATION: name,
+                healthpolicies.EFFECT_ANNOTATION: decision.effect,
+                healthpolicies.ACTED_ANNOTATION: meta.timestamp(now),
+                taintrules.CREATED_BY_ANNOTATION: MANAGER,
+                taintrules.REASON_ANNOTATION: f"HealthPolicy {name}, source {policy.spec.source}",
+                taintrules.EXPIRES_ANNOTATION: meta.timestamp(decision.until),
+            },
+        )
+
+    def _report(self, decision: plan.Decision, policies: plan.Policies) -> None:
+        self.metrics.decisions.labels(_name(decision), decision.reason.value).inc()
+        message, reason = sentence(decision), f"Device{_name(decision)}"
+        log.info("decided", extra={"decision": message, "policy": decision.key.policy})
+        if isinstance(decision, plan.Renew):
+            return
+        policy = policies.get(decision.key.policy)
+        if policy is not None:
+            self.recorder.policy_event(
+                policy.metadata.name,
+                policy.metadata.uid,
+                warning=decision.reason in WARNINGS,
+                reason=reason,
+                message=message,
+            )
+        elif isinstance(decision, plan.Lift):
+            metadata = decision.rule.metadata
+            self.recorder.rule_normal(self.kind, metadata.name, metadata.uid, reason=reason, message=message)
+
+
+def _name(decision: plan.Decision) -> str:
+    return {
+        plan.Taint: "Tainted",
+        plan.Change: "Changed",
+        plan.Renew: "Renewed",
+        plan.Lift: "Lifted",
+        plan.Withhold: "Withheld",
+    }[type(decision)]
+
+
+_BECAUSE = {
+    plan.Reason.HELD: "its signal has held for long enough",
+    plan.Reason.POLICY_CHANGED: "the policy has changed",
+    plan.Reason.REPEATED: "its signal was repeated",
+    plan.Reason.CLEAR: "it was clear for long enough",
+    plan.Reason.POLICY_GONE: "the policy is gone",
+    plan.Reason.SHARE: "fewer devices than minimumHealthyPercent of its pool or class would be left",
+    plan.Reason.RATE: "as many devices as spec.rate allows were tainted",
+    plan.Reason.LIMIT: f"there are {plan.RULES_MAX} rules",
+    plan.Reason.DRY_RUN: "this is a dry run",
+}
+
+
+def sentence(decision: plan.Decision) -> str:
+    """Return what was decided, and why."""
+    device, because = decision.key.device, _BECAUSE[decision.reason]
+    match decision:
+        case plan.Taint(effect=effect):
+            return f"tainted {device} with effect {effect}, since {because}"
+        case plan.Change(effect=effect):
+            return f"gave the rule of {device} effect {effect}, since {because}"
+        case plan.Renew(until=until):
+            return f"the rule of {device} lasts until {meta.timestamp(until)}, since {because}"
+        case plan.Lift():
+            return f"deleted the rule of {device}, since {because}"
+        case plan.Withhold(intended=plan.Taint(effect=effect)):
+            return f"did not taint {device} with effect {effect}, since {because}"
+        case plan.Withhold(intended=plan.Change(effect=effect)):
+            return f"did not give the rule of {device} effect {effect}, since {because}"
+        case plan.Withhold():
+            return f"did not delete the rule of {device}, since {because}"
+        case _:
+            assert_never(decision)

@@ -1,0 +1,198 @@
+"""The HTTPS server that alerts and events are sent to.
+
+Who has neither the token nor, where one is asked for, a certificate of the clients' authority, has no body read. One request per
+connection; a connection lasts `CONNECTION_SECONDS` at most. Of more connections than `CONNECTIONS_LIMIT`, the oldest that has not
+authenticated itself is aborted, so that silent callers keep no sender out. A body has `BODY_BYTES` at most.
+"""
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import ssl
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+from aiohttp import http_exceptions, web_exceptions, web_protocol, web_request, web_response, web_server
+
+from drawbar.driver import errors
+from drawbar.driver.api.healthpolicies import Source
+from drawbar.driver.healthmonitor import settings, signals
+from drawbar.driver.operation import address
+
+log = logging.getLogger(__name__)
+_requests = log.getChild("requests")
+# Bytes that are no HTTP are answered with 400; a traceback for each would fill the log.
+_requests.addFilter(
+    lambda record: (
+        not (record.exc_info and isinstance(record.exc_info[1], http_exceptions.HttpProcessingError))
+    )
+)
+
+PATHS = {"/v1/alerts": Source.ALERT, "/v1/redfish": Source.REDFISH}
+BODY_BYTES = 1 << 20
+CONNECTIONS_LIMIT = 64
+CONNECTION_SECONDS = 10.0
+HANDSHAKE_SECONDS = 5.0
+LINE_LIMIT_BYTES = 8190
+HEADERS_LIMIT = 64
+CLOSE_TIMEOUT_SECONDS = 2.0
+TOKEN_BYTES_MIN = 16
+TOKEN_BYTES_MAX = 4096
+
+
+class NotReady(Exception):
+    """The cluster is not known well enough; the sender is to try again."""
+
+
+Receive = Callable[[signals.Batch], None]
+"""Take a batch, or raise `NotReady`."""
+Count = Callable[[int], None]
+
+
+class Token:
+    """The token that clients send, in a file that is read again."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._expected = b""
+
+    def load(self) -> None:
+        """Read the file.
+
+        Raises:
+            errors.UsageError: it cannot be read, or holds no token of a fitting length; the former one stays.
+        """
+        if self._path is None:
+            return
+        try:
+            with self._path.open("rb") as file:
+                token = file.read(TOKEN_BYTES_MAX + 1).strip()
+        except OSError as error:
+            raise errors.UsageError(
+                f"cannot read {self._path}: {error.strerror or error}; name the token's file by --token-file"
+            ) from error
+        if not TOKEN_BYTES_MIN <= len(token) <= TOKEN_BYTES_MAX or b"\n" in token:
+            raise errors.UsageError(
+                f"{self._path} holds no line of {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} bytes; `openssl rand -hex 32` makes a token"
+            )
+        self._expected = b"Bearer " + token
+
+    async def follow(self, pause_seconds: float) -> None:
+        """Read the file now and then, until cancelled."""
+        while True:
+            await asyncio.sleep(pause_seconds)
+            try:
+                await asyncio.to_thread(self.load)
+            except errors.UsageError as error:
+                log.warning("keeping the former token: %s", error)
+
+    def accepts(self, header: str) -> bool:
+        """Return whether a header Authorization has the token, in a time that does not depend on what is wrong with it."""
+        if self._path is None:
+            return True
+        return hmac.compare_digest(header.encode(errors="surrogateescape"), self._expected)
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    where: settings.Listen, context: ssl.SSLContext, token: Token, receive: Receive, count: Count
+) -> AsyncIterator[int]:
+    """Take requests while the context lasts; give the port.
+
+    Raises:
+        errors.AddressError: the address cannot be listened on.
+    """
+    handlers = _Handlers(
+        _handler(token, receive, count),
+        access_log=None,
+        logger=_requests,
+        max_line_size=LINE_LIMIT_BYTES,
+        max_field_size=LINE_LIMIT_BYTES,
+        max_headers=HEADERS_LIMIT,
+        lingering_time=0.0,
+    )
+    try:
+        server = await asyncio.get_running_loop().create_server(
+            handlers,
+            where.address,
+            where.port,
+            ssl=context,
+            ssl_handshake_timeout=HANDSHAKE_SECONDS,
+        )
+    except OSError as error:
+        raise address.AddressError(
+            f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
+            f"--listen-address and --listen-port"
+        ) from error
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        await handlers.shutdown(CLOSE_TIMEOUT_SECONDS)
+
+
+class _Handlers(web_server.Server):
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        self._strangers: OrderedDict[web_protocol.RequestHandler, asyncio.Transport] = OrderedDict()
+
+    def connection_made(self, handler: web_protocol.RequestHandler, transport: asyncio.Transport) -> None:
+        """Bound the number of connections, and how long each lasts."""
+        super().connection_made(handler, transport)
+        self._strangers[handler] = transport
+        lasts = CONNECTION_SECONDS
+        if len(self.connections) > CONNECTIONS_LIMIT:
+            _, oldest = self._strangers.popitem(last=False)
+            oldest.abort()
+        asyncio.get_running_loop().call_later(lasts, transport.abort)
+
+    def connection_lost(self, handler: web_protocol.RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget the connection."""
+        self._strangers.pop(handler, None)
+        super().connection_lost(handler, exc)
+
+    def trust(self, handler: object) -> None:
+        """Keep a connection: its client is authenticated."""
+        self._strangers.pop(handler, None)  # type: ignore[call-overload]
+
+
+Handle = Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]
+
+
+def _handler(token: Token, receive: Receive, count: Count) -> Handle:
+    async def handle(request: web_request.BaseRequest) -> web_response.Response:
+        status, text = await _answer(request, token, receive)
+        count(status)
+        response = web_response.Response(status=status, text=f"{text}\n")
+        if status == web_exceptions.HTTPUnauthorized.status_code:
+            response.headers["WWW-Authenticate"] = "Bearer"
+        response.force_close()
+        return response
+
+    return handle
+
+
+async def _answer(request: web_request.BaseRequest, token: Token, receive: Receive) -> tuple[int, str]:
+    if not token.accepts(request.headers.get("Authorization", "")):
+        return 401, "send the token of the health monitor as Authorization: Bearer"
+    manager = request.protocol._manager  # noqa: SLF001 - aiohttp offers no other way to the server of a request
+    if isinstance(manager, _Handlers):
+        manager.trust(request.protocol)
+    source = PATHS.get(request.path)
+    if source is None:
+        return 404, f"here are {', '.join(PATHS)}"
+    if request.method != "POST":
+        return 405, "only POST"
+    try:
+        receive(signals.read(source, await request.read()))
+    except web_exceptions.HTTPRequestEntityTooLarge:
+        return 413, f"a body has at most {BODY_BYTES} bytes; have fewer alerts in one"
+    except ConnectionError:
+        return 400, "the connection was lost"
+    except signals.Unreadable as error:
+        return 400, str(error)
+    except NotReady as error:
+        return 503, str(error)
+    return 200, "ok"

@@ -1,0 +1,164 @@
+"""The configuration of the health monitor, checked as a whole.
+
+How it is read from file, environment and flags is `drawbar.driver.configuration`'s business.
+"""
+
+import ipaddress
+import socket
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drawbar.driver import logs
+from drawbar.driver.api import drivers
+from drawbar.driver.configuration import loader, schema
+from drawbar.driver.operation import address
+
+PORT = 9444
+HTTP_ADDRESS = "127.0.0.1:9181"
+# Where the chart mounts a Secret of the type kubernetes.io/tls.
+TLS = Path("/run/drawbar/tls")
+INTERVAL_MAX_SECONDS = 86_400
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where alerts and events are sent to.
+
+    Attributes:
+        address: an IP address of this host; in a pod its own.
+        port: 0 takes any that is free.
+    """
+
+    address: str = field(default="127.0.0.1", metadata=schema.named(variables=("POD_IP",), metavar="IP"))
+    port: int = PORT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tls:
+    """Its certificate, and whose clients' are accepted; files are read again when they change.
+
+    Attributes:
+        certificate: PEM file with the certificate, and those between it and the authority.
+        key: PEM file with the private key.
+        client_authority: PEM file of the authority whose certificates clients must have; none asks for no certificate.
+    """
+
+    certificate: Path = TLS / "tls.crt"
+    key: Path = TLS / "tls.key"
+    client_authority: Path | None = field(default=None, metadata=schema.named(metavar="FILE"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A program that lists what is wrong.
+
+    Attributes:
+        path: the program, which runs without arguments; none runs none.
+        interval_seconds: the pause between two runs.
+        timeout_seconds: how long a run may take.
+    """
+
+    path: Path | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    interval_seconds: float = 60.0
+    timeout_seconds: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Http:
+    """Probes and metrics.
+
+    Attributes:
+        address: 127.0.0.1:PORT, unix:/path, or off.
+    """
+
+    address: str = HTTP_ADDRESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The health monitor's configuration.
+
+    Attributes:
+        driver: the DRA driver whose devices are tainted, and whose HealthPolicies are served.
+        kubeconfig: how to reach the API server; none means $KUBECONFIG, else the pod's service account.
+        token_file: holds what clients send as bearer token; none only with a client authority.
+        dry_run: report what would be done, and change nothing, whatever the policies say.
+        identity: who this is in Events; none means the host's name.
+        listen: where alerts and events are sent to.
+        tls: its certificate.
+        command: a program that lists what is wrong.
+        log: the log on stderr.
+        http: probes and metrics.
+    """
+
+    driver: str = field(
+        default=drivers.DEFAULT,
+        metadata=schema.named(key="driverName", flag="--driver-name", metavar="NAME"),
+    )
+    kubeconfig: str | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    token_file: Path | None = field(default=None, metadata=schema.named(metavar="FILE"))
+    dry_run: bool = False
+    identity: str = field(default="", metadata=schema.named(metavar="NAME", variables=("POD_NAME",)))
+    listen: Listen = field(default_factory=Listen)
+    tls: Tls = field(default_factory=Tls)
+    command: Command = field(default_factory=Command)
+    log: logs.Options = field(default_factory=logs.Options)
+    http: Http = field(default_factory=Http)
+
+    @property
+    def instance(self) -> str:
+        """Return who this is in Events."""
+        return self.identity or socket.gethostname()
+
+
+def endpoint(settings: Settings) -> address.Endpoint | None:
+    """Return where probes and metrics are served; None where they are not.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    return address.parse(settings.http.address)
+
+
+def problems(settings: Settings) -> list[str]:
+    """Return one sentence per wrong value."""
+    sentences = drivers.problems(settings.driver)
+    try:
+        ipaddress.ip_address(settings.listen.address)
+    except ValueError:
+        sentences.append(f"--listen-address {settings.listen.address!r} is no IP address")
+    if not 0 <= settings.listen.port <= address.PORT_MAX:
+        sentences.append(f"--listen-port {settings.listen.port} is not a port from 0 to {address.PORT_MAX}")
+    if settings.token_file is None and settings.tls.client_authority is None:
+        sentences.append(
+            "anyone could send alerts: give --token-file, or --tls-client-authority, or both to ask for both"
+        )
+    command = settings.command
+    if command.path is not None and not command.path.is_absolute():
+        sentences.append(f"--command-path {str(command.path)!r} is no absolute path")
+    for flag, seconds in (
+        ("--command-interval", command.interval_seconds),
+        ("--command-timeout", command.timeout_seconds),
+    ):
+        # Written so that it holds for no NaN.
+        if not 1 <= seconds <= INTERVAL_MAX_SECONDS:
+            sentences.append(f"{flag} {seconds} is not a number of seconds from 1 to {INTERVAL_MAX_SECONDS}")
+    return sentences + http_problems(settings)
+
+
+def http_problems(settings: Settings) -> list[str]:
+    """Return what is wrong with the address of probes and metrics."""
+    try:
+        endpoint(settings)
+    except ValueError as error:
+        return [f"http: {error}"]
+    return []
+
+
+def validate(settings: Settings) -> None:
+    """Lists everything that is wrong at once.
+
+    Raises:
+        errors.UsageError: something is.
+    """
+    loader.refuse(problems(settings))

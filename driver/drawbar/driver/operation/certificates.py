@@ -1,0 +1,130 @@
+"""The certificate of a server, renewed while it runs.
+
+It is renewed by others: new connections get the new one. A pair that does not fit together, because only one file of it has been
+replaced yet, is passed over until it does; meanwhile the last good one serves. The files are read every `PAUSE_SECONDS`: a
+mounted Secret is replaced by moving links, which Python's standard library cannot watch.
+"""
+
+import asyncio
+import hashlib
+import logging
+import ssl
+from pathlib import Path
+
+from drawbar.driver import errors
+
+log = logging.getLogger(__name__)
+
+# Who renews does so days before the old one ends.
+PAUSE_SECONDS = 30.0
+
+
+class Certificates:
+    """One certificate with its key, and the authority that signs those of clients. Call `load` before anything else.
+
+    Args:
+        certificate: PEM file with the certificate, and those between it and the authority.
+        key: PEM file with its key.
+        client_authority: PEM file; a client must have a certificate of it. None where clients need none.
+        pause_seconds: how often the files are read again.
+    """
+
+    def __init__(
+        self,
+        certificate: Path,
+        key: Path,
+        *,
+        client_authority: Path | None = None,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        self._certificate = certificate
+        self._key = key
+        self._client_authority = client_authority
+        self._pause_seconds = pause_seconds
+        self._fingerprint = b""
+        self._current = _context()
+
+    async def load(self) -> ssl.SSLContext:
+        """The context to listen with; each connection gets the certificate that is current then.
+
+        Raises:
+            errors.UsageError: a file cannot be read, or they are no pair.
+        """
+        await self.look()
+        # Not read once more: a renewal would come between the two.
+        listening = self._current
+
+        def choose(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
+            del name, context
+            connection.context = self._current
+
+        listening.sni_callback = choose
+        return listening
+
+    async def follow(self) -> None:
+        """Takes over what is new, until cancelled."""
+        refused = ""
+        while True:
+            await asyncio.sleep(self._pause_seconds)
+            try:
+                changed = await self.look()
+            except errors.UsageError as error:
+                if refused != str(error):
+                    log.warning("keeping the old certificate: %s", error)
+                refused = str(error)
+            else:
+                refused = ""
+                if changed:
+                    log.info("certificate replaced", extra={"file": str(self._certificate)})
+
+    async def look(self) -> bool:
+        """Looks at the files once; whether there was something new, which is current now.
+
+        Raises:
+            errors.UsageError: a file cannot be read, or they are no pair; what was current stays.
+        """
+        fingerprint = await asyncio.to_thread(self._read)
+        if fingerprint == self._fingerprint:
+            return False
+        self._current = await asyncio.to_thread(self._loaded)
+        self._fingerprint = fingerprint
+        return True
+
+    def _read(self) -> bytes:
+        digest = hashlib.sha256()
+        for file in filter(None, (self._certificate, self._key, self._client_authority)):
+            try:
+                digest.update(file.read_bytes())
+            except OSError as error:
+                raise errors.UsageError(
+                    f"cannot read {file}: {error.strerror or error}; name certificate and key by --tls-certificate and "
+                    f"--tls-key, and an authority of clients by --tls-client-authority"
+                ) from error
+        return digest.digest()
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = _context()
+        try:
+            # A key with a passphrase must not make the process ask for it.
+            context.load_cert_chain(self._certificate, self._key, password=lambda: "")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise errors.UsageError(
+                f"{self._certificate} and {self._key} are no certificate with its key, as PEM and without a "
+                f"passphrase: {reason}"
+            ) from error
+        if self._client_authority is not None:
+            try:
+                context.load_verify_locations(self._client_authority)
+            except (OSError, ValueError) as error:
+                raise errors.UsageError(
+                    f"{self._client_authority} holds no certificate of an authority, as PEM: {error}"
+                ) from error
+            context.verify_mode = ssl.CERT_REQUIRED
+        return context
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
