@@ -56,7 +56,11 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart
         assert left(cluster) == set()
         # They hold what an administrator wrote, and go by hand.
         definitions = await cluster.named(kinds.CUSTOM_RESOURCE)
-        assert sorted(definitions) == ["deviceattachments.drawbar.dev", "fabrics.drawbar.dev"]
+        assert sorted(definitions) == [
+            "deviceattachments.drawbar.dev",
+            "fabrics.drawbar.dev",
+            "healthpolicies.drawbar.dev",
+        ]
 
 
 ATTACHMENT = {

@@ -11,6 +11,13 @@ drawbar-controller{{ include "drawbar.suffix" . }}
 {{- define "drawbar.node" -}}
 drawbar-node{{ include "drawbar.suffix" . }}
 {{- end -}}
+{{- define "drawbar.healthMonitor" -}}
+drawbar-health-monitor{{ include "drawbar.suffix" . }}
+{{- end -}}
+{{/* A Service's name has no dots. */}}
+{{- define "drawbar.healthMonitorService" -}}
+{{ include "drawbar.healthMonitor" . | replace "." "-" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
 {{- define "drawbar.operator" -}}
 drawbar-operator{{ include "drawbar.suffix" . }}
 {{- end -}}
@@ -72,6 +79,16 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- $_ := merge $decided (dict "sysfs" "/run/simulation/sys" "uevents" "unix:/run/simulation/uevents") -}}
 {{- end -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.node.config) $decided) -}}
+{{- end -}}
+{{- define "drawbar.healthMonitorConfig" -}}
+{{- $own := .Values.healthMonitor -}}
+{{- $decided := dict "driverName" .Values.driverName "listen" (dict "port" 9444) "http" (dict "address" "127.0.0.1:9181") -}}
+{{- if $own.tokenSecretName }}{{ $_ := set $decided "tokenFile" "/run/drawbar/token/token" }}{{ end -}}
+{{- if $own.clientAuthority }}{{ $_ := set $decided "tls" (dict "clientAuthority" "/run/drawbar/tls/ca.crt") }}{{ end -}}
+{{- if not (or $own.tokenSecretName $own.clientAuthority) }}
+{{- fail "healthMonitor.enabled: anyone could send alerts: name the Secret with the key token in healthMonitor.tokenSecretName, or set healthMonitor.clientAuthority" }}
+{{- end -}}
+{{- toYaml (mergeOverwrite (deepCopy $own.config) $decided) -}}
 {{- end -}}
 
 {{/* The proxy that lets Prometheus in. Call with a dict of root and upstream. */}}

@@ -16,6 +16,12 @@ FILES = (
     "policies.yaml",
 )
 HEADER = "# Made from the chart by deploy/render: change deploy/drawbar and run that.\n"
+MONITOR_FILE = "health-monitor-rbac.yaml"
+"""Of what is not enabled by the chart's own values."""
+MONITOR_VALUES = {
+    "healthMonitor": {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"},
+    "networkPolicy": {"enabled": False},
+}
 KUBE_VERSION = "1.36.0"
 CLASSIC_FILES = {
     "1.31.0": ("controller-classic.yaml", "deviceclasses.yaml", "policies.yaml"),
@@ -37,6 +43,7 @@ async def rendered(engine: helm.Helm, chart: Path) -> dict[str, str]:
         helm.HelmError: the chart cannot be rendered.
     """
     files = await _rendered(engine, chart, FILES, {}, KUBE_VERSION)
+    files |= await _rendered(engine, chart, (MONITOR_FILE,), MONITOR_VALUES, KUBE_VERSION)
     for version, names in CLASSIC_FILES.items():
         classic = await _rendered(engine, chart, names, {"classic": {"enabled": True}}, version)
         files |= {f"classic/{name}": text for name, text in classic.items()}

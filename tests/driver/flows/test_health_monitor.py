@@ -1,0 +1,182 @@
+"""What others report of a device: tainted without an effect, evicted by the policy's effect, and freed again."""
+
+import asyncio
+import contextlib
+import socket
+import ssl
+
+import aiohttp
+import pytest
+
+from drawbar.driver.api import taintrules
+from drawbar.driver.healthmonitor import daemon, settings
+from drawbar.driver.kube import errors, kinds
+from drawbar.mocks.apiserver import listeners
+from drawbar.mocks.scheduler import discovery
+
+TOKEN = "0123456789abcdef0123456789abcdef"
+POLICY = {
+    "apiVersion": "drawbar.dev/v1alpha1",
+    "kind": "HealthPolicy",
+    "metadata": {"name": "flash-worn"},
+    "spec": {
+        "source": "alert",
+        "fabric": "fab",
+        "matchLabels": {"alertname": "FlashWorn"},
+        "device": {"label": "serial", "attribute": "serial"},
+        "hold": {"seconds": 0, "times": 2},
+        "clearSeconds": 0,
+        "minimumHealthyPercent": 50,
+    },
+}
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Sender:
+    """Who sends alerts."""
+
+    def __init__(self, url, trust):
+        self._url, self._trust = url, trust
+
+    async def post(self, *alerts, token=TOKEN, path="/v1/alerts"):
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(
+                self._url + path, json={"version": "4", "alerts": alerts}, headers=headers, ssl=self._trust
+            ) as answer,
+        ):
+            return answer.status
+
+    async def report(self, serial, status="firing"):
+        labels = {"alertname": "FlashWorn", "serial": serial}
+        return await self.post({"status": status, "labels": labels, "fingerprint": f"f-{serial}"})
+
+
+@contextlib.asynccontextmanager
+async def monitor(cluster, folder, **changes):
+    """`async with`: the health monitor with the permissions of its role, and what sends to it."""
+    certificate, key = listeners.issue_certificate()
+    for name, content in (("crt", certificate), ("key", key), ("token", TOKEN.encode() + b"\n")):
+        (folder / name).write_bytes(content)
+    kubeconfig = folder / "kubeconfig"
+    cluster.site.kubeconfig(kubeconfig, "drawbar:drawbar-health-monitor")
+    port = free_port()
+    options = settings.Settings(
+        kubeconfig=str(kubeconfig),
+        token_file=folder / "token",
+        listen=settings.Listen(port=port),
+        tls=settings.Tls(certificate=folder / "crt", key=folder / "key"),
+        http=settings.Http(address="off"),
+        **changes,
+    )
+    task = asyncio.Task(daemon.run(options), name="health monitor")
+    sender = Sender(f"https://localhost:{port}", ssl.create_default_context(cadata=certificate.decode()))
+
+    async def ready():
+        if task.done():
+            await task
+        try:
+            return await sender.post()
+        except aiohttp.ClientConnectionError:
+            return None
+
+    try:
+        await cluster.until(ready, lambda status: status == 200)
+        yield sender
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def rules(cluster):
+    kind = await discovery.taint_rules(cluster.api)
+    listing = await cluster.api.list_all(kind, into=taintrules.DeviceTaintRule)
+    return {rule.spec.device_selector.device: rule for rule in listing.items}
+
+
+async def effects(cluster):
+    return {device: rule.spec.taint.effect for device, rule in (await rules(cluster)).items()}
+
+
+@pytest.mark.parametrize(
+    "server",
+    [
+        pytest.param({"profile": "1.36", "gates": {"DRADeviceTaintRules": True}}, id="v1beta2"),
+        pytest.param({"profile": "1.37"}, id="v1"),
+    ],
+)
+async def test_an_alert_taints_without_effect_then_the_policy_evicts_and_the_resolved_alert_frees(
+    flow_lab, tmp_path, server
+):
+    async with flow_lab(**server, devices=2) as cluster:
+        await cluster.pod("a")
+        await cluster.running("a")
+        (used,) = await cluster.devices_of("a")
+        (serial,) = [
+            device["attributes"]["serial"]["string"]
+            for spec in await cluster.slices()
+            for device in spec.get("devices", ())
+            if device["name"] == used
+        ]
+        await cluster.api.create(kinds.HEALTH_POLICY, POLICY, into=dict)
+        async with monitor(cluster, tmp_path) as sender:
+            await cluster.until(lambda: sender.report(serial), lambda status: status == 200)
+            await sender.report(serial)
+            await cluster.until(lambda: effects(cluster), lambda seen: seen == {used: "None"})
+            rule = (await rules(cluster))[used]
+            assert rule.metadata.annotations[taintrules.CREATED_BY_ANNOTATION] == "drawbar-health-monitor"
+            assert "flash-worn" in rule.metadata.annotations[taintrules.REASON_ANNOTATION]
+            assert rule.expires_at is not None
+            await cluster.noted("DeviceTainted", "its signal has held")
+            assert set(await cluster.pods()) == {"a"}, "effect None evicts no pod"
+
+            await cluster.change(kinds.HEALTH_POLICY, "flash-worn", spec={"taint": {"effect": "NoExecute"}})
+            await cluster.until(cluster.pods, lambda pods: not pods)
+            assert await effects(cluster) == {used: "NoExecute"}
+            await cluster.noted("DeviceChanged")
+
+            await sender.report("unknown")
+            await sender.report(serial, "resolved")
+            await cluster.until(lambda: rules(cluster), lambda seen: not seen)
+            await cluster.noted("DeviceLifted")
+
+
+async def test_a_dry_run_reports_and_changes_nothing_and_a_wrong_token_is_refused(flow_lab, tmp_path):
+    async with flow_lab(profile="1.37", devices=2) as cluster:
+        await cluster.api.create(
+            kinds.HEALTH_POLICY,
+            POLICY | {"spec": POLICY["spec"] | {"device": {"label": "serial"}, "hold": {"seconds": 0}}},
+            into=dict,
+        )
+        async with monitor(cluster, tmp_path, dry_run=True) as sender:
+            assert await sender.post(token="wrong") == 401
+            assert await sender.post(path="/") == 404
+            await cluster.until(cluster.slices, lambda slices: slices)
+            await cluster.until(lambda: sender.report("disk-0"), lambda status: status == 200)
+            await cluster.noted("DeviceWithheld", "dry run")
+            assert await rules(cluster) == {}
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"source": "alert"}, "matchLabels"),
+        ({"source": "mail", "matchLabels": {"a": "b"}}, "source"),
+        ({"source": "redfish", "minimumHealthyPercent": 101}, "minimumHealthyPercent"),
+        ({"source": "redfish", "hold": {"seconds": 3600}, "expireSeconds": 60}, "expireSeconds"),
+        ({"source": "redfish", "matchLabels": {str(n): "x" for n in range(17)}}, "matchLabels"),
+        ({"source": "redfish", "taint": {"effect": "Reboot"}}, "effect"),
+    ],
+)
+async def test_the_definition_refuses_policies_that_cannot_be(flow_lab, spec, words):
+    document = POLICY | {"spec": spec}
+    async with flow_lab("1.37") as cluster:
+        with pytest.raises(errors.Invalid, match=words):
+            await cluster.api.create(kinds.HEALTH_POLICY, document, into=dict)
