@@ -37,6 +37,7 @@ def rows(text):
     [
         ("The controller: `drawbar-controller`", "controller-rbac.yaml"),
         ("The node daemon: `drawbar-node`", "node-rbac.yaml"),
+        ("The health monitor: `drawbar-health-monitor`", "health-monitor-rbac.yaml"),
         ("The viewer: `drawbar-viewer`", "viewer-rbac.yaml"),
         ("The operator: `drawbar-operator`", "operator-rbac.yaml"),
     ],

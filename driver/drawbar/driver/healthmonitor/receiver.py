@@ -37,6 +37,8 @@ CONNECTION_SECONDS = 10.0
 HANDSHAKE_SECONDS = 5.0
 LINE_LIMIT_BYTES = 8190
 HEADERS_LIMIT = 64
+LINGER_SECONDS = 1.0
+"""So long a refused body is read and dropped, so that its sender sees why."""
 CLOSE_TIMEOUT_SECONDS = 2.0
 TOKEN_BYTES_MIN = 16
 TOKEN_BYTES_MAX = 4096
@@ -111,7 +113,7 @@ async def serving(
         max_line_size=LINE_LIMIT_BYTES,
         max_field_size=LINE_LIMIT_BYTES,
         max_headers=HEADERS_LIMIT,
-        lingering_time=0.0,
+        lingering_time=LINGER_SECONDS,
     )
     try:
         server = await asyncio.get_running_loop().create_server(
@@ -142,11 +144,10 @@ class _Handlers(web_server.Server):
         """Bound the number of connections, and how long each lasts."""
         super().connection_made(handler, transport)
         self._strangers[handler] = transport
-        lasts = CONNECTION_SECONDS
         if len(self.connections) > CONNECTIONS_LIMIT:
             _, oldest = self._strangers.popitem(last=False)
             oldest.abort()
-        asyncio.get_running_loop().call_later(lasts, transport.abort)
+        asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort)
 
     def connection_lost(self, handler: web_protocol.RequestHandler, exc: BaseException | None = None) -> None:
         """Forget the connection."""

@@ -97,7 +97,7 @@ class Certificates:
                 digest.update(file.read_bytes())
             except OSError as error:
                 raise errors.UsageError(
-                    f"cannot read {file}: {error.strerror or error}; name certificate and key by --tls-certificate and "
+                    f"cannot read {file}: {error.strerror or error}; name the certificate and its key by --tls-certificate and "
                     f"--tls-key, and an authority of clients by --tls-client-authority"
                 ) from error
         return digest.digest()

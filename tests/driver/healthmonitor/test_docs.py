@@ -1,0 +1,141 @@
+"""docs/health-monitor.md is true: its tables are the fields and settings, its examples are taken, its metrics exist."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from drawbar.driver import errors, main
+from drawbar.driver.api import healthpolicies
+from drawbar.driver.configuration import schema
+from drawbar.driver.healthmonitor import metrics, settings, signals
+from drawbar.mocks.testing import helm
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "health-monitor.md").read_text()
+NESTED = {
+    "device": healthpolicies.Device,
+    "taint": healthpolicies.Taint,
+    "hold": healthpolicies.Hold,
+    "rate": healthpolicies.Rate,
+}
+
+
+def section(title):
+    return PAGE.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def names(text):
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    return {name for row in rows for name in re.findall(r"`([\w.]+)`", row)}
+
+
+def fields():
+    for name in healthpolicies.Spec.__struct_encode_fields__:
+        below = NESTED[name].__struct_encode_fields__ if name in NESTED else ()
+        yield from [f"{name}.{field}" for field in below] or [name]
+
+
+def test_the_table_of_policies_has_every_field():
+    assert names(section("Policies")) == set(fields())
+
+
+def test_the_definition_has_the_fields_and_the_defaults_that_are_read():
+    text = (ROOT / "deploy" / "drawbar" / "crds" / "healthpolicies.yaml").read_text()
+    (version,) = yaml.safe_load(text)["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    assert spec.keys() == set(healthpolicies.Spec.__struct_encode_fields__)
+    read = msgspec.to_builtins(healthpolicies.Spec(source=healthpolicies.Source.ALERT))
+    assert read == {"source": "alert"}
+    for name, inner in NESTED.items():
+        assert spec[name]["properties"].keys() == set(inner.__struct_encode_fields__)
+        defaults = {
+            field: value["default"] for field, value in spec[name]["properties"].items() if "default" in value
+        }
+        assert msgspec.convert(defaults, inner) == inner(), name
+    flat = {
+        name: value["default"] for name, value in spec.items() if "default" in value and name not in NESTED
+    }
+    assert msgspec.convert({"source": "alert"} | flat, healthpolicies.Spec) == healthpolicies.Spec(
+        source=healthpolicies.Source.ALERT
+    )
+
+
+def test_the_table_of_settings_has_every_setting():
+    assert names(section("Settings")) >= {option.key for option in schema.options(settings.Settings)}
+
+
+def test_the_example_of_a_policy_and_of_a_command_are_read():
+    (example, *_) = re.findall(r"```yaml\n(.*?)```", section("Policies"), re.DOTALL)
+    policy = msgspec.convert(yaml.safe_load(example), healthpolicies.HealthPolicy)
+    assert policy.spec.hold.seconds == 300
+    (output,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    assert len(signals.read(healthpolicies.Source.COMMAND, output.encode()).signals) == 1
+
+
+def test_every_metric_is_documented():
+    listed = (ROOT / "docs" / "metrics.md").read_text()
+    documented = {name for name in re.findall(r"^\| `(drawbar_health_monitor_\w+)`", listed, re.MULTILINE)}
+    made = {name for name in metrics.Metrics("drawbar.dev").labels()}
+    # What the daemon watches besides.
+    assert documented == made | {
+        f"drawbar_health_monitor_{name}" for name in ("ready", "causes", "rules", "dropped_events_total")
+    }
+
+
+def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys):
+    assert main.main(["health-monitor", "--dry-run", "--token-file", "x", "--print-config", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["dryRun"] == {"value": True, "source": "--dry-run"}
+    with pytest.raises(errors.UsageError, match="--token-file"):
+        settings.validate(settings.Settings())
+    wrong = settings.Settings(
+        listen=settings.Listen(address="here", port=-1),
+        command=settings.Command(path=Path("x"), interval_seconds=float("nan")),
+        http=settings.Http(address="0.0.0.0:1"),
+    )
+    assert len(settings.problems(wrong)) == 6
+
+
+VALUES = yaml.safe_load(re.findall(r"```yaml values\n(.*?)```", PAGE, re.DOTALL)[0])
+
+
+@pytest.mark.parametrize("changes", [{}, {"metrics": {"enabled": True, "proxy": {"image": "proxy"}}}])
+async def test_the_values_of_the_page_make_one_restricted_pod(changes):
+    async with helm.Helm.running() as engine:
+        text = await engine.template(
+            ROOT / "deploy" / "drawbar",
+            {"image": {"repository": "registry.example.com/drawbar"}} | VALUES | changes,
+            kube_version="1.36.0",
+        )
+        documents = {
+            (item["kind"], item["metadata"]["name"]): item
+            for item in yaml.safe_load_all(text)
+            if item is not None
+        }
+        deployment = documents["Deployment", "drawbar-health-monitor"]["spec"]
+        assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+        pod = deployment["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        for container in pod["containers"]:
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        policy = documents["NetworkPolicy", "drawbar-health-monitor"]["spec"]
+        assert policy["ingress"][0] == {
+            "ports": [{"port": 9444, "protocol": "TCP"}],
+            "from": VALUES["networkPolicy"]["healthMonitorFrom"],
+        }
+        file = documents["ConfigMap", "drawbar-health-monitor"]["data"]["health-monitor.yaml"]
+        assert yaml.safe_load(file)["tokenFile"] == "/run/drawbar/token/token"
+        for wrong, words in (
+            ({"tokenSecretName": ""}, "anyone could send"),
+            ({"tlsSecretName": ""}, "tlsSecretName is empty"),
+        ):
+            changed = VALUES | {"healthMonitor": VALUES["healthMonitor"] | wrong}
+            with pytest.raises(helm.HelmError, match=words):
+                await engine.template(
+                    ROOT / "deploy" / "drawbar",
+                    {"image": {"repository": "registry.example.com/drawbar"}} | changed,
+                    kube_version="1.36.0",
+                )

@@ -1,0 +1,179 @@
+"""The receiver over HTTPS: who may send, what is read, and what those who may not cannot do."""
+
+import asyncio
+import contextlib
+import io
+import ssl
+
+import aiohttp
+import pytest
+
+from drawbar.driver import errors
+from drawbar.driver.healthmonitor import receiver, settings
+from drawbar.driver.operation import address, certificates
+from drawbar.mocks.apiserver import listeners
+
+TOKEN = "a-token-of-sufficient-length"
+ALERT = {"status": "firing", "labels": {"device": "d0"}}
+
+
+class Server:
+    """A receiver, and what it took."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.batches, self.statuses = [], []
+        self.ready = True
+        self.text, key = listeners.issue_certificate()
+        (folder / "crt").write_bytes(self.text)
+        (folder / "key").write_bytes(key)
+        (folder / "token").write_text(TOKEN + "\n")
+
+    def receive(self, batch):
+        if not self.ready:
+            raise receiver.NotReady("not read yet")
+        self.batches.append(batch)
+
+    @property
+    def trust(self):
+        return ssl.create_default_context(cadata=self.text.decode())
+
+    @contextlib.asynccontextmanager
+    async def serving(self, *, client_authority=None, token=True):
+        held = certificates.Certificates(
+            self.folder / "crt", self.folder / "key", client_authority=client_authority
+        )
+        secret = receiver.Token(self.folder / "token" if token else None)
+        secret.load()
+        context = await held.load()
+        listen = settings.Listen(port=0)
+        async with receiver.serving(listen, context, secret, self.receive, self.statuses.append) as port:
+            self.url, self.port = f"https://localhost:{port}", port
+            yield
+
+    async def send(
+        self,
+        body=None,
+        *,
+        authorization=f"Bearer {TOKEN}",
+        path="/v1/alerts",
+        method="POST",
+        trust=None,
+        **content,
+    ):
+        content = content or {"json": body if body is not None else {"alerts": [ALERT]}}
+        headers = {"Authorization": authorization} if authorization else {}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.request(
+                method, self.url + path, headers=headers, ssl=trust or self.trust, **content
+            ) as answer,
+        ):
+            return answer.status, await answer.text()
+
+
+@pytest.fixture
+def server(tmp_path):
+    return Server(tmp_path)
+
+
+async def test_alerts_and_redfish_events_are_taken(server):
+    async with server.serving():
+        assert await server.send() == (200, "ok\n")
+        event = {"Severity": "Critical", "OriginOfCondition": {"@odata.id": "/redfish/v1/x"}}
+        assert (await server.send({"Events": [event]}, path="/v1/redfish"))[0] == 200
+    assert [batch.source for batch in server.batches] == ["alert", "redfish"]
+    assert server.statuses == [200, 200]
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x", TOKEN, "Bearer ", "Bearer \u00e9"],
+    ids=["nothing", "another", "basic", "longer", "bare", "empty", "no ASCII"],
+)
+async def test_without_the_token_nothing_is_taken(server, authorization):
+    async with server.serving():
+        assert (await server.send(authorization=authorization))[0] == 401
+        assert (await server.send(authorization=authorization, path="/"))[0] == 401
+    assert server.batches == []
+
+
+async def test_a_sender_without_a_certificate_of_the_authority_is_refused_and_one_with_it_is_not(
+    server, tmp_path
+):
+    async with server.serving(client_authority=tmp_path / "crt", token=False):
+        with pytest.raises(aiohttp.ClientError):
+            await server.send(authorization=None)
+        trust = server.trust
+        trust.load_cert_chain(tmp_path / "crt", tmp_path / "key")
+        assert (await server.send(authorization=None, trust=trust))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        ({"data": b"["}, 400),
+        ({"data": io.BytesIO(b" " * (receiver.BODY_BYTES + 1))}, 413),
+        ({"path": "/"}, 404),
+        ({"method": "GET"}, 405),
+    ],
+    ids=["no JSON", "too long", "another path", "another method"],
+)
+async def test_what_is_no_payload_is_refused(server, sent, status):
+    async with server.serving():
+        assert (await server.send(**sent))[0] == status
+    assert server.batches == []
+
+
+async def test_a_sender_is_asked_to_try_again_until_the_cluster_is_read(server):
+    server.ready = False
+    async with server.serving():
+        assert await server.send() == (503, "not read yet\n")
+
+
+async def test_silent_callers_keep_no_sender_out(server):
+    anything = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    anything.check_hostname, anything.verify_mode = False, ssl.CERT_NONE
+    async with server.serving(), contextlib.AsyncExitStack() as stack:
+        # As long as the writers are held, the connections stay.
+        writers = []
+        for _ in range(receiver.CONNECTIONS_LIMIT + 10):
+            writers.append((await asyncio.open_connection("localhost", server.port, ssl=anything))[1])
+            stack.callback(writers[-1].transport.abort)
+        assert (await server.send())[0] == 200
+
+
+async def test_a_caller_without_the_token_has_its_body_left_unread(server):
+    async with server.serving():
+        reader, writer = await asyncio.open_connection("localhost", server.port, ssl=server.trust)
+        writer.write(b"POST /v1/alerts HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
+        answer = await reader.readline()
+        writer.transport.abort()
+    assert b"401" in answer, "before any of the body was sent"
+
+
+async def test_a_token_is_read_again_and_a_wrong_file_is_an_error(server, tmp_path):
+    secret = receiver.Token(tmp_path / "token")
+    secret.load()
+    assert secret.accepts(f"Bearer {TOKEN}")
+    (tmp_path / "token").write_text("another-token-of-this-length")
+    secret.load()
+    assert not secret.accepts(f"Bearer {TOKEN}")
+    for content in ("short", "two lines of\nsome length", "x" * 5000):
+        (tmp_path / "token").write_text(content)
+        with pytest.raises(errors.UsageError, match="openssl rand"):
+            secret.load()
+    assert secret.accepts("Bearer another-token-of-this-length"), "the former one stays"
+    with pytest.raises(errors.UsageError, match="--token-file"):
+        receiver.Token(tmp_path / "no").load()
+
+
+async def test_an_address_that_cannot_be_listened_on_is_one_sentence(server, tmp_path):
+    async with server.serving():
+        held = certificates.Certificates(tmp_path / "crt", tmp_path / "key")
+        listen = settings.Listen(port=server.port)
+        with pytest.raises(address.AddressError, match="--listen-port"):
+            async with receiver.serving(
+                listen, await held.load(), receiver.Token(None), server.receive, print
+            ):
+                pass
