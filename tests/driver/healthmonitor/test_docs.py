@@ -12,7 +12,6 @@ from drawbar.driver import errors, main
 from drawbar.driver.api import healthpolicies
 from drawbar.driver.configuration import schema
 from drawbar.driver.healthmonitor import metrics, settings, signals
-from drawbar.mocks.testing import helm
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "health-monitor.md").read_text()
@@ -78,8 +77,8 @@ def test_the_example_of_a_policy_and_of_a_command_are_read():
 
 def test_every_metric_is_documented():
     listed = (ROOT / "docs" / "metrics.md").read_text()
-    documented = {name for name in re.findall(r"^\| `(drawbar_health_monitor_\w+)`", listed, re.MULTILINE)}
-    made = {name for name in metrics.Metrics("drawbar.dev").labels()}
+    documented = set(re.findall(r"^\| `(drawbar_health_monitor_\w+)`", listed, re.MULTILINE))
+    made = set(metrics.Metrics("drawbar.dev").labels())
     # What the daemon watches besides.
     assert documented == made | {
         f"drawbar_health_monitor_{name}" for name in ("ready", "causes", "rules", "dropped_events_total")
@@ -97,45 +96,3 @@ def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys):
         http=settings.Http(address="0.0.0.0:1"),
     )
     assert len(settings.problems(wrong)) == 6
-
-
-VALUES = yaml.safe_load(re.findall(r"```yaml values\n(.*?)```", PAGE, re.DOTALL)[0])
-
-
-@pytest.mark.parametrize("changes", [{}, {"metrics": {"enabled": True, "proxy": {"image": "proxy"}}}])
-async def test_the_values_of_the_page_make_one_restricted_pod(changes):
-    async with helm.Helm.running() as engine:
-        text = await engine.template(
-            ROOT / "deploy" / "drawbar",
-            {"image": {"repository": "registry.example.com/drawbar"}} | VALUES | changes,
-            kube_version="1.36.0",
-        )
-        documents = {
-            (item["kind"], item["metadata"]["name"]): item
-            for item in yaml.safe_load_all(text)
-            if item is not None
-        }
-        deployment = documents["Deployment", "drawbar-health-monitor"]["spec"]
-        assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
-        pod = deployment["template"]["spec"]
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        for container in pod["containers"]:
-            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-        policy = documents["NetworkPolicy", "drawbar-health-monitor"]["spec"]
-        assert policy["ingress"][0] == {
-            "ports": [{"port": 9444, "protocol": "TCP"}],
-            "from": VALUES["networkPolicy"]["healthMonitorFrom"],
-        }
-        file = documents["ConfigMap", "drawbar-health-monitor"]["data"]["health-monitor.yaml"]
-        assert yaml.safe_load(file)["tokenFile"] == "/run/drawbar/token/token"
-        for wrong, words in (
-            ({"tokenSecretName": ""}, "anyone could send"),
-            ({"tlsSecretName": ""}, "tlsSecretName is empty"),
-        ):
-            changed = VALUES | {"healthMonitor": VALUES["healthMonitor"] | wrong}
-            with pytest.raises(helm.HelmError, match=words):
-                await engine.template(
-                    ROOT / "deploy" / "drawbar",
-                    {"image": {"repository": "registry.example.com/drawbar"}} | changed,
-                    kube_version="1.36.0",
-                )
