@@ -1,8 +1,8 @@
 """The stage `simulation`: docs/try-it.md, command by command, on a node with containerd and runc.
 
 All hardware is pretended by the chart itself, out of the image's second target; the control plane, the kubelet, the runtime and
-CDI are real. Only Helm's commands are its engine's, and a command in a container of a pod is begun from outside: the API
-server does not reach the kubelet of a node in a network of its own.
+CDI are real. Only Helm's commands are its engine's; and as the API server does not reach the kubelet of a node in a network of
+its own, a command in a container is begun from outside, and logs are read from the node's files.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ MODERN_SINCE = 36
 DEVICE = "gpu-1"
 """That of the page; another pod may get another one."""
 EXECUTED = re.compile(r"^kubectl -n drawbar exec \S+ -c (\w+) -- (.*)$")
+LOGS = "kubectl logs deployment/train"
 PROCESSES = {
     "fabric": b"--control=unix:/run/drawbar/control.sock",
     "host": b"--uevents=/run/simulation/uevents",
@@ -87,7 +88,7 @@ async def _try(
         )
         release = Simulation(api, engine, component, node, image, context.say)
         await release.node_is_ready()
-        await release.follow(Reader(context, plane.admin, image))
+        await release.follow(Reader(context, plane.admin, image, node.path / "log" / "pods"))
 
 
 class Reader:
@@ -97,9 +98,11 @@ class Reader:
         context: of the stage.
         kubeconfig: of the administrator.
         image: what the chart and the example have in place of the page's.
+        logs: the node's folder of the logs of pods.
     """
 
-    def __init__(self, context: stages.Context, kubeconfig: Path, image: str) -> None:
+    def __init__(self, context: stages.Context, kubeconfig: Path, image: str, logs: Path) -> None:
+        self._logs = logs
         self._say = context.say
         self._folder = context.folder
         path = f"{context.installed.folder}:{Path(sys.executable).parent}:{os.environ['PATH']}"
@@ -116,6 +119,8 @@ class Reader:
             errors.RealClusterError: it failed.
         """
         self._say(command)
+        if command == LOGS:
+            return "".join(file.read_text() for file in self._logs.glob("default_train-*/train/*.log"))
         words = command.replace(DEVICE, self.device).replace(EXAMPLE, str(self._example))
         if executed := EXECUTED.match(words):
             argv = [
