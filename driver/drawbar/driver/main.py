@@ -23,6 +23,7 @@ VERBS = {
     "explain": "drawbar.driver.cli.explain.command",
     "fabric": "drawbar.driver.cli.fabric.command",
     "health-monitor": "drawbar.driver.cli.health_monitor",
+    "maintenance": "drawbar.driver.cli.maintenance.command",
     "node": "drawbar.driver.cli.node",
     "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",

@@ -73,3 +73,16 @@ async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-2"])
         await said(cluster, kinds.NODE, "node-1", ready=True)
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+
+
+async def test_a_node_in_maintenance_is_not_offered_until_the_fabric_names_it_no_longer(
+    controller_world, until
+):
+    async with controller_world() as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
+        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenanceNodes": ["node-2", "elsewhere"]}})
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1"])
+        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenanceNodes": None}})
+        await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])

@@ -125,6 +125,7 @@ class FabricSpec(meta.Struct, frozen=True):
     node_label: str = ""
     node_annotation: str = ""
     maintenance: tuple[str, ...] = ()
+    maintenance_nodes: tuple[str, ...] = ()
     policy: Policy = Policy()
 
 

@@ -270,12 +270,12 @@ class FabricReconciler:
         return closed
 
     def _with_room(self, view: session.Session) -> frozenset[str]:
-        """Return the nodes that can take one more device and are not at fault."""
+        """Return the nodes that can take one more device, and are neither at fault nor in maintenance."""
         fabric = self._cluster.fabrics.get(view.name)
         blamed = _blamed(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
             self.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
-        living = self._living(view)
+        living = self._living(view).difference(view.spec.maintenance_nodes)
         return frozenset(
             node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed and node in living
         )

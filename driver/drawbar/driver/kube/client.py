@@ -14,8 +14,9 @@ import asyncio
 import enum
 import socket
 import urllib.parse
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -54,6 +55,7 @@ Count = Callable[[str, str, str], None]
 """Takes the verb of a request that has ended, the plural of its resource with the subresource, and OK or an error's name."""
 
 REQUEST_TIMEOUT_SECONDS = 30.0
+CLOSE_SECONDS, CLOSE_PAUSE_SECONDS = 1.0, 0.005
 # Objects of a page. The first page is small: the API server builds a whole page, however little of it is read here.
 PAGE_FIRST = 50
 PAGE_LIMIT = 500
@@ -280,8 +282,13 @@ class Client:
                 ) as response:
                     if response.status != 200:
                         raise _failure("WATCH", path, response, await decoding.whole(response.content))
-                    async for line in decoding.lines(response.content):
-                        yield _event(line, into, path)
+                    try:
+                        async for line in decoding.lines(response.content):
+                            yield _event(line, into, path)
+                    finally:
+                        # A TLS connection is closed by a handshake, which may outlast the event loop.
+                        if response.connection is not None and response.connection.transport is not None:
+                            response.connection.transport.abort()
             except decoding.TooLarge as error:
                 raise _too_large("WATCH", path) from error
             except decoding.FAILURES as error:
@@ -462,17 +469,36 @@ async def connecting(connection: config.Connection, *, writes: Pace | None = Non
         connection: where, and as whom.
         writes: limits the rate of writes; unlimited without.
     """
-    async with _session(connection, REQUESTS_LIMIT) as session, _session(connection, 0) as watches:
-        yield Client(session, watches, connection, writes=writes)
-    # aiohttp closes its transports in the next turn of the loop.
-    await asyncio.sleep(0)
+    sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+    try:
+        async with (
+            _session(connection, REQUESTS_LIMIT, sockets) as session,
+            _session(connection, 0, sockets) as watches,
+        ):
+            yield Client(session, watches, connection, writes=writes)
+    finally:
+        # aiohttp does not wait until its transports are closed.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                pause = 0.0
+                while any(made.fileno() != -1 for made in sockets):
+                    await asyncio.sleep(pause)
+                    pause = CLOSE_PAUSE_SECONDS
 
 
-def _session(connection: config.Connection, limit: int) -> aiohttp.ClientSession:
-    """Return a session of at most `limit` connections at once; 0: of any number."""
+def _session(
+    connection: config.Connection, limit: int, sockets: "weakref.WeakSet[socket.socket]"
+) -> aiohttp.ClientSession:
+    """Return a session of at most `limit` connections at once; 0: of any number. Their sockets are added to `sockets`."""
     tls = connection.tls if connection.tls is not None else True
+
+    def make(address: aiohttp.AddrInfoType) -> socket.socket:
+        made = _kept_alive(address)
+        sockets.add(made)
+        return made
+
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=_kept_alive),
+        connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
     )
 

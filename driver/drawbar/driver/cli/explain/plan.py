@@ -20,7 +20,7 @@ _TAINTS: Mapping[str, str] = {
     "fabric-health": "look at the device at the fabric manager, which reports it ill",
     "fabric-unreachable": "mend the connection to the fabric manager; it is lifted when the manager answers",
     "in-use": "another has the device: it is lifted when the fabric reports it free",
-    "maintenance": "take the device out of spec.maintenance of its Fabric when the work is done",
+    "maintenance": "when the work is done: drawbar maintenance off device/NAME; it takes it out of spec.maintenance of its Fabric",
     "node-unhealthy": "read docs/health.md for what the node reports of the device",
     "reserved": "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric",
 }
@@ -356,7 +356,14 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
         return
     for fabric in _fabrics(world, []):
         label = names.node_label(fabric.metadata.name)
-        if label not in node.metadata.labels:
+        if name in fabric.spec.maintenance_nodes:
+            yield findings.warning(
+                Check.HOSTS_NODE,
+                subject,
+                f"is in maintenance in the Fabric {fabric.metadata.name}, so no further device goes there",
+                f"when the work is done: drawbar maintenance off node/{name}",
+            )
+        elif label not in node.metadata.labels:
             yield findings.warning(
                 Check.HOSTS_NODE,
                 subject,

@@ -26,10 +26,14 @@ def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]
 def fabric_of(
     fabric: fabrics.Fabric, opened: session.Session, placed: attachment_index.Index, now: datetime.datetime
 ) -> matching.Fabric:
-    """Return what a fabric can do for the nodes that it reaches, without those whose host is at fault."""
-    policy = fabric.spec.policy
+    """Return what a fabric can do for the nodes that it reaches, without those in maintenance or whose host is at fault."""
+    policy, closed_nodes = fabric.spec.policy, frozenset(fabric.spec.maintenance_nodes)
     blamed = opened.faults.blamed(datetime.timedelta(seconds=policy.probation_seconds), now)
-    host_of = {node: host for node, host in opened.nodes.host_of.items() if host not in blamed}
+    host_of = {
+        node: host
+        for node, host in opened.nodes.host_of.items()
+        if host not in blamed and node not in closed_nodes
+    }
     hosts = {host.id: host for host in opened.hosts}
     coming = Counter(
         attachment.spec.node_name

@@ -1,0 +1,61 @@
+"""An administrator takes devices, an enclosure and a node out of service with `drawbar maintenance`; no pod ends for it."""
+
+import asyncio
+import json
+import sys
+
+
+async def maintenance(cluster, *words):
+    """Run `drawbar maintenance` as the administrator, and return what it printed."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *("-m", "drawbar.driver.main", "maintenance", *words, "--kubeconfig", str(cluster.site.admin)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = (printed.decode() for printed in await process.communicate())
+    assert "Traceback" not in err
+    assert process.returncode == 0, err
+    return out
+
+
+async def document(cluster, *words):
+    return json.loads(await maintenance(cluster, *words, "-o", "json"))
+
+
+async def test_devices_in_maintenance_are_given_to_no_pod_and_keep_their_own(flow_lab):
+    async with flow_lab("1.36", devices=2) as cluster:
+        await cluster.pod("a")
+        _, (kept,) = await cluster.running("a")
+        (free,) = {"disk-0", "disk-1"} - {kept}
+
+        planned = await document(cluster, "on", "enclosure/fab/enc", "--dry-run")
+        assert not planned["done"]
+        assert "default/" in "".join(planned["consequences"])
+        assert await document(cluster, "list") == [], "a dry run changes nothing"
+
+        await maintenance(cluster, "on", "enclosure/fab/enc", "--yes")
+        await cluster.tainted(kept, "maintenance=:NoSchedule")
+        assert await document(cluster, "list") == [
+            {"fabric": "fab", "devices": ["disk-0", "disk-1"], "nodes": []}
+        ]
+        await cluster.pod("b")
+        await cluster.reported("b", "FailedScheduling")
+        assert (await cluster.pods())["a"]["status"]["phase"] == "Running"
+
+        await maintenance(cluster, "off", f"device/{free}", "--yes")
+        assert (await cluster.running("b"))[1] == [free]
+        assert (await document(cluster, "list"))[0]["devices"] == [kept]
+
+
+async def test_no_further_device_goes_to_a_node_in_maintenance(flow_lab):
+    async with flow_lab("1.36", devices=2) as cluster:
+        await cluster.pod("a")
+        there, _ = await cluster.running("a")
+        (elsewhere,) = {"node-1", "node-2"} - {there}
+        await maintenance(cluster, "on", f"node/{elsewhere}", "--yes")
+        await cluster.pod("b")
+        assert (await cluster.running("b"))[0] == there
+        await maintenance(cluster, "off", f"node/{elsewhere}", "--yes")
+        assert await document(cluster, "list") == []
