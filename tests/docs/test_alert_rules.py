@@ -11,6 +11,8 @@ from drawbar.driver.api import fabrics
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.operation import gauges
 from drawbar.driver.controller.operation import metrics as controller_metrics
+from drawbar.driver.healthmonitor import metrics as monitor_metrics
+from drawbar.driver.healthmonitor import plan as monitor_plan
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import settings
 from drawbar.driver.node.health import verdicts
@@ -35,6 +37,7 @@ VALUES = {
     "operation": {"attach", "detach"},
     "step": {*controller_metrics.STEPS_THERE, *controller_metrics.STEPS_BACK},
     "health": {str(status) for status in verdicts.Status},
+    "reason": set(monitor_plan.Reason),
     "code": {"OK", "UNFINISHED", "NOT_FOUND"},
     "result": {
         *(outcomes.ATTACHED, outcomes.REUSED, *outcomes.FAILURES),
@@ -76,8 +79,11 @@ def exposed():
     controller = controller_metrics.Metrics("drawbar.dev")
     controller.watch("ready", "", dict)
     gauges.Gauges(cluster=Nothing(), devices_queue=Nothing(), fabrics_queue=Nothing()).show(controller)
+    monitor = monitor_metrics.Metrics("drawbar.dev")
+    monitor.show()
     labels_by_series = {}
-    for name, labels in (*node.metrics.labels().items(), *controller.labels().items()):
+    exposed = (node.metrics, controller, monitor)
+    for name, labels in (item for metrics in exposed for item in metrics.labels().items()):
         labels_by_series[name] = set(labels)
         if name.endswith("_seconds"):
             labels_by_series |= {f"{name}_bucket": {*labels, "le"}, f"{name}_sum": set(labels)}

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import socket
 import ssl
 
@@ -162,6 +163,43 @@ async def test_a_dry_run_reports_and_changes_nothing_and_a_wrong_token_is_refuse
             await cluster.until(lambda: sender.report("disk-0"), lambda status: status == 200)
             await cluster.noted("DeviceWithheld", "dry run")
             assert await rules(cluster) == {}
+
+
+async def test_what_a_command_lists_is_tainted_across_a_restart_and_what_it_lists_no_longer_is_freed(
+    flow_lab, tmp_path
+):
+    program, listed = tmp_path / "command", tmp_path / "listed"
+    program.write_text(f"#!/bin/sh\ncat {listed}\n")
+    program.chmod(0o755)
+    listed.write_text(json.dumps({"signals": [{"labels": {"check": "worn", "device": "disk-1"}}]}))
+    command = settings.Command(path=program, interval_seconds=1)
+    spec = POLICY["spec"] | {"source": "command", "device": {}, "matchLabels": {"check": "worn"}}
+    async with flow_lab(profile="1.37", devices=2) as cluster:
+        await cluster.until(cluster.slices, lambda slices: slices)
+        await cluster.api.create(kinds.HEALTH_POLICY, POLICY | {"spec": spec}, into=dict)
+        async with monitor(cluster, tmp_path, command=command):
+            await cluster.until(lambda: effects(cluster), lambda seen: seen == {"disk-1": "None"})
+        listed.unlink()
+        async with monitor(cluster, tmp_path, command=command) as sender:
+            assert await sender.post(path="/v1/redfish") == 400
+            assert await effects(cluster) == {"disk-1": "None"}, "a command that fails frees nothing"
+            listed.write_text(json.dumps({"signals": []}))
+            await cluster.until(lambda: rules(cluster), lambda seen: not seen)
+
+
+async def test_a_policy_that_is_deleted_takes_its_rules_with_it(flow_lab, tmp_path):
+    async with flow_lab(profile="1.37", devices=2) as cluster:
+        await cluster.until(cluster.slices, lambda slices: slices)
+        spec = POLICY["spec"] | {"device": {"label": "serial"}, "hold": {"seconds": 0}}
+        await cluster.api.create(kinds.HEALTH_POLICY, POLICY | {"spec": spec}, into=dict)
+        async with monitor(cluster, tmp_path) as sender:
+            await sender.report("disk-0")
+            await sender.report("disk-1")
+            await cluster.noted("DeviceWithheld", "fewer devices than minimumHealthyPercent")
+            assert await effects(cluster) == {"disk-0": "None"}, "half of them stay free of taints"
+            await cluster.api.delete(kinds.HEALTH_POLICY, "flash-worn")
+            await cluster.until(lambda: rules(cluster), lambda seen: not seen)
+            await cluster.noted("DeviceLifted", "the policy is gone")
 
 
 @pytest.mark.parametrize(

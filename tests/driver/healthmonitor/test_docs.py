@@ -78,11 +78,9 @@ def test_the_example_of_a_policy_and_of_a_command_are_read():
 def test_every_metric_is_documented():
     listed = (ROOT / "docs" / "metrics.md").read_text()
     documented = set(re.findall(r"^\| `(drawbar_health_monitor_\w+)`", listed, re.MULTILINE))
-    made = set(metrics.Metrics("drawbar.dev").labels())
-    # What the daemon watches besides.
-    assert documented == made | {
-        f"drawbar_health_monitor_{name}" for name in ("ready", "causes", "rules", "dropped_events_total")
-    }
+    exposed = metrics.Metrics("drawbar.dev")
+    exposed.show()
+    assert documented == set(exposed.labels())
 
 
 def test_the_verb_shows_its_settings_and_reports_what_a_user_can_mend(capsys):

@@ -43,7 +43,13 @@ async def run(options: settings.Settings) -> None:
         kind = await _rule_kind(api)
         watcher = _monitor(options, api, kind, counts)
         ready = readiness.Readiness({"caches": watcher.missing})
-        _watch(counts, watcher, ready)
+        counts.show(
+            ready=lambda: {"": float(not ready.missing())},
+            causes=lambda: {"": len(watcher.state.causes)},
+            rules=watcher.own_rules,
+            withheld=watcher.withheld,
+            dropped_events=lambda: {"": watcher.recorder.dropped},
+        )
         async with (
             _probes(options, ready, counts),
             receiver.serving(
@@ -94,20 +100,6 @@ def _monitor(
     watcher.policies.follow(watcher.changed)
     watcher.slices.follow(watcher.changed)
     return watcher
-
-
-def _watch(counts: metrics.Metrics, watcher: monitor.Monitor, ready: readiness.Readiness) -> None:
-    counts.watch("ready", "Whether /readyz answers 200.", lambda: {"": float(not ready.missing())})
-    counts.watch(
-        "causes", "Devices about which something is reported.", lambda: {"": len(watcher.state.causes)}
-    )
-    counts.watch("rules", "DeviceTaintRules of this monitor.", watcher.own_rules)
-    counts.watch(
-        "dropped_events",
-        "Events that were not recorded.",
-        lambda: {"": watcher.recorder.dropped},
-        counter=True,
-    )
 
 
 @contextlib.asynccontextmanager

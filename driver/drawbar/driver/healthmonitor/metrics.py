@@ -1,7 +1,11 @@
 """What the health monitor counts; `docs/metrics.md` describes what each is good for."""
 
+from collections.abc import Callable, Mapping
+
 from drawbar.driver.api.healthpolicies import Source
 from drawbar.driver.operation import exposition
+
+Read = Callable[[], Mapping[str, float]]
 
 PREFIX = "drawbar_health_monitor_"
 
@@ -20,3 +24,24 @@ class Metrics(exposition.Exposition):
             self.commands.labels(result)
         for source in Source:
             self.signals.labels(source.value, "used")
+        # To Prometheus, a counter that begins at 1 has not grown.
+        for decision in ("Tainted", "Changed", "Renewed", "Lifted"):
+            self.failures.labels(decision)
+
+    def show(
+        self,
+        *,
+        ready: Read = dict,
+        causes: Read = dict,
+        rules: Read = dict,
+        withheld: Read = dict,
+        dropped_events: Read = dict,
+    ) -> None:
+        """Show what is read at each scrape; `withheld` by reason, the others by the empty string."""
+        self.watch("ready", "Whether /readyz answers 200.", ready)
+        self.watch("causes", "Devices about which something is reported.", causes)
+        self.watch("rules", "DeviceTaintRules of this monitor.", rules)
+        self.watch(
+            "withheld", "Devices that are not tainted, though a policy asks for it.", withheld, label="reason"
+        )
+        self.watch("dropped_events", "Events that were not recorded.", dropped_events, counter=True)

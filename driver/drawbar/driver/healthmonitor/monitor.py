@@ -7,6 +7,7 @@ before; the next look decides anew.
 import asyncio
 import datetime
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
@@ -54,6 +55,12 @@ class Monitor:
     def own_rules(self) -> dict[str, float]:
         """Return how many rules of this monitor there are, by the label value of a metric without labels."""
         return {"": float(len(plan.own(self.rules, self.driver)))}
+
+    def withheld(self) -> dict[str, float]:
+        """Return by reason how many devices are not tainted, or not freed, though a policy asks for it."""
+        counted = Counter(reason.value for reason in self._withheld.values())
+        reasons = sorted({*WARNINGS, plan.Reason.DRY_RUN})
+        return {reason.value: float(counted[reason.value]) for reason in reasons}
 
     def changed(self, _old: object, _new: object) -> None:
         """Note that something of the cluster changed."""
