@@ -41,6 +41,10 @@ OPTIONAL = {
             "extraVolumes": [{"name": "more", "emptyDir": {}}],
             "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
             "extraEnv": [{"name": "KUBERNETES_SERVICE_HOST", "value": "10.0.0.1"}],
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+            ],
+            "serviceAccount": {"annotations": {"a": "b"}},
             "hostNetwork": True,
             "tolerations": [{"operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
@@ -60,6 +64,8 @@ OPTIONAL = {
             "extraVolumes": [{"name": "more", "hostPath": {"path": "/srv/bitstreams"}}],
             "extraVolumeMounts": [{"name": "more", "mountPath": "/srv/bitstreams"}],
             "extraEnv": [{"name": "A", "value": "b"}],
+            "serviceAccount": {"annotations": {"a": "b"}},
+            "updateStrategy": {"type": "OnDelete"},
         },
     ),
     "image": (

@@ -57,6 +57,9 @@ WRONG = (
     ({"driverName": "Not A Name"}, "/driverName"),
     ({"deviceClasses": {"classes": ["gpus"]}}, "/deviceClasses/classes/0"),
     ({"credentialsSecrets": "one"}, "want array"),
+    ({"fullnameOverride": "Not A Name"}, "/fullnameOverride"),
+    ({"nameOverride": "x" * 21}, "/nameOverride"),
+    ({"node": {"updateStrategy": {"typ": "OnDelete"}}}, "'typ' not allowed"),
     ({"image": {"repository": ""}}, "image.repository is empty: name the registry"),
     ({"metrics": {"enabled": True}}, "metrics.proxy.image is empty: the daemons give"),
 )
@@ -67,6 +70,88 @@ async def test_wrong_values_are_refused_with_their_place_and_a_reason(render):
         with pytest.raises(helm.HelmError) as caught:
             await render(**values)
         assert words in str(caught.value)
+
+
+async def test_other_names_hold_in_every_object_and_every_reference(render):
+    """Roles are bound to the accounts of the pods, policies name them, and the controller finds the node daemons' pods."""
+    documents = await render(
+        fullnameOverride="rack",
+        nameOverride="cards",
+        webhook={"enabled": True},
+        healthMonitor=MONITOR,
+        networkPolicy=OPEN,
+    )
+    accounts = {each["metadata"]["name"] for each in documents if each["kind"] == "ServiceAccount"}
+    assert accounts == {"rack-controller", "rack-node", "rack-webhook", "rack-health-monitor"}
+    pods = [each["spec"]["template"] for each in documents if each["kind"] in ("Deployment", "DaemonSet")]
+    assert {pod["spec"]["serviceAccountName"] for pod in pods} == accounts
+    for each in documents:
+        assert each["metadata"]["labels"]["app.kubernetes.io/name"] == "cards", each["metadata"]["name"]
+        for subject in each.get("subjects", ()):
+            assert subject["name"] in accounts
+    users = [
+        str(each["spec"]["matchConditions"])
+        for each in documents
+        if each["kind"] == "ValidatingAdmissionPolicy" and "matchConditions" in each["spec"]
+    ]
+    assert len(users) > 5
+    assert [user for user in users if "serviceaccount:drawbar:rack-" not in user] == []
+    config = next(
+        each["data"]["controller.yaml"]
+        for each in documents
+        if each["kind"] == "ConfigMap" and "controller.yaml" in each["data"]
+    )
+    selector = dict(pair.split("=") for pair in yaml.safe_load(config)["nodeDaemonSelector"].split(","))
+    (daemon,) = [each for each in documents if each["kind"] == "DaemonSet"]
+    assert selector.items() <= daemon["spec"]["template"]["metadata"]["labels"].items()
+    leases = [
+        rule["resourceNames"]
+        for each in documents
+        if each["kind"] == "Role"
+        for rule in each["rules"]
+        if rule["resources"] == ["leases"] and "resourceNames" in rule
+    ]
+    assert leases == [["drawbar-controller"]], "the controller names its lease itself"
+    left = [name for name in names_in(documents) if name.startswith("drawbar-")]
+    assert left == []
+
+
+def names_in(documents):
+    return [each["metadata"]["name"] for each in documents if each["kind"] != "CustomResourceDefinition"]
+
+
+MONITOR = {"enabled": True, "tlsSecretName": "tls", "tokenSecretName": "token"}
+OPEN = {"webhookFrom": [{"ipBlock": {"cidr": "0.0.0.0/0"}}], "healthMonitorFrom": [{"podSelector": {}}]}
+
+
+async def test_accounts_strategy_and_spread_are_those_of_the_values(render):
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    annotated = {"serviceAccount": {"annotations": {"a": "b"}}}
+    documents = await render(
+        controller=annotated | {"topologySpreadConstraints": [spread]},
+        node=annotated | {"updateStrategy": {"type": "OnDelete"}},
+        webhook=annotated
+        | {
+            "enabled": True,
+            "topologySpreadConstraints": [spread],
+            "extraEnv": [{"name": "A", "value": "b"}],
+        },
+        healthMonitor=MONITOR | annotated | {"extraEnv": [{"name": "A", "value": "b"}]},
+        networkPolicy=OPEN,
+    )
+    accounts = [each["metadata"] for each in documents if each["kind"] == "ServiceAccount"]
+    assert [account["annotations"] for account in accounts] == [{"a": "b"}] * 4
+    by_component = {
+        each["spec"]["template"]["metadata"]["labels"]["app.kubernetes.io/component"]: each["spec"]
+        for each in documents
+        if each["kind"] in ("Deployment", "DaemonSet")
+    }
+    assert by_component["node"]["updateStrategy"] == {"type": "OnDelete"}
+    for component in ("controller", "webhook"):
+        assert by_component[component]["template"]["spec"]["topologySpreadConstraints"] == [spread]
+    for component in ("webhook", "health-monitor"):
+        (container,) = by_component[component]["template"]["spec"]["containers"]
+        assert {"name": "A", "value": "b"} in container["env"]
 
 
 def test_no_object_of_the_schema_lets_a_misspelt_key_through(pytestconfig):

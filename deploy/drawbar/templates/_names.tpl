@@ -5,31 +5,41 @@ the Lease (docs/controller.md, "Several Drawbars in one cluster").
 {{- define "drawbar.suffix" -}}
 {{- if ne .Values.driverName "drawbar.dev" }}-{{ .Values.driverName }}{{ end -}}
 {{- end -}}
-{{- define "drawbar.controller" -}}
+{{- define "drawbar.prefix" -}}
+{{ .Values.fullnameOverride | default "drawbar" }}
+{{- end -}}
+{{/* The daemon names its Lease itself, whatever the other names are. */}}
+{{- define "drawbar.lease" -}}
 drawbar-controller{{ include "drawbar.suffix" . }}
 {{- end -}}
+{{- define "drawbar.name" -}}
+{{ .Values.nameOverride | default "drawbar" }}
+{{- end -}}
+{{- define "drawbar.controller" -}}
+{{ include "drawbar.prefix" . }}-controller{{ include "drawbar.suffix" . }}
+{{- end -}}
 {{- define "drawbar.node" -}}
-drawbar-node{{ include "drawbar.suffix" . }}
+{{ include "drawbar.prefix" . }}-node{{ include "drawbar.suffix" . }}
 {{- end -}}
 {{- define "drawbar.healthMonitor" -}}
-drawbar-health-monitor{{ include "drawbar.suffix" . }}
+{{ include "drawbar.prefix" . }}-health-monitor{{ include "drawbar.suffix" . }}
 {{- end -}}
 {{/* A Service's name has no dots. */}}
 {{- define "drawbar.healthMonitorService" -}}
 {{ include "drawbar.healthMonitor" . | replace "." "-" | trunc 63 | trimSuffix "-" }}
 {{- end -}}
 {{- define "drawbar.operator" -}}
-drawbar-operator{{ include "drawbar.suffix" . }}
+{{ include "drawbar.prefix" . }}-operator{{ include "drawbar.suffix" . }}
 {{- end -}}
 {{- define "drawbar.viewer" -}}
-drawbar-viewer{{ include "drawbar.suffix" . }}
+{{ include "drawbar.prefix" . }}-viewer{{ include "drawbar.suffix" . }}
 {{- end -}}
 {{- define "drawbar.credentials" -}}
-drawbar-fabric-credentials{{ include "drawbar.suffix" . }}
+{{ include "drawbar.prefix" . }}-fabric-credentials{{ include "drawbar.suffix" . }}
 {{- end -}}
 
 {{- define "drawbar.selector" -}}
-app.kubernetes.io/name: drawbar
+app.kubernetes.io/name: {{ include "drawbar.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end -}}
 {{- define "drawbar.labels" -}}
@@ -69,7 +79,7 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 
 {{/* The settings files of the daemons: what the chart decides wins over what the values say. */}}
 {{- define "drawbar.controllerConfig" -}}
-{{- $daemons := printf "app.kubernetes.io/name=drawbar,app.kubernetes.io/instance=%s,app.kubernetes.io/component=node" .Release.Name -}}
+{{- $daemons := printf "app.kubernetes.io/name=%s,app.kubernetes.io/instance=%s,app.kubernetes.io/component=node" (include "drawbar.name" .) .Release.Name -}}
 {{- $decided := dict "driverName" .Values.driverName "leaseNamespace" .Release.Namespace "nodeDaemonSelector" $daemons -}}
 {{- toYaml (mergeOverwrite (deepCopy .Values.controller.config) $decided) -}}
 {{- end -}}

@@ -1,6 +1,6 @@
 {{/* Names of the webhook, and where its certificate comes from. */}}
 {{- define "drawbar.webhook" -}}
-drawbar-webhook{{ include "drawbar.suffix" . }}
+{{ include "drawbar.prefix" . }}-webhook{{ include "drawbar.suffix" . }}
 {{- end -}}
 {{/* A Service's name has no dots. */}}
 {{- define "drawbar.webhookService" -}}
