@@ -640,3 +640,95 @@ class Anything(stateful.RuleBasedStateMachine):
 
 
 TestAnything = Anything.TestCase
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"selector": None}, id="without a selector"),
+        pytest.param({"selector": taintrules.DeviceSelector(driver=DRIVER, pool="a")}, id="of a pool"),
+        pytest.param(
+            {"selector": taintrules.DeviceSelector(driver=DRIVER, device_class_name="x")}, id="of a class"
+        ),
+        pytest.param({"annotations": {}}, id="without its policy"),
+    ],
+)
+def test_a_rule_that_others_changed_into_another_one_is_not_the_monitors(changes):
+    key = plan.Key("p", plan.Device(DRIVER, "a", "a-d0"))
+    rule = document_of(plan.rule_name(key), key, policy(), START, "None", START)
+    assert plan.own([rule], DRIVER) == {key: rule}
+    assert plan.own([rule], "other.dev") == {}
+    annotations = changes.get("annotations", rule.metadata.annotations)
+    selector = changes.get("selector", rule.spec.device_selector)
+    other = msgspec.structs.replace(
+        rule,
+        metadata=msgspec.structs.replace(rule.metadata, annotations=annotations),
+        spec=msgspec.structs.replace(rule.spec, device_selector=selector),
+    )
+    assert plan.own([other], DRIVER) == {}
+
+
+def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_lifted():
+    world = World(policy())
+    world.report(signal("a-d0"))
+    world.pass_(60)
+    world.look()
+    (name,) = world.rules
+    rule = world.rules[name]
+    kept = {healthpolicies.POLICY_ANNOTATION: "p", healthpolicies.ACTED_ANNOTATION: "lately"}
+    bare = msgspec.structs.replace(rule, metadata=msgspec.structs.replace(rule.metadata, annotations=kept))
+    state = plan.restored(plan.own([bare], DRIVER), world.policies, world.now)
+    assert state.acted == {}
+    decided = plan.decide(state, world.policies, world.devices, [bare], world.now)
+    assert said(decided.decisions) == [("Renew", "a-d0", "Repeated")]
+    later = world.now + datetime.timedelta(days=1)
+    decided = plan.decide(state, world.policies, world.devices, [bare], later)
+    assert said(decided.decisions) == [("Lift", "a-d0", "Clear")]
+    gone = plan.restored(plan.own([bare], DRIVER), {}, world.now)
+    assert gone == plan.State()
+
+
+def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_classes_all_they_may_select():
+    def foreign(selector):
+        taint = slices.Taint(key="x", effect="NoSchedule")
+        return taintrules.DeviceTaintRule(
+            metadata=meta.ObjectMeta(name="foreign"),
+            spec=taintrules.RuleSpec(taint=taint, device_selector=selector),
+        )
+
+    for selector, expected in (
+        (None, "Taint"),
+        (taintrules.DeviceSelector(driver=DRIVER, pool="a", device="a-d1"), "Withhold"),
+        (taintrules.DeviceSelector(driver=DRIVER, pool="a", device="gone"), "Taint"),
+    ):
+        world = World(policy(minimum_healthy_percent=75))
+        world.foreign = [foreign(selector)]
+        world.report(signal("a-d0"))
+        world.pass_(60)
+        assert [kind for kind, _, _ in said(world.look())] == [expected], selector
+
+
+def test_the_number_of_causes_is_bounded(monkeypatch):
+    monkeypatch.setattr(plan, "CAUSES_MAX", 2)
+    world = World(policy())
+    assert world.report(*(signal(f"a-d{number}") for number in range(4))) == {"used": 2, "limit": 2}
+
+
+def test_a_dry_run_keeps_the_rules_that_exist_and_does_not_renew_them():
+    world = World(policy(expire_seconds=600))
+    world.report(signal("a-d0"))
+    world.pass_(60)
+    world.look()
+    world.policies["p"] = policy(expire_seconds=600, dry_run=True)
+    world.pass_(500)
+    world.report(signal("a-d0"))
+    assert world.look() == ()
+    world.report(signal("a-d0", firing=False))
+    world.pass_(39)
+    assert world.look() == ()
+
+
+def test_a_signal_without_the_label_of_the_pool_names_no_device():
+    world = World(policy(device=healthpolicies.Device(pool_label="pool")))
+    assert world.report(signal("a-d0")) == {"unknown-device": 1, "limit": 0}
+    assert world.report(signal("a-d0", pool="a")) == {"used": 1, "limit": 0}

@@ -1,0 +1,122 @@
+"""The monitor: nothing is taken before the cluster is read, a failure ends a look, and a decision is reported once."""
+
+import datetime
+
+import pytest
+
+from drawbar.driver.api import healthpolicies, meta, slices
+from drawbar.driver.healthmonitor import metrics, monitor, receiver, signals
+from drawbar.driver.kube import errors, kinds
+
+NOW = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
+ALERT = healthpolicies.Source.ALERT
+
+
+class Rules:
+    """The rules of a cluster whose API server refuses to create any."""
+
+    def __init__(self):
+        self.refused = 0
+
+    def __iter__(self):
+        return iter(())
+
+    async def create(self, body):
+        self.refused += 1
+        raise errors.Denied("forbidden")
+
+
+class Recorder:
+    """Keeps the messages of Events."""
+
+    def __init__(self):
+        self.messages = []
+
+    def policy_event(self, name, uid, *, warning, reason, message):
+        self.messages.append((warning, reason, message))
+
+
+def published(count):
+    return [
+        slices.ResourceSlice(
+            metadata=meta.ObjectMeta(name="s"),
+            spec=slices.SliceSpec(
+                driver="drawbar.dev",
+                pool=slices.Pool(name="p", generation=1, resource_slice_count=1),
+                devices=tuple(slices.Device(name=f"d{number}") for number in range(count)),
+            ),
+        )
+    ]
+
+
+@pytest.fixture
+def made():
+    """Return a monitor of a cluster with so many devices, and a policy with this share."""
+
+    def make(*, share, dry_run=False):
+        hold = healthpolicies.Hold(seconds=0)
+        spec = healthpolicies.Spec(source=ALERT, hold=hold, minimum_healthy_percent=share)
+        policy = healthpolicies.HealthPolicy(metadata=meta.ObjectMeta(name="p", uid="u"), spec=spec)
+        return monitor.Monitor(
+            driver="drawbar.dev",
+            api=None,
+            kind=kinds.TAINT_RULES[0],
+            policies=[policy],
+            rules=Rules(),
+            slices=published(4),
+            recorder=Recorder(),
+            metrics=metrics.Metrics("drawbar.dev"),
+            clock=lambda: NOW,
+            dry_run=dry_run,
+            _started=True,
+        )
+
+    return make
+
+
+def batch(*devices):
+    return signals.Batch(
+        source=ALERT,
+        signals=tuple(
+            signals.Signal(source=ALERT, labels={"device": name}, fingerprint=name, firing=True)
+            for name in devices
+        ),
+    )
+
+
+def test_signals_are_refused_until_the_cluster_is_read(made):
+    watcher = made(share=0)
+    watcher._started = False
+    with pytest.raises(receiver.NotReady, match="not read yet"):
+        watcher.receive(batch("d0"))
+    assert watcher.state.causes == {}
+
+
+async def test_a_refused_write_ends_the_look_and_counts_against_the_rate(made):
+    watcher = made(share=0)
+    watcher.receive(batch("d0", "d1"))
+    for _ in range(10):
+        try:
+            await watcher.look()
+        except errors.Denied:
+            continue
+    assert watcher.rules.refused == 5, "one per look, and no more than the rate allows"
+    assert b'failures_total{decision="Tainted",driver="drawbar.dev"} 5.0' in watcher.metrics.rendered()
+    reported = {reason for _, reason, _ in watcher.recorder.messages}
+    assert reported == {"DeviceWithheld"}, "what was not done is not reported as done"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "warning"),
+    [({"share": 100}, "MinimumHealthyShare", True), ({"share": 0, "dry_run": True}, "DryRun", False)],
+)
+async def test_what_is_withheld_is_reported_once_and_shown_as_long_as_it_is(made, options, reason, warning):
+    watcher = made(**options)
+    watcher.receive(batch("d0"))
+    for _ in range(3):
+        await watcher.look()
+    ((warned, event, message),) = watcher.recorder.messages
+    assert (warned, event) == (warning, "DeviceWithheld")
+    assert message.startswith("did not taint drawbar.dev/p/d0 with effect None, since ")
+    assert watcher.withheld()[reason] == 1
+    assert watcher.rules.refused == 0
