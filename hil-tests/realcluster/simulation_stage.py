@@ -183,7 +183,7 @@ class Simulation(chart_stage.Release):
                 self.expect("_SERIAL=48-b0-2d" in said, "the container has the variables of its GPU")
                 self.expect("renderD128" in said, "the container has the files of its GPU")
             case ["drawbar", "taint", "preview", *_]:
-                self.expect("evicts 1 of 1 pods" in said, f"the preview counts the pod: {said}")
+                self.expect("evicts 1 of 1 pod," in said, f"the preview counts the pod: {said}")
             case [*_, "set-health", _, "critical"]:
                 await self.settle(self._untainted)
             case [*_, "--pull", _]:
