@@ -28,6 +28,7 @@ VERBS = {
     "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",
     "top": "drawbar.driver.cli.top.command",
+    "ui": "drawbar.driver.cli.ui.command",
     "webhook": "drawbar.driver.cli.webhook",
 }
 INTERRUPTED = 130

@@ -134,7 +134,7 @@ class Storm(clusters.Cluster):
         spec = {"adapter": "fused", "endpoint": "here", "policy": policy}
         await self.create(kinds.FABRIC, "f", spec=spec)
         self.wake = asyncio.Event()
-        self.followed = live.Live(self.api, driver=DRIVER, changed=self.wake.set)
+        self.followed = live.Live(self.api, driver=DRIVER, changed=lambda _old, _new: self.wake.set())
         self._following = asyncio.Task(self.followed.run(), loop=self.loop)
         self.start_controller()
 

@@ -15,7 +15,9 @@ SECONDS = 30
 def test_after_a_change_it_holds_what_a_reading_finds(cluster):
     async def work(api):
         wake = asyncio.Event()
-        async with live.following(api, driver="drawbar.dev", changed=wake.set) as following:
+        async with live.following(
+            api, driver="drawbar.dev", changed=lambda old, new: wake.set()
+        ) as following:
             before = tree.build(following.cluster())
             assert before == tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
             await api.delete(kinds.ATTACHMENT, "rack-1.gpu-1")
@@ -34,7 +36,7 @@ def test_what_cannot_be_followed_is_named_until_it_can_be(drawbar_apiserver):
         wake = asyncio.Event()
         async with (
             client.connecting(config.from_kubeconfig(drawbar_apiserver.kubeconfig)) as api,
-            live.following(api, driver="drawbar.dev", changed=wake.set) as following,
+            live.following(api, driver="drawbar.dev", changed=lambda old, new: wake.set()) as following,
         ):
             unread = following.cluster().unread
             assert len(unread) == 2  # fabrics and deviceattachments: there are no CRDs
@@ -68,7 +70,7 @@ def test_an_api_server_that_is_gone_is_an_error(drawbar_apiserver, monkeypatch, 
     async def work():
         async with (
             client.connecting(config.from_kubeconfig(gone)) as api,
-            live.following(api, driver="drawbar.dev", changed=lambda: None),
+            live.following(api, driver="drawbar.dev", changed=lambda old, new: None),
         ):
             pass
 

@@ -97,7 +97,7 @@ async def settle(api: client.Client, planned: plan.Plan, target: plan.Target, *,
     if target.kind != "node":
         async with (
             progress.shown("waiting until the controller has published it"),
-            live.following(api, driver=driver, changed=wake.set) as cluster,
+            live.following(api, driver=driver, changed=lambda _old, _new: wake.set()) as cluster,
         ):
             while not plan.holds(planned, cluster.cluster(), f"{driver}/{TAINT}"):
                 wake.clear()

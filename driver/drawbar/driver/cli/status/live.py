@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import heapq
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -15,16 +16,18 @@ from drawbar.driver.kube import errors as kube_errors
 
 FIRST_ANSWER_SECONDS = 60.0
 
+Changed = Callable[[mirror.Item | None, mirror.Item | None], None]
+"""Called with each object as it was and as it is, None where there was or is none; it must not wait."""
+
 
 class Live:
     """The objects that a status is made of, and the Events of Drawbar."""
 
-    def __init__(self, api: client.Client, *, driver: str, changed: Callable[[], None]) -> None:
-        # `changed` is called after every change; it must not wait.
+    def __init__(self, api: client.Client, *, driver: str, changed: Changed) -> None:
         self._driver = driver
 
         def follow(kind: kinds.Kind, into: type[Any], fields: str = "") -> mirror.Mirror[Any]:
-            return mirror.Mirror(api, kind, into=into, changed=lambda _old, _new: changed(), fields=fields)
+            return mirror.Mirror(api, kind, into=into, changed=changed, fields=fields)
 
         self._fabrics: mirror.Mirror[fabrics.Fabric] = follow(kinds.FABRIC, fabrics.Fabric)
         self._slices: mirror.Mirror[slices.ResourceSlice] = follow(
@@ -65,7 +68,7 @@ class Live:
             raise errors.DrawbarError(
                 f"the API server has not answered within {FIRST_ANSWER_SECONDS:g} s; look at it, or at the network"
             ) from error
-        unread = self.cluster().unread
+        unread = self.unread()
         if len(unread) == len(self._mirrors):
             raise errors.DrawbarError("nothing can be read: " + unread[0])
 
@@ -77,20 +80,28 @@ class Live:
             slices=tuple(self._slices),
             attachments=tuple(self._attachments),
             claims=tuple(self._claims),
-            unread=tuple(
-                reading.sentence(_unread(plural, followed.problem))
-                for plural, followed in self._mirrors.items()
-                if followed.problem is not None
-            ),
+            unread=self.unread(),
         )
+
+    def unread(self) -> tuple[str, ...]:
+        """Return a sentence for each collection that cannot be followed now."""
+        return tuple(
+            reading.sentence(_unread(plural, followed.problem))
+            for plural, followed in self._mirrors.items()
+            if followed.problem is not None
+        )
+
+    def fabrics(self) -> tuple[fabrics.Fabric, ...]:
+        """Return the Fabrics of the driver."""
+        return tuple(fabric for fabric in self._fabrics if fabric.spec.driver == self._driver)
 
     def events(self, most: int) -> tuple[observed.Event, ...]:
         """Return the latest Events, the newest first."""
-        return tuple(sorted(self._events, key=lambda event: event.at, reverse=True)[:most])
+        return tuple(heapq.nlargest(most, self._events, key=lambda event: event.at))
 
 
 @contextlib.asynccontextmanager
-async def following(api: client.Client, *, driver: str, changed: Callable[[], None]) -> AsyncIterator[Live]:
+async def following(api: client.Client, *, driver: str, changed: Changed) -> AsyncIterator[Live]:
     """`async with`: yield the cluster once it has been read, and follow it meanwhile.
 
     Raises:

@@ -67,6 +67,8 @@ class Device(Node, frozen=True):
         host: of the fabric, at which it is attached or will be.
         port: of that host.
         slot: behind that port.
+        health: what the node that has it reports: `Healthy`, `Unhealthy` or `Unknown`; empty where no node does.
+        health_message: why, in one sentence.
         attachment: the name of its DeviceAttachment.
         published: whether a slice has it.
     """
@@ -84,6 +86,8 @@ class Device(Node, frozen=True):
     host: str = ""
     port: str = ""
     slot: str = ""
+    health: str = ""
+    health_message: str = ""
     attachment: str = ""
     published: bool = False
     taints: tuple[Taint, ...] = ()
@@ -193,7 +197,7 @@ def build(cluster: observed.Cluster) -> Tree:
     }
     return Tree(
         fabrics=tuple(
-            _fabric(name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics))
+            describe_fabric(name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics))
             for name in sorted(objects.keys() | by_fabric.keys())
         ),
         local=tuple(Local(node=node, devices=tuple(devices)) for node, devices in sorted(by_node.items())),
@@ -253,6 +257,7 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
     if attachment is not None:
         node = attachment.spec.node_name
     connection = attachment.status.connection if attachment is not None else None
+    report = attachment.status.node if attachment is not None else None
     return Device(
         pool=key.pool,
         name=key.device,
@@ -280,6 +285,8 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         host=attachment.spec.host_id if attachment is not None else "",
         port=connection.port if connection is not None else "",
         slot=connection.slot if connection is not None else "",
+        health=report.health if report is not None else "",
+        health_message=report.health_message if report is not None else "",
         attachment=attachment.metadata.name if attachment is not None else "",
         published=published is not None,
         taints=tuple(
@@ -370,13 +377,21 @@ def _missing(claim: claims.ResourceClaim, driver: str) -> str:
     return ""
 
 
-def _fabric(
+def describe_fabric(
     name: str,
     fabric: fabrics.Fabric | None,
     enclosures: Mapping[str, Iterable[Device]],
     *,
     is_listed: bool,
 ) -> Fabric:
+    """Return a fabric.
+
+    Args:
+        name: of the Fabric.
+        fabric: the Fabric object; None where there is none.
+        enclosures: the devices of each.
+        is_listed: whether Fabrics could be read, so that one without an object is missing.
+    """
     state, since, message = "Missing" if is_listed else "Unknown", "", ""
     if fabric is not None:
         connected = meta.find(fabric.status.conditions, "Connected")

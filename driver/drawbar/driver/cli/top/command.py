@@ -62,7 +62,7 @@ async def _run(args: argparse.Namespace) -> int:
     driver = args.driver_name or drivers.DEFAULT
     async with (
         client.connecting(config.load(args.kubeconfig)) as api,
-        live.following(api, driver=driver, changed=wake.set) as cluster,
+        live.following(api, driver=driver, changed=lambda _old, _new: wake.set()) as cluster,
     ):
         await _show(cluster, wake, " ".join(args.filter))
     return 0

@@ -1,0 +1,34 @@
+import contextlib
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.cli.ui import following, server
+
+
+@pytest.fixture
+def served():
+    """`async with served(api) as (url, latest)`: the page of a cluster."""
+
+    @contextlib.asynccontextmanager
+    async def serve(api):
+        with server.listening() as bound:
+            async with (
+                following.following(api, driver="drawbar.dev") as latest,
+                server.serving(latest, bound) as url,
+            ):
+                yield url, latest
+
+    return serve
+
+
+@pytest.fixture
+def fabric_object():
+    """Make a Fabric."""
+
+    def make(name):
+        body = {"metadata": {"name": name}, "spec": {"adapter": "grpc", "endpoint": "unix:/run/f.sock"}}
+        return msgspec.convert(body, fabrics.Fabric)
+
+    return make

@@ -1,0 +1,55 @@
+"""Updates of the page: what was shown, with the update, is what is to be shown."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.driver.cli.status import tree
+from drawbar.driver.cli.ui import device_rows, model
+
+ROWS = st.dictionaries(st.sampled_from("abcdefgh"), st.sampled_from(["Free", "Ready", "Failed"]))
+SENTENCES = st.lists(st.sampled_from(["fabrics", "events"]), unique=True).map(tuple)
+PAGES = st.tuples(ROWS, SENTENCES)
+
+
+def next_page(content, before):
+    """Return a page in which a row that is equal to the one before is the same object."""
+    states, unread = content
+    rows = {}
+    for name, state in states.items():
+        device = tree.Device(pool="p", name=name, state=state)
+        row = device_rows.Row(fabric="f", enclosure="", device=device)
+        old = before.rows.get(row.key) if before is not None else None
+        rows[row.key] = old if old == row else row
+    return model.Page(rows=rows, unread=unread)
+
+
+@given(st.lists(PAGES, min_size=1, max_size=6))
+def test_updates_one_after_the_other_give_the_last_page(contents):
+    shown, unread, before = {}, (), None
+    for content in contents:
+        after = next_page(content, before)
+        update = model.update(before, after)
+        if update is None:
+            assert before is not None
+            assert (before.rows, before.unread) == (after.rows, after.unread)
+        else:
+            if update.is_whole:
+                shown = {}
+            for row in update.rows:
+                shown[row.key] = row
+            for key in update.gone:
+                del shown[key]
+            unread = update.unread if update.unread is not None else unread
+            assert len(update.rows) <= len(after.rows)
+        assert (shown, unread) == (after.rows, after.unread)
+        before = after
+
+
+def test_fabrics_that_only_devices_name_are_missing_or_unknown(fabric_object):
+    row = device_rows.Row(fabric="rack-9", enclosure="", device=tree.Device(pool="rack-9/e", name="d"))
+    listed = model.list_fabrics([fabric_object("rack-1")], [row])
+    assert [(fabric.name, fabric.state) for fabric in listed] == [
+        ("rack-1", "Pending"),
+        ("rack-9", "Missing"),
+    ]
+    assert [fabric.state for fabric in model.list_fabrics([], [row])] == ["Unknown"]
