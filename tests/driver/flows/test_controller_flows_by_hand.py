@@ -38,3 +38,31 @@ async def test_a_device_of_a_claim_is_not_detached_by_hand(flow_lab, capsys):
         assert "delete the pod or claim" in capsys.readouterr().err
         assert list(await cluster.connected()) == [device]
         assert len((await cluster.api.list_all(kinds.ATTACHMENT, into=dict)).items) == 1
+
+
+async def test_a_detach_by_force_does_not_wait_for_a_node_that_does_not_answer(flow_lab, capsys):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await cluster.until(cluster.slices, bool)
+        (device,) = (await cluster.fabric.devices()).devices
+        assert await drawbar_fabric(cluster, "attach", device.id, "node-1") == 0
+        await cluster.until(
+            cluster.attachments, lambda value: value[device.id]["status"].get("phase") == "Ready"
+        )
+        await cluster.stop("node-1")
+        assert await drawbar_fabric(cluster, "detach", device.id, "--timeout", "3") == 1
+        assert list(await cluster.connected()) == [device.id]
+        assert await drawbar_fabric(cluster, "detach", device.id, "--force") == 0
+        assert await cluster.connected() == {}
+        assert await cluster.attachments() == {}
+        capsys.readouterr()
+
+
+async def test_force_takes_no_device_from_a_claim_that_keeps_it(flow_lab, capsys):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await cluster.until(cluster.slices, bool)
+        await cluster.pod("user")
+        await cluster.running("user")
+        (device,) = await cluster.connected()
+        assert await drawbar_fabric(cluster, "detach", device, "--force") == 1
+        assert "delete the pod or claim" in capsys.readouterr().err
+        assert list(await cluster.connected()) == [device]

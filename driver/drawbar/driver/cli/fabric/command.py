@@ -59,6 +59,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     detach = _action(actions, "detach", "detach a device that was attached by hand", _detach)
     detach.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
+    detach.add_argument(
+        "--force",
+        action="store_true",
+        help="by a Fabric object: do not wait for the node; also for a detach that hangs",
+    )
     for change in (attach, detach):
         _fabric_options(change, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
         change.add_argument("--yes", action="store_true", help="do not ask before the change")
@@ -390,7 +395,11 @@ async def _detach(args: argparse.Namespace) -> int:
 
     async with _source(args) as (source, api):
         if api is not None:
-            outcome = await locked.detach(api, source, args.device, assumed=args.yes)
+            outcome = await locked.detach(api, source, args.device, force=args.force, assumed=args.yes)
+        elif args.force:
+            raise errors.UsageError(
+                "--force is for --fabric, where a node has to let go first; without a cluster nothing is waited for"
+            )
         else:
             async with connections.connected(source) as adapter:
                 outcome = await direct.detach(adapter, args.device, assumed=args.yes)
@@ -420,6 +429,7 @@ EXAMPLES = (
     "drawbar fabric attach gpu-1 host-1 --config fabric.yaml --yes",
     "drawbar fabric attach --model A100 --host worker-1 --fabric rack-1",
     "drawbar fabric detach gpu-1 --fabric rack-1",
+    "drawbar fabric detach gpu-1 --fabric rack-1 --force",
     "drawbar fabric operations rack-1",
     "drawbar fabric watch rack-1 --timeout 60",
     "drawbar fabric conformance --config fabric.yaml --devices gpu-1 --hosts host-1,host-2 --junit report.xml",

@@ -23,6 +23,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
 
 WATCH_AGAIN_SECONDS = 1.0
+MANAGER = "drawbar-fabric"
 
 
 async def attach(
@@ -122,9 +123,16 @@ async def attach_model(
 
 
 async def detach(
-    api: client.Client, source: observed.Source, device_id: str, *, assumed: bool
+    api: client.Client, source: observed.Source, device_id: str, *, force: bool = False, assumed: bool
 ) -> dict[str, Any]:
     """Delete the DeviceAttachment of a device that is held by hand, and return the outcome once it is gone.
+
+    Args:
+        api: the cluster's API server.
+        source: the Fabric.
+        device_id: of the fabric.
+        force: do not wait until the node lets go; also for a detach that is under way and hangs, whoever had the device.
+        assumed: whether the operator's agreement is.
 
     Raises:
         DrawbarError: a claim has the device, there is no attachment, or the operator declines.
@@ -135,7 +143,7 @@ async def detach(
             f"device {device_id} has no DeviceAttachment of Fabric {source.name}; `drawbar fabric devices` shows what has one"
         )
     spec, name = attachment.spec, attachment.metadata.name
-    if not attachment.held_by_hand:
+    if not attachment.held_by_hand and not (force and attachment.deleting):
         holder = (
             f"claim {spec.claim.namespace}/{spec.claim.name}" if spec.claim is not None else "the next claim"
         )
@@ -143,10 +151,22 @@ async def detach(
             f"DeviceAttachment {name} is not held by hand but for {holder}; delete the pod or claim, or for an idle device "
             "set the Fabric's policy.keepAttachedSeconds to 0"
         )
-    await consent.ask(
-        f"Detach device {device_id} from node {spec.node_name}? The node lets go of it first.",
-        assumed=assumed,
+    what_follows = (
+        "The node is not asked: what runs there loses the device, and its kernel may fail."
+        if force
+        else "The node lets go of it first."
     )
+    await consent.ask(
+        f"Detach device {device_id} from node {spec.node_name}? {what_follows}", assumed=assumed
+    )
+    if force:
+        body = {
+            "metadata": {
+                "uid": attachment.metadata.uid,
+                "annotations": {attachments.FORCE_ANNOTATION: "true"},
+            }
+        }
+        await api.patch(kinds.ATTACHMENT, name, body, content=client.Patch.MERGE, into=dict, manager=MANAGER)
     await api.delete(kinds.ATTACHMENT, name, uid=attachment.metadata.uid)
     await _gone(api, attachment)
     return {"device": device_id, "host": None, "node": None, "attachment": name, "changed": True}
