@@ -8,11 +8,13 @@ import ssl
 
 import aiohttp
 import pytest
+import yaml
 
 from drawbar.driver.api import taintrules
 from drawbar.driver.healthmonitor import daemon, settings
 from drawbar.driver.kube import errors, kinds
 from drawbar.mocks.apiserver import listeners
+from drawbar.mocks.cluster import deployment
 from drawbar.mocks.scheduler import discovery
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -59,12 +61,22 @@ class Sender:
         return await self.post({"status": status, "labels": labels, "fingerprint": f"f-{serial}"})
 
 
+async def permit(api):
+    """Create the account of the health monitor, which the chart leaves out by default, and its roles."""
+    text = (deployment.folder() / "manifests" / "health-monitor-rbac.yaml").read_text()
+    for document in yaml.safe_load_all(text):
+        kind, namespace = deployment.KINDS[document["kind"]], document["metadata"].get("namespace")
+        with contextlib.suppress(errors.AlreadyExists):
+            await api.create(kind, document, namespace=namespace, into=dict)
+
+
 @contextlib.asynccontextmanager
 async def monitor(cluster, folder, **changes):
     """`async with`: the health monitor with the permissions of its role, and what sends to it."""
     certificate, key = listeners.issue_certificate()
     for name, content in (("crt", certificate), ("key", key), ("token", TOKEN.encode() + b"\n")):
         (folder / name).write_bytes(content)
+    await permit(cluster.api)
     kubeconfig = folder / "kubeconfig"
     cluster.site.kubeconfig(kubeconfig, "drawbar:drawbar-health-monitor")
     port = free_port()

@@ -22,7 +22,6 @@ ORDER = (
     "drawbar/crds",
     "manifests/controller-rbac.yaml",
     "manifests/node-rbac.yaml",
-    "manifests/health-monitor-rbac.yaml",
 )
 """What later files need comes first."""
 MODERN = "v1"
