@@ -82,7 +82,7 @@ hil: lab venv ## all of it; make hil HIL_CONFIG=FILE: on real hardware, see docs
 	@$(BIN)/python hil-tests/run.py all
 
 bench: venv ## the numbers of the design beside their targets, on this machine
-	@failed=0; for what in apiserver controller classic scale hostile redfish status discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
+	@failed=0; for what in apiserver controller classic scale hostile redfish status ui discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
 
 generate: venv ## the code made from the .proto files
 	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate
