@@ -17,7 +17,7 @@ const COLUMNS = ["Device", "State", "Since", "Class, model", "Health", "Taints",
 const element = (id) => document.getElementById(id);
 const grid = element("devices"), body = element("rows"), search = element("search"), detail = element("detail");
 
-const rows = new Map(); // by key: {fabric, enclosure, device, key, text}
+const rows = new Map(); // by key: {fabric, enclosure, device, key, and what `take` makes of them}
 let fabrics = [], claims = [], events = [], unread = [];
 let view = "enclosures";
 const closed = new Set(); // names of groups
@@ -56,11 +56,17 @@ function take(row) {
   row.users = device.claims.map((claim) => `${claim.namespace}/${claim.name}${claim.pods.length ? ": " + claim.pods.join(", ") : ""}`);
   row.waits = device.waitsFor || device.claims.map((claim) => claim.waitsFor).filter(Boolean).join("; ");
   row.isWaiting = !SETTLED.has(device.state) || row.waits !== "";
-  row.text = [
+  rows.set(row.key, row);
+}
+
+// What the search looks at; made at the first search.
+function text(row) {
+  const device = row.device;
+  row.text ??= [
     row.fabric, row.enclosure, device.name, device.id, device.deviceClass, device.model, device.serial, device.state, row.host,
     device.port, device.slot, device.health, row.waits, ...row.taints, ...row.users,
   ].join("\n").toLowerCase();
-  rows.set(row.key, row);
+  return row.text;
 }
 
 function group(row) {
@@ -87,7 +93,7 @@ function list() {
   let count = 0;
   for (const row of rows.values()) {
     if (view === "waiting" && !row.isWaiting) continue;
-    if (!words.every((word) => row.text.includes(word))) continue;
+    if (!words.every((word) => text(row).includes(word))) continue;
     const name = group(row);
     const listed = groups.get(name);
     if (listed) listed.push(row); else groups.set(name, [row]);
