@@ -1,5 +1,6 @@
 """The steps to a rule, and what is refused."""
 
+import dataclasses
 import datetime
 
 import hypothesis
@@ -81,14 +82,45 @@ def test_a_new_rule_has_effect_none_and_carries_who_why_and_until_when():
     assert stored.expires_at == NOW
 
 
+def test_a_new_rule_has_the_taint_that_was_asked_for():
+    (create,) = steps(wish(taint=("example.com/a", "b"), effect="NoSchedule"))
+    assert create.document["spec"]["taint"] == {
+        "key": "example.com/a",
+        "value": "b",
+        "effect": "NoSchedule",
+    }
+
+
+def test_a_rule_that_exists_keeps_who_made_it_and_what_is_not_changed():
+    annotations = {
+        taintrules.CREATED_BY_ANNOTATION: "bob",
+        taintrules.REASON_ANNOTATION: "fan",
+        taintrules.EXPIRES_ANNOTATION: "2026-05-01T12:00:00Z",
+    }
+    before = existing()
+    before = msgspec.structs.replace(
+        before, metadata=msgspec.structs.replace(before.metadata, annotations=annotations)
+    )
+    rule = plan.document(KIND, wish(effect="NoSchedule"), before, user="alice")
+    assert rule["metadata"]["annotations"] == annotations
+    rule = plan.document(KIND, wish(forever=True, reason="new fan"), before, user="alice")
+    assert rule["metadata"]["annotations"] == {
+        taintrules.CREATED_BY_ANNOTATION: "bob",
+        taintrules.REASON_ANNOTATION: "new fan",
+    }
+    (change,) = steps(wish(forever=True), before)
+    assert change.content == {"metadata": {"annotations": {taintrules.EXPIRES_ANNOTATION: None}}}
+
+
 def test_few_pods_are_evicted_by_the_rule_itself():
     (change, wait) = steps(wish(effect="NoExecute"), existing(), affected(10))
     assert change.content == {"spec": {"taint": {"effect": "NoExecute"}}}
     assert len(wait.pods) == 10
+    assert kinds_of(steps(wish(effect="NoExecute"), None, affected(0))) == ["Create"]
 
 
 def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away():
-    planned = steps(wish(effect="NoExecute", batch=2), None, affected(5))
+    planned = steps(wish(effect="NoExecute", batch=2, reason="fan"), None, affected(5))
     assert kinds_of(planned) == ["Create", "Evict", "Evict", "Evict", "Change", "Await", "DeleteBatches"]
     assert planned[0].document["spec"]["taint"]["effect"] == "NoSchedule"
     rules = [document for step in planned[1:4] for document in step.documents]
@@ -96,6 +128,7 @@ def test_more_pods_are_evicted_in_batches_while_the_rule_keeps_further_pods_away
     for rule in rules:
         assert rule["spec"]["taint"] == {"key": plan.KEY, "value": "swap", "effect": "NoExecute"}
         assert rule["metadata"]["labels"][taintrules.RULE_LABEL] == "swap"
+        assert rule["metadata"]["annotations"][taintrules.REASON_ANNOTATION] == "fan"
         assert set(rule["spec"]["deviceSelector"]) == {"driver", "pool", "device"}
     assert planned[4].content == {"spec": {"taint": {"effect": "NoExecute"}}}
     assert len(planned[5].pods) == 5
@@ -110,19 +143,34 @@ def test_a_rate_goes_into_the_rule_where_the_api_has_it():
         wish(effect="NoExecute", rate=3), existing("NoExecute", rate=5), affected(30), has_rates=True
     )
     assert change.content["spec"]["taint"] == {"evictionsPerSecond": 3}
+    assert kinds_of(
+        steps(wish(effect="NoExecute"), existing("NoExecute", rate=5), affected(30), has_rates=True)
+    ) == ["Await"]
 
 
 def test_batches_that_were_asked_for_are_made_by_hand_whatever_the_api_has():
     planned = steps(wish(effect="NoExecute", batch=10), None, affected(30), has_rates=True)
     assert plan.batch_count(planned) == 3
+    assert {step.seconds for step in planned if isinstance(step, plan.Evict)} == {0.0}
     assert "evictionsPerSecond" not in planned[0].document["spec"]["taint"]
 
 
 def test_without_an_api_for_it_a_rate_is_a_batch_per_second():
-    planned = steps(wish(effect="NoExecute", rate=10), None, affected(30))
+    planned = steps(wish(effect="NoExecute", rate=15), None, affected(30))
     assert [(step.seconds, len(step.pods)) for step in planned if isinstance(step, plan.Evict)] == [
-        (1.0, 10)
-    ] * 3
+        (1.0, 15)
+    ] * 2
+
+
+def test_pods_that_tolerate_the_taint_for_a_time_are_waited_for_and_in_no_batch():
+    seen = affected(4)
+    patient = dataclasses.replace(seen.pods[3], fate=preview.Fate.LATER, after_seconds=30)
+    seen = dataclasses.replace(seen, pods=(*seen.pods[:3], patient))
+    planned = steps(wish(effect="NoExecute", batch=2), None, seen)
+    in_batches = [uid for step in planned if isinstance(step, plan.Evict) for uid in step.pods]
+    assert sorted(in_batches) == ["uid-0", "uid-1", "uid-2"]
+    (wait,) = [step for step in planned if isinstance(step, plan.Await)]
+    assert patient.uid in wait.pods
 
 
 def test_a_command_that_was_interrupted_goes_on_when_given_again():
@@ -191,6 +239,14 @@ def test_no_pod_is_evicted_before_its_batch_and_its_device_is_kept_from_others_m
         pytest.param(wish(selector=taintrules.DeviceSelector()), None, "nothing is selected", id="nothing"),
         pytest.param(wish(every=True), None, "leave out --driver", id="all and some"),
         pytest.param(wish(reason="x" * 1025), None, "shorten it", id="reason"),
+        pytest.param(wish(rate=1, batch=1), None, "do not go together", id="rate and batch"),
+        pytest.param(
+            wish(selector=taintrules.DeviceSelector(), every=True),
+            existing(),
+            "another selector",
+            id="all in place of some",
+        ),
+        pytest.param(wish(taint=(plan.KEY, "other")), existing(), "another selector or taint", id="value"),
         pytest.param(wish(taint=("other", "")), existing(), "another selector or taint", id="other taint"),
         pytest.param(
             wish(selector=taintrules.DeviceSelector(device="d")),
@@ -207,6 +263,19 @@ def test_what_cannot_be_is_refused_with_a_sentence(asked, before, words):
         plan.check(asked, before)
 
 
+def test_what_is_as_long_as_may_be_is_taken():
+    plan.check(wish(name="a" * plan.NAME_CHARS_MAX, reason="x" * plan.REASON_CHARS_MAX), None)
+    furthest = NOW + datetime.timedelta(days=plan.UNTIL_DAYS_MAX)
+    assert plan.moment(f"{plan.UNTIL_DAYS_MAX}d", NOW) == furthest
+
+
+def test_a_taint_is_a_key_and_perhaps_a_value():
+    assert plan.taint("example.com/a") == ("example.com/a", "")
+    assert plan.taint("example.com/a=b") == ("example.com/a", "b")
+    with pytest.raises(ValueError, match="give KEY"):
+        plan.taint("=b")
+
+
 def test_a_selector_that_matches_every_device_is_refused_without_all():
     seen = preview.Preview(
         cluster_devices=2,
@@ -217,7 +286,14 @@ def test_a_selector_that_matches_every_device_is_refused_without_all():
     )
     with pytest.raises(errors.UsageError, match="all 2 devices"):
         plan.check_breadth(wish(), seen)
-    plan.check_breadth(wish(selector=taintrules.DeviceSelector(), every=True), seen)
+    for narrow in (
+        wish(selector=taintrules.DeviceSelector(), every=True),
+        wish(selector=SELECTOR, every=True),
+        wish(selector=taintrules.DeviceSelector(device="d1")),
+        # A rule that exists and keeps its selector.
+        wish(selector=taintrules.DeviceSelector()),
+    ):
+        plan.check_breadth(narrow, seen)
     plan.check(wish(selector=taintrules.DeviceSelector(), every=True), None)
 
 
@@ -237,7 +313,8 @@ def test_an_end_that_is_none_is_refused(content):
 
 
 def test_a_rule_goes_before_its_batches():
-    rules = [existing(name="swap-1"), existing(), existing(owner=None, name="other")]
-    assert [rule.metadata.name for rule in plan.removed("swap", rules)] == ["swap", "swap-1"]
+    rules = [existing(name="a-batch"), existing(), existing(owner=None, name="other")]
+    assert [rule.metadata.name for rule in plan.removed("swap", rules)] == ["swap", "a-batch"]
+    assert [rule.metadata.name for rule in plan.removed("other", rules)] == ["other"]
     with pytest.raises(errors.UsageError, match="taint list"):
         plan.removed("none", rules)
