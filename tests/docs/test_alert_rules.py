@@ -170,6 +170,34 @@ def test_each_panel_has_a_description_and_each_variable_exists():
     assert variables == {"datasource", "driver", "fabric", "node"}
 
 
+def test_each_variable_lists_the_values_of_a_label_of_series_that_exist_and_all_of_them_can_be_chosen(
+    exposed,
+):
+    source, *variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    for variable in variables:
+        query = re.fullmatch(r"label_values\((\w*)\{(.*)\}, (\w+)\)", variable["query"]["query"])
+        series, matchers, label = query.groups()
+        if pattern := re.fullmatch(r'__name__=~"(.*)"', matchers):
+            selected = [name for name in exposed if re.fullmatch(pattern[1], name)]
+        else:
+            selected = [series] if series in exposed else []
+            assert matchers == 'driver=~"$driver"'
+        assert selected, variable["name"]
+        # Prometheus itself adds the instance.
+        assert label == "instance" or all(label in exposed[name] for name in selected)
+        assert variable["includeAll"]
+        assert variable["multi"]
+        assert variable["allValue"] == ".*"
+
+
+def test_panels_and_variables_ask_the_prometheus_that_is_chosen():
+    dashboard = json.loads(DASHBOARD.read_text())
+    _, *variables = dashboard["templating"]["list"]
+    chosen = {"type": "prometheus", "uid": "${datasource}"}
+    assert all(entry["datasource"] == chosen for entry in (*dashboard["panels"], *variables))
+
+
 def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
     page = ALERTS.read_text()
     sections = {
