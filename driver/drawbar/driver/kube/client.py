@@ -282,13 +282,8 @@ class Client:
                 ) as response:
                     if response.status != 200:
                         raise _failure("WATCH", path, response, await decoding.whole(response.content))
-                    try:
-                        async for line in decoding.lines(response.content):
-                            yield _event(line, into, path)
-                    finally:
-                        # A TLS connection is closed by a handshake, which may outlast the event loop.
-                        if response.connection is not None and response.connection.transport is not None:
-                            response.connection.transport.abort()
+                    async for line in decoding.lines(response.content):
+                        yield _event(line, into, path)
             except decoding.TooLarge as error:
                 raise _too_large("WATCH", path) from error
             except decoding.FAILURES as error:
