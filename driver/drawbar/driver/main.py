@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from importlib import metadata
 
 from drawbar.driver import errors
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, completion
 
 GROUP = "drawbar.commands"
 VERBS = {
+    "completion": "drawbar.driver.cli.completion",
     "controller": "drawbar.driver.cli.controller",
     "discover": "drawbar.driver.cli.discover",
     "doctor": "drawbar.driver.cli.doctor.command",
@@ -47,6 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def complete(arguments: Sequence[str] | None = None) -> int:
+    """Print what may stand in place of the last word, for a shell or kubectl, and return the exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    lines = (*completion.candidates(parser(words), words), completion.NO_FILES)
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    return 0
 
 
 def parser(words: Sequence[str]) -> argparse.ArgumentParser:

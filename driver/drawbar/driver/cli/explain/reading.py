@@ -164,12 +164,7 @@ class _Look:
         if not nodes:
             return {}
         pods = self._seen(await self._reader.list_all(kinds.POD, into=core.Pod, namespace=namespace), ())
-        component = "drawbar-node"
-        return {
-            pod.spec.node_name: pod
-            for pod in pods
-            if pod.spec.node_name in nodes and pod.spec.service_account_name.startswith(component)
-        }
+        return {pod.spec.node_name: pod for pod in pods if pod.spec.node_name in nodes and _is_daemon(pod)}
 
     async def _events(self, about: Iterable[tuple[str, str, str]]) -> tuple[status.Event, ...]:
         results = await asyncio.gather(
@@ -230,6 +225,12 @@ class _Look:
             self._unread.append(result)
             return absent
         return result
+
+
+def _is_daemon(pod: core.Pod) -> bool:
+    """Return whether it is one of a node daemon, by the label that the chart gives it, or by its account."""
+    component = pod.metadata.labels.get("app.kubernetes.io/component")
+    return component == "node" or pod.spec.service_account_name.startswith("drawbar-node")
 
 
 def _named(shown: Iterable[tree.Device], name: str) -> tuple[tree.Device, ...]:
