@@ -48,7 +48,7 @@ contract: venv ## the doubles against the rules of Kubernetes, in every profile;
 
 kubernetes: venv ## on real Kubernetes: make kubernetes KUBERNETES_BIN=DIR [STAGES=contract,flows]; see CONTRIBUTING.md
 	@[[ -n "$(KUBERNETES_BIN)" ]] || { echo "error: KUBERNETES_BIN is not set: name the directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and etcd; CONTRIBUTING.md says where to get them" >&2; exit 1; }
-	$(BIN)/python hil-tests/run.py kubernetes "$(KUBERNETES_BIN)" --stages "$(STAGES)"
+	$(BIN)/python hil-tests/run.py kubernetes "$(KUBERNETES_BIN)" $(if $(STAGES),--stages "$(STAGES)" --no-skips)
 
 chart: venv $(VENV)/.chart ## the chart by the real Helm engine, and what the image is made of; downloads 200 MB
 	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy

@@ -35,6 +35,7 @@ def _arguments() -> argparse.Namespace:
     real = verbs.add_parser("kubernetes", help="the stages on real Kubernetes components")
     real.add_argument("binaries", type=Path, help="the directory with the binaries of one release")
     real.add_argument("--stages", default="", help="only these, separated by commas")
+    real.add_argument("--no-skips", action="store_true", help="fail where a stage cannot run here")
     return parser.parse_args()
 
 
@@ -59,7 +60,7 @@ async def _run(options: argparse.Namespace, site: Path | None) -> int:
 def _kubernetes(options: argparse.Namespace) -> int:
     # As Ctrl-C does: what was started here ends with us.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    return stages.run(options.binaries.absolute(), options.stages)
+    return stages.run(options.binaries.absolute(), options.stages, no_skips=options.no_skips)
 
 
 def main() -> int:

@@ -240,10 +240,16 @@ def selected(names: str, listed: Sequence[Stage] = STAGES) -> list[Stage]:
     return [stage for stage in listed if not wanted or stage.name in wanted]
 
 
-def run(folder: Path, names: str, *, listed: Sequence[Stage] = STAGES) -> int:
+def run(folder: Path, names: str, *, no_skips: bool = False, listed: Sequence[Stage] = STAGES) -> int:
     """Run stages on the binaries of a folder; return the exit status.
 
     State and logs of a stage that fails stay in a temporary folder, which is named at the end.
+
+    Args:
+        folder: the binaries of one release.
+        names: of stages, separated by commas; all where it is empty.
+        no_skips: a stage that cannot run here fails the run.
+        listed: the stages that there are.
 
     Raises:
         errors.RealClusterError: a binary or a stage of that name is missing.
@@ -257,12 +263,16 @@ def run(folder: Path, names: str, *, listed: Sequence[Stage] = STAGES) -> int:
     if len(beside) in (0, len(chosen)):
         outcomes, status = _run_all(installed, chosen), 0
     else:
-        with _Lane.running(installed, beside) as lane:
+        with _Lane.running(installed, beside, no_skips=no_skips) as lane:
             outcomes = _run_all(installed, [stage for stage in chosen if not stage.beside], lane.show)
             status = lane.wait()
     for name, outcome in outcomes.items():
         sys.stderr.write(f"== {installed.release} {name}: {_verdict(outcome)}: {outcome.text}\n")
-    return int(bool(status) or any(outcome.failed for outcome in outcomes.values()))
+    skipped = [name for name, outcome in outcomes.items() if outcome.skipped]
+    if skipped and no_skips:
+        sys.stderr.write(f"error: {', '.join(skipped)} did not run, for the reason above\n")
+    failed = any(outcome.failed for outcome in outcomes.values())
+    return int(bool(status) or failed or bool(skipped and no_skips))
 
 
 def _run_all(
@@ -301,10 +311,13 @@ class _Lane:
 
     @classmethod
     @contextlib.contextmanager
-    def running(cls, installed: binaries.Binaries, names: Sequence[str]) -> Iterator["_Lane"]:
+    def running(
+        cls, installed: binaries.Binaries, names: Sequence[str], *, no_skips: bool
+    ) -> Iterator["_Lane"]:
         """They run while the block lasts, and are interrupted at its end if they have not ended."""
         listed = ",".join(names)
         words = [sys.executable, str(RUN), "kubernetes", str(installed.folder), "--stages", listed]
+        words += ["--no-skips"] if no_skips else []
         with tempfile.TemporaryDirectory(prefix="drawbar-k8s-") as folder:
             process = processes.Component(f"stages {listed}", words, Path(folder) / "log")
             process.start()

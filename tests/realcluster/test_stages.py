@@ -2,6 +2,7 @@
 
 import io
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -67,6 +68,30 @@ def test_without_root_or_a_kubelet_the_rest_runs(folder, capsys, monkeypatch):
     assert "rest: passed" in printed
 
 
+@pytest.mark.parametrize(("no_skips", "status"), [(False, 0), (True, 1)])
+def test_a_run_without_skips_fails_where_a_stage_cannot_run(folder, capsys, no_skips, status):
+    listed = [
+        stage("nodes", lambda context: stages.Outcome(skipped=True, text="no root")),
+        stage("rest", lambda context: stages.Outcome(text="done")),
+    ]
+    assert stages.run(folder, "", no_skips=no_skips, listed=listed) == status
+    printed = capsys.readouterr().err
+    assert "nodes: skipped: no root" in printed
+    assert "rest: passed" in printed
+    assert ("error: nodes did not run" in printed) == no_skips
+
+
+@pytest.mark.parametrize(("variable", "strict"), [("STAGES=contract,flows", True), ("STAGES=", False)])
+def test_make_kubernetes_allows_no_skips_of_the_stages_that_it_is_asked_for(variable, strict):
+    words = ["make", "--dry-run", "kubernetes", "KUBERNETES_BIN=/bin", variable]
+    printed = subprocess.run(
+        words, cwd=stages.CHECKOUT, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "run.py kubernetes" in printed.stdout
+    assert ('--stages "contract,flows" --no-skips' in printed.stdout) == strict
+    assert ("--no-skips" in printed.stdout) == strict
+
+
 def test_a_component_that_fails_fails_the_stage_with_its_words(folder, capsys):
     def fails(context):
         raise errors.ComponentFailed("etcd ended; its log")
@@ -111,14 +136,15 @@ def test_what_pytest_says_is_shown_test_by_test_and_kept(tmp_path, monkeypatch):
 
 BESIDE = """
 import sys
-print("binaries of", sys.argv[2], "stages", sys.argv[4])
+print("binaries of", sys.argv[2], "stages", *sys.argv[4:])
 sys.exit({status})
 """
 
 
+@pytest.mark.parametrize("no_skips", [False, True])
 @pytest.mark.parametrize("status", [0, 1])
 def test_stages_that_run_beside_others_are_shown_and_fail_the_run(
-    folder, tmp_path, capsys, monkeypatch, status
+    folder, tmp_path, capsys, monkeypatch, status, no_skips
 ):
     def passes(context):
         return stages.Outcome(text="done")
@@ -131,9 +157,9 @@ def test_stages_that_run_beside_others_are_shown_and_fail_the_run(
         stage("second", passes),
         stage("third", passes, beside=True),
     ]
-    assert stages.run(folder, "", listed=listed) == status
+    assert stages.run(folder, "", no_skips=no_skips, listed=listed) == status
     printed = capsys.readouterr().err
-    assert f"binaries of {folder} stages first,third\n" in printed
+    assert f"binaries of {folder} stages first,third{' --no-skips' if no_skips else ''}\n" in printed
     assert printed.endswith("1.36.2 second: passed: done\n")
 
 
