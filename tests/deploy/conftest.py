@@ -44,16 +44,6 @@ ROLLED_OUT = {
 SCHEDULER = scheduler.Settings(poll_seconds=0.05, backoff_first_seconds=0.05, backoff_max_seconds=0.2)
 
 
-def pytest_configure(config):
-    config.addinivalue_line("markers", "whole: only in `make chart`, which has the time for it")
-
-
-def pytest_collection_modifyitems(items):
-    for item in items:
-        if item.get_closest_marker("whole") and not WHOLE:
-            item.add_marker(pytest.mark.skip(reason="run by make chart"))
-
-
 def there_or_skipped(there, what):
     """Skip a test that needs a missing tool; fail instead under `make chart`, which checks the whole chart."""
     if there:

@@ -39,7 +39,8 @@ def locked(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["requirements.txt", "requirements-build.txt", "requirements-simulation.txt"]
+    "name",
+    ["requirements.txt", "requirements-build.txt", "requirements-login.txt", "requirements-simulation.txt"],
 )
 def test_the_images_packages_are_those_that_are_tested_each_with_its_hashes(name):
     tested = locked("requirements-dev.txt")
