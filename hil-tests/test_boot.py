@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.short]
 
 
 async def test_a_guest_runs_debians_kernel_with_a_native_slot_for_each_port(lab, guest):
-    assert (await guest.output("uname", "-r")).strip() == lab.kernel.release
+    assert (await guest.output("uname", "-r")).strip() == lab.kit.kernel.release
     slots = await guest.names("/sys/bus/pci/slots")
     ports = guest.machine.ports
     assert slots == sorted([*(str(number) for number in range(1, ports + 1)), "101"])

@@ -1,6 +1,7 @@
 """The lab's own parts, without a guest."""
 
 import asyncio
+import lzma
 import os
 import signal
 import stat
@@ -53,6 +54,42 @@ def test_a_module_is_loaded_after_what_it_needs(tmp_path):
 def test_a_module_that_the_package_lacks_is_named(tmp_path):
     with pytest.raises(errors.Unavailable, match="no module cxl_pci"):
         modules.load_order(["cxl_pci"], {}, frozenset())
+
+
+def test_a_compressed_module_is_as_good_as_a_plain_one(tmp_path):
+    (tmp_path / "dax_cxl.ko.xz").write_bytes(lzma.compress(b"\x7fELF\0depends=cxl-core\0retpoline=Y\0"))
+    (tmp_path / "cxl-core.ko").write_bytes(b"\x7fELF\0depends=\0retpoline=Y\0")
+    (tmp_path / "cxl-core.ko.sig").write_bytes(b"no module")
+    files = modules.find(tmp_path)
+    assert modules.load_order(["dax_cxl"], files, frozenset()) == ["cxl_core", "dax_cxl"]
+    assert modules.content(files["dax_cxl"]).startswith(b"\x7fELF")
+
+
+def test_a_newer_qemu_and_kernel_that_cannot_be_had_are_named_with_their_mirror(tmp_path, monkeypatch):
+    if not packages.KEYRING.exists():
+        pytest.skip(f"{packages.KEYRING} is Debian's")
+    monkeypatch.setattr(packages, "MIRROR", "http://127.0.0.1:9/debian")
+    with pytest.raises(
+        errors.Unavailable, match=r"bookworm-backports of http://127.0.0.1:9/debian.*reachable"
+    ):
+        packages.newer(tmp_path)
+
+
+def test_a_newer_qemu_and_kernel_of_the_cache_are_used_without_a_mirror(tmp_path, monkeypatch):
+    monkeypatch.setattr(packages, "MIRROR", "http://127.0.0.1:9/debian")
+    own = tmp_path / packages.BACKPORTS
+    for place in (
+        "linux-image-6.12_1/boot/vmlinuz-6.12",
+        "linux-image-6.12_1/lib/modules/6.12/modules.builtin",
+        "qemu-system-x86_10/usr/bin/qemu-system-x86_64",
+        "qemu-system-data_10/usr/share/qemu/pvh.bin",
+        "seabios_1/usr/share/seabios/bios.bin",
+    ):
+        (own / place).parent.mkdir(parents=True)
+        (own / place).touch()
+    qemu, kernel = packages.newer(tmp_path)
+    assert (kernel.release, Path(qemu.program).name) == ("6.12", "qemu-system-x86_64")
+    assert [path.name for path in qemu.data] == ["qemu", "seabios"]
 
 
 def test_the_initrd_is_built_once_and_again_for_other_modules(tmp_path):
@@ -193,7 +230,14 @@ def test_the_command_line_has_a_native_hot_plug_port_for_each_slot():
     made = machine.Machine(name="w", ports=2, cxl_ports=1)
     places = machine.Places.below(Path("/f"), Path("/l"), "w")
     kernel = packages.Kernel(release="6.1", image=Path("/k"), modules=Path("/m"))
-    words = machine.command(made, places, qemu="qemu", kernel=kernel, initrd=Path("/i"), agent="agent")
+    words = machine.command(
+        made,
+        places,
+        qemu=packages.Qemu(program="qemu"),
+        kernel=kernel,
+        initrd=Path("/i"),
+        agent="agent",
+    )
     ports = [word for word in words if word.startswith(("pcie-root-port", "cxl-rp"))]
     assert [port.rpartition("slot=")[2] for port in ports] == ["1", "2", "101"]
     assert "ICH9-LPC.acpi-pci-hotplug-with-bridge-support=off" in words

@@ -34,15 +34,17 @@ class Disk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A CXL memory device that may be plugged in; QEMU 7.2 has persistent ones alone.
+    """A CXL memory device that may be plugged in.
 
     Attributes:
         serial: a number of 64 bits; the kernel shows it as `0x35200`.
+        volatile: its memory loses its content with its power; QEMU 7.2 has none such.
     """
 
     name: str
     serial: int
     size_bytes: int
+    volatile: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,14 +74,15 @@ class Chassis:
         await self._guest.monitor.ask("blockdev-add", {"node-name": name, "driver": "raw", "file": content})
         return Disk(name=name, serial=f"SN-{name}", file=file)
 
-    async def memory(self, name: str, *, size_bytes: int = 256 << 20) -> Memory:
-        """New CXL memory with a label area, not plugged in."""
-        for part, size in (("memory", size_bytes), ("labels", 1 << 20)):
+    async def memory(self, name: str, *, size_bytes: int = 256 << 20, volatile: bool = False) -> Memory:
+        """New CXL memory, not plugged in; persistent memory has a label area."""
+        for part, size in (("memory", size_bytes), *(() if volatile else (("labels", 1 << 20),))):
             await self._guest.monitor.ask(
                 "object-add",
                 {"qom-type": "memory-backend-ram", "id": f"{name}-{part}", "size": size, "share": True},
             )
-        return Memory(name=name, serial=_MEMORY_SERIALS | zlib.crc32(name.encode()), size_bytes=size_bytes)
+        serial = _MEMORY_SERIALS | zlib.crc32(name.encode())
+        return Memory(name=name, serial=serial, size_bytes=size_bytes, volatile=volatile)
 
     def controller(self, name: str, *, functions: int = 2) -> Controller:
         """A controller that can have so many virtual functions, not plugged in; one at a time has its subsystem."""
@@ -95,6 +98,12 @@ class Chassis:
         match device:
             case Disk():
                 given = {"driver": "nvme", "drive": device.name, "serial": device.serial}
+            case Memory(volatile=True):
+                given = {
+                    "driver": "cxl-type3",
+                    "volatile-memdev": f"{device.name}-memory",
+                    "sn": device.serial,
+                }
             case Memory():
                 given = {
                     "driver": "cxl-type3",

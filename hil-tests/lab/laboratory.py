@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from lab import errors, guest, initrd, machine, monitor, packages, waiting
@@ -24,17 +25,27 @@ STOP_SECONDS = 10.0
 DISK_BYTES = 64 << 20
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kit:
+    """What a guest is started from: a QEMU, a kernel, and an initrd of it."""
+
+    qemu: packages.Qemu
+    kernel: packages.Kernel
+    image: Path
+
+
 class Lab:
-    """A folder, a kernel and an initrd; guests are started from it. Make it with `running`.
+    """A folder, and what guests are started from. Make it with `running`.
 
     Attributes:
         folder: sockets and disks; gone with the lab.
         logs: consoles and logs of programs; kept.
+        kit: of the guests that want no newer one.
     """
 
-    def __init__(self, folder: Path, logs: Path, *, qemu: str, kernel: packages.Kernel, image: Path) -> None:
+    def __init__(self, folder: Path, logs: Path, kit: Kit) -> None:
         self.folder, self.logs = folder, logs
-        self._qemu, self.kernel, self._image = qemu, kernel, image
+        self.kit = kit
         self._room = asyncio.Semaphore(GUESTS_MAX)
 
     @classmethod
@@ -56,7 +67,7 @@ class Lab:
         image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox)
         await asyncio.to_thread(logs.mkdir, parents=True, exist_ok=True)
         with _folder() as folder:
-            yield cls(folder, logs, qemu=qemu, kernel=kernel, image=image)
+            yield cls(folder, logs, Kit(qemu=qemu, kernel=kernel, image=image))
 
     @contextlib.asynccontextmanager
     async def guest(
@@ -72,7 +83,9 @@ class Lab:
         Raises:
             errors.GuestSilent: it does not come up.
             errors.GuestFailure: QEMU does not run it.
+            errors.Unavailable: it wants a newer QEMU and kernel, and they cannot be had.
         """
+        kit = await asyncio.to_thread(_newer) if made.newer else self.kit
         places = machine.Places.below(self.folder, self.logs, made.name)
         if plugged is None:
             await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
@@ -81,9 +94,9 @@ class Lab:
         arguments = machine.command(
             made,
             places,
-            qemu=self._qemu,
-            kernel=self.kernel,
-            initrd=self._image,
+            qemu=kit.qemu,
+            kernel=kit.kernel,
+            initrd=kit.image,
             agent=machine.agent_command(CHECKOUT, Path(sys.executable)),
         ) + list(plugged or ())
         async with self._room, self._process(arguments, places) as process, waiting.tasks() as tasks:
@@ -123,6 +136,13 @@ class Lab:
                         f"QEMU ended with {process.returncode}: {said or 'it said nothing'}"
                     )
                 await asyncio.sleep(0.02)
+
+
+def _newer() -> Kit:
+    cache = packages.cache()
+    qemu, kernel = packages.newer(cache)
+    wanted = (*initrd.MODULES, *initrd.NEWER)
+    return Kit(qemu=qemu, kernel=kernel, image=initrd.cached(cache, kernel, packages.busybox(cache), wanted))
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ class Machine:
         memory_mib: its memory; programs from the overlay live there too.
         accelerator: `tcg` works everywhere.
         uuid: the identity that its firmware reports; None: something of QEMU's.
+        newer: it has QEMU 10.0 and Linux 6.12 of Debian's backports, and so volatile CXL memory and `igb`.
     """
 
     name: str
@@ -39,6 +40,15 @@ class Machine:
     memory_mib: int = 1024
     accelerator: str = "tcg"
     uuid: str | None = None
+    newer: bool = False
+
+    @property
+    def processor(self) -> str:
+        """The model of its processor."""
+        if self.accelerator != "tcg":
+            return "host"
+        # Linux refuses to commit a region of CXL memory where it sees a hypervisor (ENXIO): it could not flush caches.
+        return "max,-hypervisor" if self.newer else "max"
 
     @property
     def port_names(self) -> tuple[str, ...]:
@@ -87,14 +97,29 @@ class Places:
 
 
 def command(
-    machine: Machine, places: Places, *, qemu: str, kernel: packages.Kernel, initrd: Path, agent: str
+    machine: Machine,
+    places: Places,
+    *,
+    qemu: packages.Qemu,
+    kernel: packages.Kernel,
+    initrd: Path,
+    agent: str,
 ) -> list[str]:
     """The command line; `agent` is the shell command that the guest runs and whose end is the guest's."""
     return [
         # QEMU is killed with the process that started it, however that ends.
         *("setpriv", "--pdeathsig", "KILL", "--"),
-        *(qemu, "-nodefaults", "-no-user-config", "-display", "none", "-name", machine.name),
-        *("-accel", machine.accelerator, "-cpu", "max" if machine.accelerator == "tcg" else "host"),
+        *(
+            qemu.program,
+            *(word for path in qemu.data for word in ("-L", str(path))),
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-name",
+            machine.name,
+        ),
+        *("-accel", machine.accelerator, "-cpu", machine.processor),
         *("-smp", PROCESSORS, "-m", f"{machine.memory_mib}M,maxmem=8G,slots=4"),
         *("-machine", "q35,cxl=on" if machine.cxl_ports else "q35"),
         *(("-uuid", machine.uuid) if machine.uuid else ()),

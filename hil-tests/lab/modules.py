@@ -4,26 +4,38 @@ Debian's package has no `modules.dep` (it is made at its installation), so the d
 themselves: section `.modinfo` holds strings such as `depends=9pnet,netfs`.
 """
 
+import lzma
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from lab import errors
 
+_FILES = (".ko", ".ko.xz")
 _DEPENDS = re.compile(rb"(?:^|\0)depends=([^\0]*)\0")
 _SOFT = re.compile(rb"\0softdep=pre: ([^\0]*?)(?: post:[^\0]*)?\0")
 
 
 def find(root: Path) -> dict[str, Path]:
     """Every module file below a folder, by the module's name (dashes are underscores there)."""
-    return {path.stem.replace("-", "_"): path for path in sorted(root.rglob("*.ko"))}
+    return {
+        path.name.partition(".")[0].replace("-", "_"): path
+        for path in sorted(root.rglob("*.ko*"))
+        if path.name.endswith(_FILES)
+    }
 
 
-def dependencies(content: bytes) -> list[str]:
+def content(path: Path) -> bytes:
+    """A module as busybox can load it: the modules of newer packages are compressed."""
+    packed = path.read_bytes()
+    return lzma.decompress(packed) if path.suffix == ".xz" else packed
+
+
+def dependencies(module: bytes) -> list[str]:
     """What a module needs, in the order of its file."""
-    match = _DEPENDS.search(content)
+    match = _DEPENDS.search(module)
     listed = match[1].decode().split(",") if match else []
-    soft = _SOFT.search(content)
+    soft = _SOFT.search(module)
     wished = soft[1].decode().split() if soft else []
     return [name.replace("-", "_") for name in [*wished, *listed] if name]
 
@@ -45,7 +57,7 @@ def load_order(wanted: Iterable[str], files: Mapping[str, Path], builtin: frozen
             raise errors.Unavailable(
                 f"the kernel package has no module {name}: name another kernel, or leave the module out of the lab"
             )
-        for needed in dependencies(files[name].read_bytes()):
+        for needed in dependencies(content(files[name])):
             add(needed, soft=True)
         order.append(name)
 

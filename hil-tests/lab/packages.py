@@ -1,7 +1,8 @@
-"""What the lab takes from Debian: the kernel with its modules, and a static busybox.
+"""What the lab takes from Debian: the kernel with its modules, a static busybox, and a newer QEMU and kernel of its backports.
 
 Packages are downloaded and unpacked into a folder of the cache, never installed, so root is not needed. A folder
-appears in the cache at once and whole: another run sees all of it or nothing.
+appears in the cache at once and whole: another run sees all of it or nothing. apt reads the packages of the backports by a
+configuration of its own there, so nothing of this machine's package lists changes.
 """
 
 import contextlib
@@ -10,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,11 @@ KERNEL = "linux-image-amd64"
 BUSYBOX = "busybox-static"
 QEMU = "qemu-system-x86_64"
 DOWNLOAD_SECONDS = 300
+BACKPORTS = "bookworm-backports"
+MIRROR = "http://deb.debian.org/debian"
+KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+_QEMU_PACKAGES = ("qemu-system-x86", "qemu-system-data", "seabios")
+_QEMU_DATA = ("usr/share/qemu", "usr/share/seabios")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _UNUSED = (
     "usr",
@@ -27,6 +33,19 @@ _UNUSED = (
 )
 """Of the 400 MB, what no guest has a use for is not kept: the drivers that it has are block, char, cxl, dax, net, n* and v*."""
 _IMAGE = re.compile(r"^\s*Depends: (linux-image-\d\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Qemu:
+    """A QEMU.
+
+    Attributes:
+        program: its path.
+        data: the folders of its firmware; empty where it finds them itself.
+    """
+
+    program: str
+    data: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +83,64 @@ def kernel(folder: Path) -> Kernel:
     """
     # The newest that is there is good enough: a test run does not depend on a package index.
     unpacked = sorted(folder.glob("linux-image-[0-9]*"))
-    root = unpacked[-1] if unpacked else _unpacked(_image_package(), folder)
+    return _kernel(unpacked[-1] if unpacked else _unpacked(_image_package(), folder))
+
+
+def newer(folder: Path) -> tuple[Qemu, Kernel]:
+    """QEMU 10.0 and Linux 6.12 of Debian's backports, from the cache or downloaded into it (120 MB).
+
+    QEMU 10.0 needs no library that the QEMU of Debian 12 does not, so it runs where that is installed.
+
+    Raises:
+        errors.Unavailable: they cannot be had; the message names the remedy.
+    """
+    own = folder / BACKPORTS
+    kernels = sorted(own.glob("linux-image-[0-9]*"))
+    programs = [sorted(own.glob(f"{name}_*")) for name in _QEMU_PACKAGES]
+    if not kernels or not all(programs):
+        try:
+            environment = _apt(own)
+            _output(["apt-get", "-qq", "update"], environment=environment)
+            kernels = kernels or [_unpacked(_image_package(environment), own, environment)]
+            programs = [
+                unpacked or [_unpacked(name, own, environment, unused=())]
+                for name, unpacked in zip(_QEMU_PACKAGES, programs, strict=True)
+            ]
+        except errors.Unavailable as error:
+            raise errors.Unavailable(
+                f"the lab's newer QEMU and kernel are in {BACKPORTS} of {MIRROR}, and cannot be had: {error}"
+            ) from error
+    roots = [unpacked[-1] for unpacked in programs]
+    program = roots[0] / "usr/bin" / QEMU
+    if not program.exists():
+        raise errors.Unavailable(f"{roots[0]} holds no {QEMU}: delete it, and it is downloaded again")
+    data = tuple(root / place for root in roots for place in _QEMU_DATA if (root / place).is_dir())
+    return Qemu(program=str(program), data=data), _kernel(kernels[-1])
+
+
+def _apt(folder: Path) -> Mapping[str, str]:
+    """Write a configuration of apt with the backports alone; return the environment in which apt reads it.
+
+    Raises:
+        errors.Unavailable: this machine has no keys to check the packages with.
+    """
+    if not KEYRING.exists():
+        raise errors.Unavailable(f"{KEYRING} is not there: apt-get install debian-archive-keyring")
+    apt = folder / "apt"
+    for place in ("state/lists/partial", "cache/archives/partial"):
+        (apt / place).mkdir(parents=True, exist_ok=True)
+    (apt / "sources.list").write_text(f"deb [signed-by={KEYRING}] {MIRROR} {BACKPORTS} main\n")
+    (apt / "apt.conf").write_text(
+        f'Dir::State "{apt}/state";\nDir::Cache "{apt}/cache";\nDir::State::status "/var/lib/dpkg/status";\n'
+        f'Dir::Etc::sourcelist "{apt}/sources.list";\nDir::Etc::sourceparts "/dev/null";\n'
+        # Without it an update that fetched nothing ends with status 0.
+        'APT::Update::Error-Mode "any";\nAPT::Sandbox::User "";\n'
+    )
+    return {"APT_CONFIG": str(apt / "apt.conf")}
+
+
+def _kernel(root: Path) -> Kernel:
+    """The kernel of an unpacked package."""
     images = sorted(root.glob("boot/vmlinuz-*"))
     modules = sorted(root.glob("lib/modules/*"))
     if not images or not modules:
@@ -92,8 +168,8 @@ def busybox(folder: Path) -> Path:
     return paths[0]
 
 
-def qemu() -> str:
-    """The path of QEMU.
+def qemu() -> Qemu:
+    """The installed QEMU.
 
     Raises:
         errors.Unavailable: it is not installed.
@@ -103,7 +179,7 @@ def qemu() -> str:
         raise errors.Unavailable(
             f"{QEMU} is not installed: apt-get install --no-install-recommends qemu-system-x86"
         )
-    return program
+    return Qemu(program=program)
 
 
 def tools() -> None:
@@ -131,26 +207,32 @@ def _is_static(program: Path) -> bool:
     return b"/ld-linux" not in program.read_bytes()
 
 
-def _image_package() -> str:
-    match = _IMAGE.search(_output(["apt-cache", "depends", KERNEL]))
+def _image_package(environment: Mapping[str, str] | None = None) -> str:
+    match = _IMAGE.search(_output(["apt-cache", "depends", KERNEL], environment=environment))
     if match is None:
         raise errors.Unavailable(f"apt knows no {KERNEL}: run apt-get update, on Debian")
     return match[1]
 
 
-def _unpacked(package: str, folder: Path) -> Path:
+def _unpacked(
+    package: str,
+    folder: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    unused: Sequence[str] = _UNUSED,
+) -> Path:
     """Download a package and unpack it below the cache folder; return where."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as text:
         temporary = Path(text)
-        _output(["apt-get", "download", package], cwd=temporary)
+        _output(["apt-get", "download", package], cwd=temporary, environment=environment)
         files = sorted(temporary.glob("*.deb"))
         if not files:
             raise errors.Unavailable(f"apt-get download {package} brought no file: run apt-get update")
         # The version is in the file's name, and so in the cache's.
         target = folder / (package if package == BUSYBOX else files[0].name.removesuffix(".deb"))
         _output(["dpkg", "-x", str(files[0]), str(temporary / "root")])
-        for pattern in _UNUSED:
+        for pattern in unused:
             for path in (temporary / "root").glob(pattern):
                 shutil.rmtree(path, ignore_errors=True)
         # Loses against another run that was faster.
@@ -159,10 +241,18 @@ def _unpacked(package: str, folder: Path) -> Path:
         return target
 
 
-def _output(command: Sequence[str], cwd: Path | None = None) -> str:
+def _output(
+    command: Sequence[str], cwd: Path | None = None, environment: Mapping[str, str] | None = None
+) -> str:
     try:
         done = subprocess.run(
-            command, cwd=cwd, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=True
+            command,
+            cwd=cwd,
+            env=None if environment is None else os.environ | dict(environment),
+            capture_output=True,
+            text=True,
+            timeout=DOWNLOAD_SECONDS,
+            check=True,
         )
     except FileNotFoundError as error:
         raise errors.Unavailable(

@@ -120,6 +120,7 @@ async def everything() -> int:
         errors.Unavailable: this host lacks something.
     """
     environment = (await stocked()).environment
+    await asyncio.to_thread(packages.newer, packages.cache())
     first, second = halves(sorted(path.name for path in HIL_TESTS.glob("test_*.py")))
     with tempfile.NamedTemporaryFile(prefix="drawbar-hil-", suffix=".log") as output:
         sys.stderr.write(f"== {len(second)} files of tests run beside the others, see {output.name}\n")

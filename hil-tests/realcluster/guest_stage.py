@@ -96,7 +96,9 @@ async def _laboratory(context: stages.Context) -> laboratory.Lab:
     busybox = await asyncio.to_thread(packages.busybox, cache)
     image = await asyncio.to_thread(initrd.cached, cache, kernel, busybox, MODULES)
     packages.tools()
-    return laboratory.Lab(context.folder, context.folder, qemu=packages.qemu(), kernel=kernel, image=image)
+    return laboratory.Lab(
+        context.folder, context.folder, laboratory.Kit(qemu=packages.qemu(), kernel=kernel, image=image)
+    )
 
 
 def _kubelet_files(plane: control_plane.ControlPlane, folder: Path) -> Sequence[str]:
