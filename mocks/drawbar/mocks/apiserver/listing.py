@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -56,19 +57,19 @@ def page(store: Store, resource: ResourceType, namespace: str, query: Mapping[st
         version = asked
     try:
         if version == store.version:
-            items = collection.select(namespace, chosen, after=after)
+            matching = collection.select(namespace, chosen, after=after)
         else:
-            items = collection.select_at(version, namespace, chosen, after=after)
+            matching = collection.select_at(version, namespace, chosen, after=after)
     except watch.CompactedError as error:
         raise errors.expired(
             EXPIRED if token else f"too old resource version: {version} ({error.oldest})"
         ) from error
     metadata: Json = {"resourceVersion": str(version)}
-    if limit and len(items) > limit:
-        metadata["continue"] = _token(version, key_of(items[limit - 1]))
+    items = list(itertools.islice(matching, limit or None))
+    if limit and next(matching, None) is not None:
+        metadata["continue"] = _token(version, key_of(items[-1]))
         if not chosen.labels and not chosen.fields:
-            metadata["remainingItemCount"] = len(items) - limit
-        items = items[:limit]
+            metadata["remainingItemCount"] = 1 + sum(1 for _ in matching)
     return Page(items=items, metadata=metadata)
 
 

@@ -7,7 +7,7 @@ They carry neither ``apiVersion`` nor ``kind``: those belong to the version in w
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from drawbar.mocks.apiserver import watch
@@ -31,15 +31,17 @@ class Collection:
         self._order: list[Key] = []
         self._indexes: dict[tuple[str, str], dict[str, set[Key]]] = {}
 
-    def select(self, namespace: str, selector: Selector, *, after: Key | None = None) -> list[Json]:
-        """The matching objects in key order, from one namespace (empty: all), after a key."""
-        return [
-            self.items[key] for key in self._keys(namespace, selector, after) if self._fits(key, selector)
-        ]
+    def select(self, namespace: str, selector: Selector, *, after: Key | None = None) -> Iterator[Json]:
+        """The matching objects in key order, from one namespace (empty: all), after a key.
+
+        Each is looked at when it is asked for, so that a page costs what it holds, not what follows.
+        """
+        ahead = (self.items[key] for key in self._keys(namespace, selector, after))
+        return filter(selector.matches, ahead) if selector.labels or selector.fields else ahead
 
     def select_at(
         self, version: int, namespace: str, selector: Selector, *, after: Key | None = None
-    ) -> list[Json]:
+    ) -> Iterator[Json]:
         """The same as it was at an earlier version, reconstructed from the history.
 
         Raises:
@@ -51,14 +53,14 @@ class Collection:
         if not past:
             return self.select(namespace, selector, after=after)
         merged = {**self.items, **past}
-        return [
+        return (
             item
             for key, item in sorted(merged.items(), key=lambda pair: pair[0])
             if item is not None
             and (not namespace or key[0] == namespace)
             and (after is None or key > after)
             and selector.matches(item)
-        ]
+        )
 
     def put(self, key: Key, item: Json, version: int) -> watch.Change:
         """Store an object and publish the change."""
@@ -87,9 +89,6 @@ class Collection:
                     values.setdefault(value, set()).add(change.key)
         self.hub.publish(change)
         return change
-
-    def _fits(self, key: Key, selector: Selector) -> bool:
-        return selector.matches(self.items[key])
 
     def _keys(self, namespace: str, selector: Selector, after: Key | None) -> list[Key]:
         name = selector.exact_name()

@@ -95,7 +95,7 @@ async def serve(
     collection = store.collection(view.resource.where)
     watcher = watch.Watcher(chosen, view.namespace)
     start = store.version
-    first = collection.select(view.namespace, chosen) if initial or asked == 0 else []
+    first = list(collection.select(view.namespace, chosen)) if initial or asked == 0 else []
     lines = [(item, _line("ADDED", view.shown(item, now))) for item in first]
     farewell = _bookmark(view, start, {INITIAL_EVENTS_END: "true"}) if initial else b""
     response = web.StreamResponse(
