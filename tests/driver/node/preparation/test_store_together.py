@@ -170,7 +170,7 @@ async def test_on_a_full_disk_everybody_in_the_write_gets_the_reason(opened, wri
 
     def then_full(folder):
         writes.sync(folder)
-        monkeypatch.setattr(sharedfiles, "create", full)
+        monkeypatch.setattr(sharedfiles.Spares, "create", full)
 
     monkeypatch.setattr(sharedfiles, "sync_directory", then_full)
     outcomes = await _while_one_writes(

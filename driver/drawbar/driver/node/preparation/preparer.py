@@ -165,7 +165,8 @@ class Preparer:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
         async with self._lock(uid):
-            before = self.store.claims.get(uid)
+            # What this instance has read or written itself is known without a look at every record.
+            before = self.store.last_read.get(uid) or self.store.claims.get(uid)
             try:
                 before = await self.store.drop(uid, states=states)
             finally:

@@ -137,6 +137,7 @@ class Store:
         self._lock = directory / LOCK
         self._lock_seconds = lock_seconds
         self._known = _Known()
+        self._spares = sharedfiles.Spares()
         self._restored = False
         self._writing = asyncio.Lock()
         self._waiting: list[_Change] = []
@@ -475,12 +476,12 @@ class Store:
                 sharedfiles.sync_directory(str(self._folder.parent))
             # First, since a claim of the same write may have got the device of one that goes.
             for uid in record_files.keys() - claims.keys():
-                self._record(uid).unlink(missing_ok=True)
+                self._spares.keep(str(self._record(uid)))
                 del record_files[uid]
             for uid, claim in claims.items():
                 path = str(self._record(uid))
                 if uid not in record_files:
-                    created[path] = sharedfiles.create(path, _encode(claim))
+                    created[path] = self._spares.create(path, _encode(claim))
                     record_files[uid] = _identity(os.fstat(created[path])), claim
                 elif record_files[uid][1] != claim:
                     record_files[uid] = _identity(sharedfiles.replace(path, _encode(claim))), claim
@@ -489,8 +490,7 @@ class Store:
                 # The kernel's own clock has ticks of 4 ms, in which another instance could write as well.
                 changed_ns = time.time_ns()
                 os.utime(self._folder, ns=(changed_ns, changed_ns))
-                for descriptor in created.values():
-                    os.fsync(descriptor)
+                sharedfiles.sync(created.values())
                 sharedfiles.sync_directory(str(self._folder))
             line = checkpointlog.write(self._log, claims, former.line)
         except OSError as error:
