@@ -1,5 +1,6 @@
 """CDI files on disk: read back, ours told from others', what killed writers left, and who wins between directories."""
 
+import json
 import os
 import threading
 
@@ -176,3 +177,47 @@ def test_a_directory_of_ones_own_has_the_highest_priority(tmp_path):
     assert files.read_by_runtimes(tmp_path)[-1] == tmp_path
     file = files.path(tmp_path / "none", PREFIX, "u-1")
     assert files.conflicts((tmp_path / "none",), file, content()) == ()
+
+
+def vendor_file(file, *devices, kind="nvidia.com/gpu"):
+    """Write a file as a vendor's tool does, each device with its device files."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    listed = [
+        {"name": name, "containerEdits": {"deviceNodes": [{"path": path} for path in paths]}}
+        for name, paths in devices
+    ]
+    file.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": kind, "devices": listed}))
+
+
+def in_files(places, **wanted):
+    looked_for = {"names": frozenset(), "own": frozenset(), "common": frozenset()}
+    return files.find(
+        places, "nvidia.com/gpu", **looked_for | {key: frozenset(wanted[key]) for key in wanted}
+    )
+
+
+def test_a_device_of_a_vendors_file_is_found_by_its_name_whatever_its_files(places):
+    vendor_file(places[0] / "nvidia.json", ("0", ["/dev/nvidia0"]), ("GPU-AB", ["/dev/nvidia0"]))
+    assert in_files(places, names=["gpu-ab"], own=["/dev/nvidia0"]) == "nvidia.com/gpu=GPU-AB"
+    assert in_files(places, names=["gpu-cd"]) is None
+
+
+def test_without_its_name_it_is_the_device_that_has_its_files_and_those_of_no_other(places):
+    vendor_file(
+        places[1] / "nvidia.json",
+        ("all", ["/dev/nvidia1"]),
+        ("both", ["/dev/nvidia0", "/dev/nvidia1"]),
+        ("1", ["/dev/nvidia1", "/dev/nvidiactl"]),
+    )
+    assert in_files(places, own=["/dev/nvidia1"], common=["/dev/nvidiactl"]) == "nvidia.com/gpu=1"
+    assert in_files(places, own=["/dev/nvidia1"]) is None, "it has a file that is not the device's"
+
+
+def test_files_of_another_kind_and_broken_ones_have_no_device_and_the_later_directory_counts(places):
+    vendor_file(places[0] / "old.json", ("old", ["/dev/nvidia0"]))
+    vendor_file(places[1] / "new.json", ("new", ["/dev/nvidia0"]))
+    vendor_file(places[1] / "amd.json", ("amd", ["/dev/nvidia0"]), kind="amd.com/gpu")
+    (places[1] / "broken.json").write_text(
+        '{"kind": "nvidia.com/gpu", "devices": [{"name": "x", "containerEdits": {"deviceNodes": 7}}, {"name": 1}]}'
+    )
+    assert in_files(places, own=["/dev/nvidia0"]) == "nvidia.com/gpu=new"

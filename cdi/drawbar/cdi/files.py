@@ -95,13 +95,58 @@ def _files(directory: Path) -> Iterator[Path]:
         return
 
 
+def find(
+    directories: Sequence[Path],
+    kind: str,
+    *,
+    names: frozenset[str],
+    own: frozenset[str],
+    common: frozenset[str],
+) -> str | None:
+    """The qualified name of a device of another vendor's files; None where none is the wanted one. Reads files.
+
+    Args:
+        directories: from the lowest priority to the highest.
+        kind: `vendor/class`.
+        names: what it may be called, in small letters.
+        own: paths of device files. Failing a name, it is the device that has some of them, and no file but these and `common`:
+            such as has those of other devices as well (`all`) is never chosen.
+        common: paths of device files that other devices have, too.
+    """
+    by_files = None
+    for directory in reversed(directories):
+        for file in _files(directory):
+            for said, name, device in _devices(file):
+                if said != kind:
+                    continue
+                if name.lower() in names:
+                    return f"{kind}={name}"
+                paths = _paths(device)
+                if by_files is None and name != "all" and paths & own and paths <= own | common:
+                    by_files = f"{kind}={name}"
+    return by_files
+
+
+def _paths(device: dict[str, object]) -> frozenset[str]:
+    edits = device.get("containerEdits")
+    nodes = edits.get("deviceNodes") if isinstance(edits, dict) else None
+    nodes = nodes if isinstance(nodes, list) else []
+    said = [node.get("hostPath") or node.get("path") for node in nodes if isinstance(node, dict)]
+    return frozenset(path for path in said if isinstance(path, str))
+
+
 def _names(file: Path) -> Iterator[str]:
+    return (f"{kind}={name}" for kind, name, _ in _devices(file))
+
+
+def _devices(file: Path) -> Iterator[tuple[str, str, dict[str, object]]]:
+    """Kind, name and content of the devices that can be read."""
     document = _document(file)
     if not isinstance(document, dict) or not isinstance(document.get("devices"), list):
         return
     for device in document["devices"]:
         if isinstance(device, dict) and isinstance(device.get("name"), str):
-            yield f"{document.get('kind')}={device['name']}"
+            yield str(document.get("kind")), device["name"], device
 
 
 def _document(file: Path) -> object:

@@ -150,13 +150,14 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
     """Return the layers as one; a later layer takes precedence."""
     result = parameters.NOTHING
     for layer in layers:
-        timeout = layer.attach_timeout_seconds
+        timeout, kind = layer.attach_timeout_seconds, layer.vendor_kind
         result = parameters.DeviceParameters(
             environment={**result.environment, **layer.environment},
             claim_variables=(*result.claim_variables, *layer.claim_variables),
             device_files=_over(result.device_files, layer.device_files),
             network=_over(result.network, layer.network),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
+            vendor_kind=result.vendor_kind if kind is None else kind,
         )
     return result
 

@@ -41,6 +41,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 # The kernel's 15 characters less three for a number.
 _INTERFACE = re.compile(r"[a-z][a-z0-9]{0,11}")
+# As `cdi.spec` has it.
+_CDI_NAME = r"[A-Za-z]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_CDI_KIND = re.compile(f"{_CDI_NAME}/{_CDI_NAME}")
 _MODE = re.compile(r"0?[0-7]{3}")
 # With a number it would be the interface of the pod itself.
 _POD_INTERFACE = "eth"
@@ -95,6 +98,8 @@ class DeviceParameters(meta.Struct, frozen=True):
         environment: variables for the containers that use the device.
         claim_variables: which of them a claim may set: names, or beginnings with `*`; a class's alone.
         attach_timeout_seconds: from the allocation to giving the attach up; a class's alone.
+        vendor_kind: of CDI, `vendor/class`: the vendor's own files must have the device, and the container gets that,
+            too; a class's alone.
     """
 
     environment: dict[str, str] = {}
@@ -102,6 +107,7 @@ class DeviceParameters(meta.Struct, frozen=True):
     device_files: DeviceFiles = DeviceFiles()
     network: Network = Network()
     attach_timeout_seconds: int | None = None
+    vendor_kind: str | None = None
 
 
 NOTHING = DeviceParameters()
@@ -277,6 +283,11 @@ def _interface(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {value}, and {value}0 is the pod's own interface: choose another beginning"
 
 
+def _vendor_kind(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not _CDI_KIND.fullmatch(value):
+        yield "", f" is {_shown(value)}: write the kind of the vendor's CDI files, such as nvidia.com/gpu"
+
+
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
@@ -290,6 +301,7 @@ _FIELDS: Mapping[str, _Field] = {
     ),
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
     "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),
+    "vendorKind": _Field(problems=_vendor_kind, by_class=True),
 }
 
 

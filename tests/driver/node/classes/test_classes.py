@@ -195,6 +195,13 @@ def test_a_gpu_whose_number_the_driver_does_not_show_gives_what_sysfs_shows(card
     assert paths(edits) == ["/dev/dri/card0", "/dev/dri/renderD128", "/dev/nvidiactl"]
 
 
+def test_a_gpu_is_named_by_its_address_and_the_uuid_of_its_driver(card, tmp_path):
+    seen = card(device(DeviceClass.GPU, vendor=0x10DE))
+    host = nvidia(tmp_path, seen, text="Model: H100\nGPU UUID: \t GPU-0aB1-2c\nDevice Minor: \t 3\n")
+    assert gpu.Gpu().names(seen, host) == {seen.address, "gpu-0ab1-2c"}
+    assert classes.by_name("other").names(seen, host) == {seen.address}
+
+
 def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(card):
     seen = card(device(DeviceClass.NIC, total_vfs=2, vf_driver="iavf"), vfs=2)
     second = dataclasses.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))

@@ -179,7 +179,58 @@ async def test_a_claim_that_an_older_version_prepared_in_spite_of_its_parameters
     assert world.cdi() == {f"drawbar.dev-{name.uid}.json": [f"{name.uid}-d1"]}
 
 
+VENDOR = "acme.com/disk"
+
+
+def vendor_file(world, *names):
+    devices = [{"name": name, "containerEdits": {}} for name in names]
+    file = world.cdi_dir / "acme.json"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": VENDOR, "devices": devices}))
+
+
+async def test_the_runtime_gets_the_device_by_its_vendors_file_too(world):
+    name = await claimed(world, said("FromClass", vendorKind=VENDOR))
+    address = world.card(world.attached[0]).address
+    vendor_file(world, "all", address)
+    (prepared,) = await world.preparer.prepare(name)
+    assert prepared.cdi_ids == [f"drawbar.dev/device={name.uid}-d1", f"{VENDOR}={address}"]
+
+
+async def test_a_vendors_file_without_the_device_is_waited_for_and_named(world):
+    name = await claimed(world, said("FromClass", vendorKind=VENDOR))
+    vendor_file(world, "all")
+    address = world.card(world.attached[0]).address
+    with pytest.raises(errors.DeviceLate) as caught:
+        await world.preparer.prepare(name)
+    assert f"device p/d1 ({address}) is in no CDI file of kind {VENDOR} in /etc/cdi, " in str(caught.value)
+    assert world.recorder.reasons == ["VendorFileMissing"]
+    assert world.recorded() == [], "nothing was handed out"
+
+    await world.restarted(waits=world.LONG)
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        late = group.create_task(world.preparer.prepare(name))
+        await asyncio.sleep(0)
+        assert not late.done()
+        vendor_file(world, address)
+    assert late.result()[0].vendor_id == f"{VENDOR}={address}"
+
+
 WRONG = {
+    "a vendor's kind in a claim": (
+        said("FromClaim", vendorKind=VENDOR),
+        (
+            "opaque parameters of the claim: vendorKind is an administrator's to say: only the parameters of "
+            "a DeviceClass may have it"
+        ),
+    ),
+    "no kind": (
+        said("FromClass", requests=["disk"], vendorKind="nvidia"),
+        (
+            "opaque parameters of the DeviceClass of request disk: vendorKind is 'nvidia': write the kind of the vendor's "
+            "CDI files, such as nvidia.com/gpu"
+        ),
+    ),
     "a misspelt field": (
         said("FromClaim", deviceFile={}),
         "opaque parameters of the claim: deviceFile is no field of DeviceParameters: did you mean deviceFiles?",

@@ -151,6 +151,14 @@ class Generic:
         )
         return spec.ContainerEdits(device_nodes=(*(described(node) for node in nodes), *vfio_nodes(card)))
 
+    def names(self, card: model.Card, host: Host) -> frozenset[str]:
+        """Return what its vendor's own CDI files may call it, in small letters. Reads files.
+
+        Here: its PCI address.
+        """
+        del host
+        return frozenset({card.address})
+
     def interfaces(self, card: model.Card) -> tuple[str, ...] | None:
         """Return the network interfaces that a container gets, by their names on the host; None of a class without any."""
         del card

@@ -16,6 +16,7 @@ from drawbar.driver.node.inventory import files, model
 from drawbar.fabric.contract import DeviceClass
 
 _NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
+_UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE | re.IGNORECASE)
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
 # Files that every user of such a GPU needs, and that give access to none by themselves.
 _SHARED = {"nvidia": ("nvidiactl", "nvidia-uvm"), "amdgpu": ("kfd",)}
@@ -50,14 +51,16 @@ class Gpu(generic.Generic):
         own = tuple(generic.described(node) for node in _nvidia(host, card))
         return msgspec.structs.replace(common, device_nodes=(*common.device_nodes, *own, *shared))
 
+    def names(self, card: model.Card, host: Host) -> frozenset[str]:
+        """Its PCI address, and the UUID of NVIDIA's driver."""
+        uuids = (_UUID.search(information) for information in _information(host, card))
+        return generic.Generic.names(self, card, host) | {match[1].lower() for match in uuids if match}
+
 
 def _nvidia(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
     nodes = []
-    for function in card.functions:
-        if function.driver != "nvidia":
-            continue
-        text = files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""
-        if match := _MINOR.search(text):
+    for information in _information(host, card):
+        if match := _MINOR.search(information):
             minor = int(match[1])
             nodes.append(
                 model.DeviceNode(
@@ -69,3 +72,12 @@ def _nvidia(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
                 )
             )
     return tuple(nodes)
+
+
+def _information(host: Host, card: model.Card) -> tuple[str, ...]:
+    """What NVIDIA's driver tells of the card's functions that it has."""
+    return tuple(
+        files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""
+        for function in card.functions
+        if function.driver == "nvidia"
+    )

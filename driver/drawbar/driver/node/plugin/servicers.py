@@ -59,6 +59,7 @@ class Prepared:
     Attributes:
         requests: of the claim; none means all of them.
         share_id: which share of a device that several claims use; only v1 can say it.
+        vendor_id: the same device by its vendor's own CDI files, where a class wants them used.
     """
 
     requests: tuple[str, ...]
@@ -66,6 +67,12 @@ class Prepared:
     device: str
     cdi_id: str
     share_id: str | None = None
+    vendor_id: str | None = None
+
+    @property
+    def cdi_ids(self) -> list[str]:
+        """All that the container runtime is to resolve."""
+        return [self.cdi_id] if self.vendor_id is None else [self.cdi_id, self.vendor_id]
 
 
 class Preparation(Protocol):
@@ -156,7 +163,7 @@ class BatchService:
             request_names=device.requests,
             pool_name=device.pool,
             device_name=device.device,
-            cdi_device_ids=[device.cdi_id],
+            cdi_device_ids=device.cdi_ids,
         )
 
     async def _prepare(self, claim: ClaimName) -> Any:

@@ -13,11 +13,12 @@ import dataclasses
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from drawbar.cdi import spec
+from drawbar.cdi import files, spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
@@ -74,6 +75,7 @@ NOT_VISIBLE = "DeviceNotVisible"
 FAILED = "DeviceFailed"
 REPLACED = "DeviceReplaced"
 NOT_READY = "DeviceNotReady"
+NO_VENDOR_FILE = "VendorFileMissing"
 CLAIM_UNREADABLE = "ClaimUnreadable"
 NOT_ALLOCATED = "ClaimNotAllocated"
 
@@ -145,6 +147,39 @@ class Found:
         names = classes.by_name(self.device_class).interfaces(self.card)
         return None if names is None else len(names)
 
+    @property
+    def vendor_kind(self) -> str | None:
+        """The kind of the vendor's CDI files that must have it, where its class wants that."""
+        return parameters.from_record(self.record.parameters).vendor_kind if self.record.parameters else None
+
+    def vendor_id(self, directories: Sequence[Path]) -> str | None:
+        """The device by its vendor's own CDI files; None where it has no `vendor_kind`. Call it in a thread.
+
+        Args:
+            directories: of CDI files, from the lowest priority to the highest.
+
+        Raises:
+            errors.DeviceLate: no file has it.
+        """
+        kind = self.vendor_kind
+        if kind is None:
+            return None
+        operations = classes.by_name(self.device_class)
+        nodes = operations.edits(self.card, self.host).device_nodes
+        names = operations.names(self.card, self.host)
+        # Files that all devices of a driver share are left to the runtime to look up.
+        own = frozenset(node.path for node in nodes if node.major is not None)
+        common = frozenset(node.path for node in nodes) - own
+        vendor_id = files.find(directories, kind, names=names, own=own, common=common)
+        if vendor_id is None:
+            looked = ", ".join(map(str, directories))
+            raise errors.DeviceLate(
+                f"device {self.record.pool}/{self.record.device} ({', '.join(sorted(names))}) is in no CDI file of kind {kind} "
+                f"in {looked}; see that the vendor's service that writes them runs on this node",
+                reason=NO_VENDOR_FILE,
+            )
+        return vendor_id
+
     def content(self) -> spec.Device:
         """What a container gets. Call it in a thread where it `asks_the_driver`.
 
@@ -190,6 +225,15 @@ class Nothing:
     def asks_the_driver(self) -> bool:
         """There is no driver."""
         return False
+
+    @property
+    def vendor_kind(self) -> None:
+        """There is no vendor."""
+        return None
+
+    def vendor_id(self, directories: Sequence[Path]) -> None:
+        """See `vendor_kind`."""
+        del directories
 
     def content(self) -> spec.Device:
         """What a container gets."""

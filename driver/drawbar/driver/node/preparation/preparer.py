@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 
 CLAIMS_LIMIT = 1000
+# Between two looks for the CDI file of a device's vendor.
+LOOK_SECONDS = 0.5
 CHECKPOINT_FAILED = "CheckpointFailed"
 
 
@@ -136,6 +138,7 @@ class Preparer:
         async with self._working(claim):
             try:
                 given = await self._arrived(claim)
+                vendor_ids = await self._vendor_ids(claim, given)
                 if given:
                     await self._store(claim, given)
             except errors.NodeError as error:
@@ -149,6 +152,7 @@ class Preparer:
                 device=device.record.device,
                 cdi_id=device.record.cdi_id,
                 share_id=device.record.share_id,
+                vendor_id=vendor_ids.get(device.record.cdi_id),
             )
             for device in given
         )
@@ -212,6 +216,26 @@ class Preparer:
         except TimeoutError:
             assert late is not None
             raise late from None
+
+    async def _vendor_ids(
+        self, claim: servicers.ClaimName, given: Iterable[finding.Given]
+    ) -> dict[str, str | None]:
+        """The devices by their vendors' CDI files, by ours; waits for a file that is late."""
+        wanted = [device for device in given if device.vendor_kind is not None]
+        ends = self._patience_ends(claim)
+        while True:
+            try:
+                return {
+                    device.record.cdi_id: await asyncio.to_thread(
+                        device.vendor_id, self.store.cdi_directories
+                    )
+                    for device in wanted
+                }
+            except errors.DeviceLate:
+                # A file of another program in a directory that need not be there: no event tells of it.
+                if asyncio.get_running_loop().time() + LOOK_SECONDS > ends:
+                    raise
+            await asyncio.sleep(LOOK_SECONDS)
 
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
         """Until when a late device is waited for, in the loop's time: the kubelet must still get the reason."""

@@ -162,6 +162,11 @@ class Store:
                 log.warning("%s; going on with what was known", error)
         return self._known.claims
 
+    @property
+    def cdi_directories(self) -> tuple[Path, ...]:
+        """Where the container runtimes look, from the lowest priority to the highest."""
+        return files.read_by_runtimes(self._cdi_dir)
+
     def holder(self, pool: str, device: str) -> records.PreparedClaim | None:
         """Return the claim that alone has the device now, or None."""
         return records.holder(self.claims, pool, device)
