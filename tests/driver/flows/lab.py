@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import json
 
+import yaml
 from tests.driver.flows import sites
 from tests.driver.flows.sites import NODES
 
@@ -18,6 +19,7 @@ from drawbar.driver.node import daemon as node
 from drawbar.driver.node import settings as node_settings
 from drawbar.driver.node.health import policy as health_policy
 from drawbar.fabric.grpc import server as fabric_server
+from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
 from drawbar.mocks.fabric.simulation import SimulatedFabric
 from drawbar.mocks.testing import worlds
@@ -87,6 +89,34 @@ class Lab(worlds.World):
             key = f"{name}-second"
             file = self.site.kubeconfig(self.path / key, f"drawbar:drawbar-node-{driver}", node=name)
             self.start_node(name, daemon=key, kubeconfig=file, driver=driver)
+
+    async def operator(self):
+        """The kubeconfig of an account that has the role `drawbar-operator`, and nothing else."""
+        manifest = deployment.folder() / "manifests" / "operator-rbac.yaml"
+        role, *_ = yaml.safe_load_all(manifest.read_text())
+        account = {"kind": "ServiceAccount", "name": "operator", "namespace": "drawbar"}
+        name = role["metadata"]["name"]
+        binding = {
+            "apiVersion": role["apiVersion"],
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [account],
+        }
+        metadata = {"name": account["name"], "namespace": account["namespace"]}
+        own = {"apiVersion": "v1", "kind": account["kind"], "metadata": metadata}
+        for body in (role, own, binding):
+            # Real components stay for the next test.
+            await self.api.patch(
+                deployment.KINDS[body["kind"]],
+                body["metadata"]["name"],
+                body,
+                content=client.Patch.APPLY,
+                into=dict,
+                namespace=body["metadata"].get("namespace"),
+                manager="administrator",
+            )
+        return self.site.kubeconfig(self.path / "operator", "drawbar:operator")
 
     async def change(self, kind, name, namespace=None, **content):
         await self.api.patch(

@@ -1,4 +1,7 @@
-"""An administrator takes devices, an enclosure and a node out of service with `drawbar maintenance`; no pod ends for it."""
+"""Devices, an enclosure and a node are taken out of service with `drawbar maintenance`; no pod ends for it.
+
+Who does it has the role `drawbar-operator` alone.
+"""
 
 import asyncio
 import json
@@ -6,10 +9,11 @@ import sys
 
 
 async def maintenance(cluster, *words):
-    """Run `drawbar maintenance` as the administrator, and return what it printed."""
+    """Run `drawbar maintenance` as an operator, and return what it printed."""
+    kubeconfig = await cluster.operator()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "drawbar.driver.main", "maintenance", *words, "--kubeconfig", str(cluster.site.admin)),
+        *("-m", "drawbar.driver.main", "maintenance", *words, "--kubeconfig", str(kubeconfig)),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
