@@ -1,4 +1,4 @@
-"""What `drawbar status` shows, compared with the objects themselves, whatever state they are in."""
+"""What `drawbar status` and `drawbar ui` show, compared with the objects themselves, whatever state they are in."""
 
 import asyncio
 import dataclasses
@@ -7,6 +7,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, fabrics, slices
 from drawbar.driver.cli.status import observed, reading, tree
+from drawbar.driver.cli.ui import device_rows, following, model
 from drawbar.driver.kube import kinds
 
 DRIVER = "drawbar.dev"
@@ -92,13 +93,74 @@ def _check_claims(by_name, documents):
 
 async def settle(storm):
     """Wait until the cluster as it was followed from the beginning, by watches, is the one that is read now."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while True:
-            storm.wake.clear()
-            whole = await reading.read(storm.api, reading.Target(), driver=DRIVER)
-            if _tree(storm.followed.cluster()) == _tree(whole):
-                return
-            await storm.wake.wait()
+    wrong = {}
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                storm.wake.clear()
+                whole = await reading.read(storm.api, reading.Target(), driver=DRIVER)
+                storm.browser.take(following.page(storm.followed, storm.shown))
+                wrong = storm.browser.differences(whole)
+                if _tree(storm.followed.cluster()) == _tree(whole) and not wrong:
+                    return
+                await storm.wake.wait()
+    except TimeoutError:
+        raise AssertionError(
+            f"not the cluster as it is read now; the page, and what it should be: {wrong}"
+        ) from None
+
+
+class Browser:
+    """The state of the page in a browser, which reads an update now and then, and never the whole page again."""
+
+    def __init__(self):
+        self._page = None
+        self._rows, self._rest = {}, {}
+
+    def take(self, page):
+        """Receive what is sent to a browser that has not read for a while."""
+        update = model.update(self._page, page)
+        self._page = page
+        if update is None:
+            return
+        sent = _sent(update)
+        self._rows = {} if sent["isWhole"] else self._rows
+        self._rows |= {
+            f"{row['device']['pool']} {row['device']['name']}": row for row in sent.get("rows", ())
+        }
+        for key in sent.get("gone", ()):
+            del self._rows[key]
+        self._rest |= {
+            name: sent[name] for name in ("fabrics", "claims", "unread") if sent.get(name) is not None
+        }
+
+    def differences(self, whole):
+        """What it shows, and what the cluster that was read should make it show, by key, where the two differ."""
+        shown = _tree(whole)
+        expected = _sent({row.key: row for row in device_rows.from_tree(shown)}) | {
+            "fabrics": sorted([fabric.name, fabric.state, fabric.message] for fabric in shown.fabrics),
+            "claims": sorted(
+                claim.metadata.name for claim in whole.claims if claim.status.allocation is None
+            ),
+            "unread": [],
+        }
+        now = self._rows | {
+            "fabrics": sorted(
+                [entry["name"], entry["state"], entry["message"]] for entry in self._rest["fabrics"]
+            ),
+            "claims": sorted(claim["name"] for claim in self._rest["claims"]),
+            "unread": self._rest["unread"],
+        }
+        return {
+            key: (now.get(key), expected.get(key))
+            for key in now.keys() | expected.keys()
+            if now.get(key) != expected.get(key)
+        }
+
+
+def _sent(value):
+    """Return a value as it arrives as JSON."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _tree(cluster):

@@ -10,11 +10,13 @@ import datetime
 import json
 
 import pytest
+from tests.driver.storm import agreement
 from tests.scenes import attachments as scenes
 from tests.scenes import clusters
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.cli.status import live
+from drawbar.driver.cli.ui import device_rows
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
@@ -134,9 +136,14 @@ class Storm(clusters.Cluster):
         spec = {"adapter": "fused", "endpoint": "here", "policy": policy}
         await self.create(kinds.FABRIC, "f", spec=spec)
         self.wake = asyncio.Event()
-        self.followed = live.Live(self.api, driver=DRIVER, changed=lambda _old, _new: self.wake.set())
+        self.shown, self.browser = device_rows.Rows(DRIVER), agreement.Browser()
+        self.followed = live.Live(self.api, driver=DRIVER, changed=self._changed)
         self._following = asyncio.Task(self.followed.run(), loop=self.loop)
         self.start_controller()
+
+    def _changed(self, old, new):
+        self.shown.change(old, new)
+        self.wake.set()
 
     async def end(self):
         await self.kill_controller()

@@ -249,8 +249,10 @@ def _place(key: bindings.Key, fact: _Facts) -> tuple[str, str]:
 
 def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> Device:
     published, attachment = fact.published, fact.attachment
-    state, since, waits_for = _progress(attachment, fact.holders, is_local=is_local)
-    shown = tuple(_claim(claim, driver) for claim in fact.holders)
+    # In one order, whoever built the tree and from whichever events.
+    holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
+    state, since, waits_for = _progress(attachment, holders, is_local=is_local)
+    shown = tuple(_claim(claim, driver) for claim in holders)
     node = next((claim.node for claim in shown if claim.node), "")
     if published is not None and published.node:
         node = published.node

@@ -51,7 +51,7 @@ async def following(api: client.Client, *, driver: str) -> AsyncIterator[Latest]
         wake.set()
 
     async with live.following(api, driver=driver, changed=changed) as cluster:
-        latest.publish(_page(cluster, shown))
+        latest.publish(page(cluster, shown))
         try:
             async with asyncio.TaskGroup() as tasks:
                 keeping = tasks.create_task(_keep(cluster, shown, wake, latest), name="page")
@@ -68,11 +68,12 @@ async def _keep(cluster: live.Live, shown: device_rows.Rows, wake: asyncio.Event
                 await wake.wait()
         if wake.is_set() or cluster.unread() != latest.page.unread:
             wake.clear()
-            latest.publish(_page(cluster, shown))
+            latest.publish(page(cluster, shown))
             await asyncio.sleep(PAUSE_SECONDS)
 
 
-def _page(cluster: live.Live, shown: device_rows.Rows) -> model.Page:
+def page(cluster: live.Live, shown: device_rows.Rows) -> model.Page:
+    """Return the page of what was followed so far."""
     listed = shown.current()
     return model.Page(
         rows=listed,
