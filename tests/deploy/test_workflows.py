@@ -229,16 +229,18 @@ def test_names_are_those_that_a_registry_takes(runner):
     assert runner.outputs == {"version": "0.1.0", "registry": "ghcr.io/drawbar-project"}
 
 
+@pytest.mark.parametrize("base", ["", "mirror.example.com/python:3.11.1-slim@sha256:0"])
 @pytest.mark.parametrize(
     ("target", "options"), [("production", []), ("simulation", ["--target", "simulation"])]
 )
-def test_an_image_is_built_of_its_target_and_tried(runner, target, options):
+def test_an_image_is_built_of_its_target_and_tried(runner, target, options, base):
     runner.double("podman", "")
     runner.double("git", "echo 1700000000")
     done = runner.run(
         "image",
         "Build",
         TARGET=target,
+        BASE=base,
         ARCH="arm64",
         IMAGE="r.example.com/drawbar",
         TAG="0.1.0-x",
@@ -258,7 +260,7 @@ def test_an_image_is_built_of_its_target_and_tried(runner, target, options):
         "VERSION": "0.1.0",
         "REVISION": "abc",
         "CREATED": "2023-11-14T22:13:20Z",
-    }
+    } | ({"BASE": base} if base else {})
     stated = re.findall(r"^ARG (\w+)", (ROOT / "deploy/image/Containerfile").read_text(), re.MULTILINE)
     assert {name for name, _ in arguments} <= set(stated)
     assert build[-3:] == ["--tag", "r.example.com/drawbar:0.1.0-x-arm64", "."]
