@@ -152,6 +152,17 @@ async def newer_guest(lab):
         await running.__aexit__(None, None, None)
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def newer_node(lab, newer_guest, tmp_path_factory):
+    """The node of a cluster of its own that this machine is."""
+    folder = tmp_path_factory.mktemp("newer")
+    async with (
+        cluster.Cluster.running(folder) as belongs,
+        worker.working(newer_guest, belongs, folder=lab.folder, logs=lab.logs) as made,
+    ):
+        yield made
+
+
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def node(lab, guest, logs, tmp_path_factory):
     """A node of a cluster, with daemon and kubelet."""

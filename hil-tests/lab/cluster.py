@@ -156,8 +156,10 @@ class Cluster:
 
     # -- the controller
 
-    async def intend(self, claim: dict[str, Any] | None, device: Device, *, node: str) -> None:
-        """The intent to have a device on a node, for a claim or by hand."""
+    async def intend(
+        self, claim: dict[str, Any] | None, device: Device, *, node: str, memory_mode: str = ""
+    ) -> None:
+        """The intent to have a device on a node, for a claim or by hand; `memory_mode` is what the claim makes of its memory."""
         spec: dict[str, Any] = {
             "fabric": FABRIC,
             "deviceID": device.device,
@@ -175,6 +177,7 @@ class Cluster:
                 "namespace": "default",
                 "name": claim["metadata"]["name"],
                 "uid": claim["metadata"]["uid"],
+                **_without_empty(memoryMode=memory_mode),
             }
             spec["allocationTimestamp"] = claim["status"]["allocation"]["allocationTimestamp"]
         labels = {"drawbar.dev/node": node}

@@ -7,6 +7,7 @@ Source: docs/system/devices/cxl.rst and docs/pcie.txt of QEMU 7.2.
 """
 
 import base64
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -181,5 +182,7 @@ def _ports(machine: Machine) -> list[str]:
 
 def agent_command(checkout: Path, python: Path) -> str:
     """The shell command that runs the agent from this checkout."""
-    path = f"PYTHONPATH={shlex.quote(str(checkout / 'hil-tests'))}"
+    # What the tests are run from counts before what the virtual environment was made from.
+    places = [str(checkout / "hil-tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    path = f"PYTHONPATH={shlex.quote(os.pathsep.join(places))}"
     return f"PATH=/usr/sbin:/usr/bin:/sbin:/bin {path} {shlex.quote(str(python))} -m lab.agent"

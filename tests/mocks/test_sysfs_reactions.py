@@ -213,7 +213,10 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
     host.write("bus/cxl/drivers_probe", "region0")
     await host.shows(("add", "dax0.0"), ("add", "memory45"), ("bind", "dax0.0"))
     blocks = sorted((host.tree.root / "devices/system/memory").glob("memory*"))
-    assert [(block / "state").read_text() for block in blocks] == ["offline\n"] * 2
+    assert [(block / "valid_zones").read_text() for block in blocks] == ["Normal\n"] * 2
+    for block in blocks:
+        host.write(f"devices/system/memory/{block.name}/state", "offline")
+    await host.shows(("offline", "memory45"), ("offline", "memory46"))
     for block in blocks:
         host.write(f"devices/system/memory/{block.name}/state", "online_movable")
     await host.shows(("online", "memory45"), ("online", "memory46"))

@@ -16,6 +16,7 @@ EVERYTHING = {
     "claimVariables": ["FPGA_*", "NCCL_DEBUG"],
     "deviceFiles": {"readOnly": True, "user": 1000, "group": 0, "mode": "0440"},
     "network": {"interfacePrefix": "data"},
+    "memory": {"mode": "system-ram"},
     "attachTimeoutSeconds": 60,
 }
 DISK = bindings.Key(pool="fab/enc", device="disk-1")
@@ -62,6 +63,7 @@ def test_a_class_may_say_everything():
     assert said.environment == {"NCCL_DEBUG": "INFO"}
     assert said.device_files == parameters.DeviceFiles(read_only=True, user=1000, group=0, mode="0440")
     assert said.network.interface_prefix == "data"
+    assert said.memory.mode == parameters.SYSTEM_RAM
     assert said.attach_timeout_seconds == 60
 
 
@@ -96,6 +98,8 @@ WRONG = (
     (HEAD | {"deviceFiles": {"mode": "4755"}}, "deviceFiles.mode is '4755': write permission bits"),
     (HEAD | {"network": {"interfacePrefix": "Data"}}, "network.interfacePrefix is 'Data': write at most 12"),
     (HEAD | {"network": {"interfacePrefix": "eth"}}, "network.interfacePrefix is eth, and eth0 is the pod's"),
+    (HEAD | {"memory": {"mode": "ram"}}, "memory.mode is 'ram': write devdax or system-ram"),
+    (HEAD | {"memory": {"mode": ["devdax"]}}, "memory.mode is ['devdax']: write devdax or system-ram"),
     (HEAD | {"attachTimeoutSeconds": 0}, "attachTimeoutSeconds is 0: write a whole number from 1 to 86400"),
     (HEAD | {"attachTimeoutSeconds": 1.5}, "attachTimeoutSeconds is 1.5: write a whole number"),
     (HEAD | {"environment": ["A=b"]}, "environment is a list, no object: write each variable as NAME: value"),
@@ -164,6 +168,13 @@ def test_a_claim_changes_nothing_that_its_class_said():
         "opaque parameters of the claim: deviceFiles.readOnly is set by its DeviceClass, to True, and a claim cannot "
         "change it: leave it out"
     )
+
+
+def test_a_claim_chooses_what_is_made_of_memory_unless_its_class_did():
+    wanted = ("FromClaim", (), {"memory": {"mode": "system-ram"}})
+    assert held(wanted)[DISK].memory.mode == parameters.SYSTEM_RAM
+    text = refused(("FromClass", ("req",), {"memory": {"mode": "devdax"}}), wanted)
+    assert "memory.mode is set by its DeviceClass, to 'devdax', and a claim cannot change it" in text
 
 
 def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():

@@ -45,6 +45,11 @@ def wish(*config):
     return claim_index.wish(claim(*config), "drawbar.dev", KEY, "h1", claim_index.Seen(allocated=NOW))
 
 
+def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
+    assert wish(("FromClaim", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
+    assert wish(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
+
+
 def attachment(*, uid="u", deleting=False):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
     fields = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}

@@ -34,6 +34,12 @@ def tree(tmp_path):
         "bus/pci/slots/3/power": "1\n",
         "devices/system/memory/memory46/state": "online\n",
         "bus/cxl/drivers_probe": "",
+        "bus/dax/drivers_autoprobe": "1\n",
+        "bus/dax/devices/dax0.0/align": "",
+        "bus/dax/drivers/device_dax/new_id": "",
+        "bus/dax/drivers/device_dax/remove_id": "",
+        "bus/dax/drivers/kmem/unbind": "",
+        "devices/system/memory/auto_online_blocks": "online\n",
         "bus/cxl/devices/decoder0.0/create_ram_region": "region7\n",
         "bus/cxl/devices/decoder0.0/delete_region": "",
         "bus/cxl/devices/region0/commit": "1\n",
@@ -80,6 +86,12 @@ CALLS = [
         id="decoder",
     ),
     pytest.param(lambda k: k.bind_region("region0"), "bus/cxl/drivers_probe", "region0\n", id="bind region"),
+    pytest.param(
+        lambda k: k.bind_dax("dax0.0", "device_dax"),
+        "bus/dax/drivers/device_dax/remove_id",
+        "dax0.0\n",
+        id="bind dax",
+    ),
 ]
 
 
@@ -87,6 +99,65 @@ CALLS = [
 async def test_a_call_writes_what_the_kernel_expects_to_its_file(tree, call, path, written):
     await call(kernel.Kernel(tree))
     assert (tree / path).read_text() == written
+
+
+@pytest.mark.parametrize(
+    ("call", "trigger", "setting", "meanwhile"),
+    [
+        (lambda k: k.bind_region("region0"), "bus/cxl/drivers_probe", "bus/dax/drivers_autoprobe", "0"),
+        (
+            lambda k: k.bind_dax("dax0.0", "device_dax"),
+            "bus/dax/drivers/device_dax/new_id",
+            "devices/system/memory/auto_online_blocks",
+            "online_movable",
+        ),
+    ],
+    ids=["autoprobe", "policy"],
+)
+async def test_a_setting_of_the_host_is_changed_for_one_write_alone(
+    tree, until, call, trigger, setting, meanwhile
+):
+    before = (tree / setting).read_text()
+    (tree / trigger).unlink()
+    os.mkfifo(tree / trigger)
+    full = os.open(tree / trigger, os.O_RDWR | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(full, bytes(4096))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(call(kernel.Kernel(tree)))
+
+        async def text():
+            return (tree / setting).read_text()
+
+        await until(text, lambda now: now == f"{meanwhile}\n")
+        os.read(full, 1 << 20)
+    os.close(full)
+    assert (tree / setting).read_text() == before
+
+
+async def test_a_setting_of_the_host_is_as_before_after_a_refusal(tree):
+    (tree / "bus/cxl/drivers_probe").unlink()
+    with pytest.raises(errors.KernelRefused):
+        await kernel.Kernel(tree).bind_region("region0")
+    assert (tree / "bus/dax/drivers_autoprobe").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("policy", ["offline", "online_movable"])
+async def test_a_policy_that_keeps_memory_movable_is_left_as_it_is(tree, policy):
+    file = tree / "devices/system/memory/auto_online_blocks"
+    file.write_text(policy)
+    stamp = file.stat().st_mtime_ns
+    await kernel.Kernel(tree).bind_dax("dax0.0", "device_dax")
+    assert file.stat().st_mtime_ns == stamp
+
+
+async def test_a_dax_device_loses_the_driver_that_it_has_and_no_other(tree):
+    await kernel.Kernel(tree).unbind_dax("dax0.0", "kmem")
+    assert (tree / "bus/dax/drivers/kmem/unbind").read_text() == ""
+    (tree / "bus/dax/devices/dax0.0/driver").symlink_to(tree / "bus/dax/drivers/kmem")
+    await kernel.Kernel(tree).unbind_dax("dax0.0", "kmem")
+    assert (tree / "bus/dax/drivers/kmem/unbind").read_text() == "dax0.0\n"
 
 
 @pytest.mark.parametrize("driver", ["vfio-pci", None])

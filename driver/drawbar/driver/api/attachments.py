@@ -49,6 +49,7 @@ class ClaimReference(meta.Struct, frozen=True):
         requests: the claim's requests that got this device.
         devices: how many devices of this driver the claim has; a node that knows as many need not read the claim.
             0 where the node has to read it.
+        memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
     """
 
     namespace: str
@@ -56,6 +57,7 @@ class ClaimReference(meta.Struct, frozen=True):
     uid: str
     requests: tuple[str, ...] = ()
     devices: int = 0
+    memory_mode: str = ""
 
 
 class Identity(meta.Struct, frozen=True):
@@ -95,6 +97,11 @@ class AttachmentSpec(meta.Struct, frozen=True):
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
+
+    @property
+    def memory_mode(self) -> str:
+        """`ClaimReference.memory_mode` of its claim; empty without one."""
+        return self.claim.memory_mode if self.claim is not None else ""
 
 
 class OperationRecord(meta.Struct, frozen=True):

@@ -108,6 +108,7 @@ def _violations(
     for topic, theirs, own in (
         ("deviceFiles", by_class.device_files, by_claim.device_files),
         ("network", by_class.network, by_claim.network),
+        ("memory", by_class.memory, by_claim.memory),
     ):
         fixed, wanted = msgspec.to_builtins(theirs), msgspec.to_builtins(own)
         for name in wanted:
@@ -156,6 +157,7 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
             claim_variables=(*result.claim_variables, *layer.claim_variables),
             device_files=_over(result.device_files, layer.device_files),
             network=_over(result.network, layer.network),
+            memory=_over(result.memory, layer.memory),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
             vendor_kind=result.vendor_kind if kind is None else kind,
         )

@@ -36,6 +36,9 @@ PROBLEMS_SHOWN = 4
 PROBLEMS_MAX = 16
 # The variables that name the device to the container.
 RESERVED_PREFIX = "DRAWBAR_"
+# The names that `daxctl reconfigure-device --mode` has for them.
+DEVDAX = "devdax"
+SYSTEM_RAM = "system-ram"
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
@@ -91,6 +94,16 @@ class Network(meta.Struct, frozen=True):
     interface_prefix: str | None = None
 
 
+class Memory(meta.Struct, frozen=True):
+    """What is made of the device's volatile memory, before the device is called visible.
+
+    Attributes:
+        mode: `devdax`, a dax device of its own for the pod; or `system-ram`, memory of the node for all its pods. None for the first.
+    """
+
+    mode: str | None = None
+
+
 class DeviceParameters(meta.Struct, frozen=True):
     """The parameters that a class or a claim gives its devices.
 
@@ -106,6 +119,7 @@ class DeviceParameters(meta.Struct, frozen=True):
     claim_variables: tuple[str, ...] = ()
     device_files: DeviceFiles = DeviceFiles()
     network: Network = Network()
+    memory: Memory = Memory()
     attach_timeout_seconds: int | None = None
     vendor_kind: str | None = None
 
@@ -288,6 +302,11 @@ def _vendor_kind(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {_shown(value)}: write the kind of the vendor's CDI files, such as nvidia.com/gpu"
 
 
+def _memory_mode(value: Any) -> Iterator[tuple[str, str]]:
+    if value not in (DEVDAX, SYSTEM_RAM):
+        yield "", f" is {_shown(value)}: write {DEVDAX} or {SYSTEM_RAM}"
+
+
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
@@ -300,6 +319,7 @@ _FIELDS: Mapping[str, _Field] = {
         },
     ),
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
+    "memory": _Field(fields={"mode": _Field(problems=_memory_mode)}),
     "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),
     "vendorKind": _Field(problems=_vendor_kind, by_class=True),
 }

@@ -234,11 +234,12 @@ def wish(
         return None
     where = bindings.Key(pool=result.pool, device=result.device)
     asked, unfit = configurations.checked(allocation, driver)
-    seconds = asked.get(where, parameters.NOTHING).attach_timeout_seconds
+    said = asked.get(where, parameters.NOTHING)
+    seconds = said.attach_timeout_seconds
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
     return Wish(
-        claim=_reference(claim, driver, where),
+        claim=_reference(claim, driver, where, said.memory.mode or ""),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
@@ -253,7 +254,9 @@ def wish(
     )
 
 
-def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) -> attachments.ClaimReference:
+def _reference(
+    claim: claims.ResourceClaim, driver: str, where: bindings.Key, memory_mode: str
+) -> attachments.ClaimReference:
     requests: dict[tuple[str, str], set[str]] = {}
     allocation = claim.status.allocation
     # Admin access, shares and parameters stand in the claim alone.
@@ -275,6 +278,7 @@ def _reference(claim: claims.ResourceClaim, driver: str, where: bindings.Key) ->
         uid=claim.metadata.uid,
         requests=tuple(sorted(requests.get((where.pool, where.device), ()))),
         devices=len(requests) if plain else 0,
+        memory_mode=memory_mode,
     )
 
 

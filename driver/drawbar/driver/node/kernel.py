@@ -12,12 +12,13 @@ Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-me
 
 import asyncio
 import concurrent.futures
+import contextlib
 import errno
 import os
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, TypeVar, cast
@@ -33,6 +34,7 @@ OUTSTANDING_MAX = 32
 MemoryState = Literal["offline", "online", "online_movable", "online_kernel"]
 RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "target0", "commit"]
 DecoderAttribute = Literal["mode", "dpa_size"]
+DaxDriver = Literal["device_dax", "kmem"]
 
 Answer = TypeVar("Answer")
 
@@ -84,6 +86,7 @@ class Kernel:
         self.sysfs = sysfs
         self._deadline_seconds = deadline_seconds
         self._calls: dict[str, _Call] = {}
+        self._settings = threading.Lock()
 
     async def power_slot(self, name: str, *, on: bool) -> None:
         """Powers a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""
@@ -176,9 +179,46 @@ class Kernel:
         await self._set(decoder, attribute, value)
 
     async def bind_region(self, region: str) -> None:
-        """Lets the region's driver take a committed region."""
-        driver = f"bus/cxl/devices/{_checked(region)}/driver"
-        await self._write(region, "bus/cxl/drivers_probe", region, already=lambda: self._exists(driver))
+        """Lets the region's driver take a committed region. Its dax device is bound to nothing: see `bind_dax`."""
+        driver, path = f"bus/cxl/devices/{_checked(region)}/driver", "bus/cxl/drivers_probe"
+
+        def change() -> None:
+            if not self._exists(driver):
+                # Else kmem takes the dax device at once, and its memory comes online as the host's policy says.
+                with self._meanwhile("bus/dax/drivers_autoprobe", "0", unless=("0",)):
+                    self._put(path, region)
+
+        await self.run(region, f"to take {region!r} for {self.sysfs}/{path}", change)
+
+    async def bind_dax(self, name: str, driver: DaxDriver) -> None:
+        """Binds a dax device (`dax0.0`) that has no driver. With `kmem` all its memory comes online as movable, or stays offline.
+
+        The driver keeps no id of it, which would choose for a later device of the name.
+        """
+        link, folder = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver", f"bus/dax/drivers/{driver}"
+
+        def change() -> None:
+            if files.link_name(link) == driver:
+                return
+            policy = "devices/system/memory/auto_online_blocks"
+            with self._meanwhile(policy, "online_movable", unless=("online_movable", "offline")):
+                self._put(f"{folder}/new_id", name)
+                self._put(f"{folder}/remove_id", name)
+
+        await self.run(name, f"to take {name!r} for {self.sysfs}/{folder}/new_id", change)
+
+    async def unbind_dax(self, name: str, driver: str) -> None:
+        """Takes a dax device's driver away; without a driver there is nothing to do.
+
+        What of `kmem`'s memory is online then stays with the kernel until the next boot.
+        """
+        link = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver"
+        await self._write(
+            name,
+            f"bus/dax/drivers/{_checked(driver)}/unbind",
+            name,
+            already=lambda: files.link_name(link) != driver,
+        )
 
     async def run(self, target: str, what: str, function: Callable[[], Answer]) -> Answer:
         """Runs a blocking function in a thread, until its deadline.
@@ -248,6 +288,28 @@ class Kernel:
                     raise refusal(full, value, error) from error
 
         await self.run(target, f"to take {value!r} for {full}", change)
+
+    def _put(self, path: str, value: str) -> None:
+        """Writes a value; raises `errors.KernelRefused`."""
+        full = f"{self.sysfs}/{path}"
+        try:
+            _write(full, value)
+        except OSError as error:
+            raise refusal(full, value, error) from error
+
+    @contextlib.contextmanager
+    def _meanwhile(self, path: str, value: str, *, unless: tuple[str, ...]) -> Iterator[None]:
+        """Gives a setting of the whole host another value, and its own again at the end; where it is absent, nothing."""
+        with self._settings:
+            before = files.text(f"{self.sysfs}/{path}")
+            if not before or before in unless:
+                yield
+                return
+            self._put(path, value)
+            try:
+                yield
+            finally:
+                self._put(path, before)
 
     def _exists(self, path: str) -> bool:
         return os.path.lexists(f"{self.sysfs}/{path}")

@@ -15,6 +15,7 @@ from drawbar.mocks.sysfs.places import Place
 
 PLAIN = "plain"
 MEMORY_BLOCK_BYTES = 1 << 28
+ONLINE_POLICY = "devices/system/memory/auto_online_blocks"
 MOST_SLOTS = 224  # 28 device numbers of 8 functions each; every slot is a bus of its own
 _FIRST_PORT, _PORT_DEVICES = 3, 28
 _GEN4, _GEN5 = 16.0, 32.0
@@ -62,12 +63,16 @@ class Layout:
         """Files that belong to no device, by path below the root."""
         files = {
             "devices/system/memory/block_size_bytes": readable(f"{MEMORY_BLOCK_BYTES:x}"),
+            ONLINE_POLICY: kobjects.writable("online"),
             "module/pciehp/uevent": kobjects.trigger(),
             "bus/pci/rescan": kobjects.trigger(),
         }
         for bus in ("pci", "cxl", "dax"):
             files[f"bus/{bus}/drivers_probe"] = kobjects.trigger()
             files[f"bus/{bus}/drivers_autoprobe"] = kobjects.writable("1")
+        for driver in ("device_dax", "kmem"):
+            for name in ("bind", "new_id", "remove_id", "uevent", "unbind"):
+                files[f"bus/dax/drivers/{driver}/{name}"] = kobjects.trigger()
         if self.nodes:
             numbers = f"0-{len(self.nodes) - 1}" if len(self.nodes) > 1 else "0"
             files |= {f"devices/system/node/{name}": readable(numbers) for name in ("online", "has_cpu")}

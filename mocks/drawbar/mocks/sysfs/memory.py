@@ -1,7 +1,7 @@
 """What writing to the files of CXL regions, dax devices and memory blocks does on a mocked host.
 
 A region is made empty, gets targets and a size, is committed, and bound to `cxl_region`, which
-makes a dax device that `kmem` takes; its memory blocks then come offline. Backwards, where any memory is still online, all
+makes a dax device that `kmem` takes; its memory blocks then come online as `auto_online_blocks` says. Backwards, where any memory is still online, all
 of it stays for ever when `kmem` lets go, and the device's name with it (drivers/dax/kmem.c). A region of persistent memory
 wants a `uuid`, with a newline behind it, before anything else.
 
@@ -13,12 +13,13 @@ import dataclasses
 import uuid
 
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks.sysfs import cards, errors, kobjects, lifecycle, regions
+from drawbar.mocks.sysfs import cards, errors, kobjects, layouts, lifecycle, regions
 from drawbar.mocks.sysfs.hotplug import Hotplug
 from drawbar.mocks.sysfs.regions import Region
 from drawbar.mocks.sysfs.steps import Bind
 
 _ONLINE = frozenset({"online", "online_movable", "online_kernel", "1"})
+_MOVABLE = "online_movable"
 _OFFLINE = frozenset({"offline", "0"})
 
 
@@ -129,16 +130,16 @@ def set_block(change: Hotplug, what: str, text: str) -> None:
     fresh = region
     if text in _OFFLINE and number not in region.kept:
         fresh = dataclasses.replace(region, offline=tuple(sorted({*region.offline, number})))
-    elif text in _ONLINE:
+    elif text in _ONLINE and number in region.offline:
         rest = tuple(other for other in region.offline if other != number)
-        fresh = dataclasses.replace(region, offline=rest)
+        normal = {*region.normal, number} if text != _MOVABLE else {*region.normal} - {number}
+        fresh = dataclasses.replace(region, offline=rest, normal=tuple(sorted(normal)))
     _remember(change, region, fresh)
-    online = number not in fresh.offline
     step, _ = regions.memory_block(fresh, lifecycle.host(change).layout, number)
-    for name, attribute in regions.block_files(online=online).items():
+    for name, attribute in regions.block_files(fresh.zone(number)).items():
         kobjects.rewrite(change.root / step.kobject.path / name, attribute)
     if fresh != region:
-        change.announce("online" if online else "offline", step.kobject)
+        change.announce("offline" if number in fresh.offline else "online", step.kobject)
 
 
 def keep_online(change: Hotplug, name: str) -> None:
@@ -166,7 +167,15 @@ def bind(change: Hotplug, what: str, text: str) -> None:
     for region in change.state.regions:
         if what == "cxl_region" and text == region.name:
             _take(change, region)
-        elif text == region.dax and region.bound and not region.dax_driver:
+        elif text == region.dax and region.bound and not region.dax_driver and what == "kmem":
+            # The other driver wants an id (`add_id`).
+            _take_dax(change, region, what)
+
+
+def add_id(change: Hotplug, what: str, text: str) -> None:
+    """`new_id` of a driver of the dax bus: it takes the device if that has none. The id is not kept for a later one."""
+    for region in change.state.regions:
+        if text == region.dax and region.bound and not region.dax_driver:
             _take_dax(change, region, what)
 
 
@@ -176,7 +185,10 @@ def probe(change: Hotplug, what: str, text: str) -> None:
 
 
 def _take(change: Hotplug, region: Region) -> None:
-    """`cxl_region` takes it, and `kmem` its dax device; nothing happens to a region that is not committed (ENXIO)."""
+    """`cxl_region` takes it, and `kmem` its dax device, unless that bus has `drivers_autoprobe` 0.
+
+    Nothing happens to a region that is not committed (ENXIO).
+    """
     if region.bound or not region.committed:
         return
     fresh = dataclasses.replace(region, bound=True)
@@ -185,14 +197,22 @@ def _take(change: Hotplug, region: Region) -> None:
         change.take(regions.persistent(fresh, lifecycle.host(change).layout))
         return
     change.take([Bind(kobject=regions.device(fresh)), *regions.dax(fresh, lifecycle.host(change).layout)])
-    _take_dax(change, fresh, "kmem")
+    if (change.root / "bus/dax/drivers_autoprobe").read_text().strip() != "0":
+        _take_dax(change, fresh, "kmem")
 
 
 def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
     if driver not in {"kmem", "device_dax"}:
         return
     layout = lifecycle.host(change).layout
-    fresh = dataclasses.replace(region, dax_driver=driver, offline=tuple(region.blocks))
+    policy = (change.root / layouts.ONLINE_POLICY).read_text().strip()
+    blocks = tuple(region.blocks)
+    fresh = dataclasses.replace(
+        region,
+        dax_driver=driver,
+        offline=blocks if policy == "offline" else (),
+        normal=blocks if policy != _MOVABLE else (),
+    )
     _remember(change, region, fresh)
     if driver == "kmem":
         change.take(regions.memory(fresh, layout))

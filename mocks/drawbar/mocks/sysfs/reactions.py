@@ -15,6 +15,7 @@
 | `regionN/uuid`, `size`, `targetN` | a value | refused where the kernel refuses it before another |
 | `regionN/commit` | 0, 1 | the decoders are programmed, or given back |
 | `bus/{cxl,dax}/drivers/X/{bind,unbind}` | a name | `cxl_region` makes the dax device, `kmem` the memory |
+| `bus/dax/drivers/X/new_id` | a name | the dax device gets that driver, if it has none |
 
 Everything else keeps what was written and does nothing. Where a kernel would refuse (EBUSY, ERANGE, ENODEV, EINVAL), the
 file soon says again what it said before, for a write to a plain file cannot fail; `driver_override` counts when a driver
@@ -192,6 +193,8 @@ _TABLE: tuple[tuple[re.Pattern[str], Reaction], ...] = tuple(
         (r"devices/.*/(?P<what>region\d+)/commit", memory.set_commit),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/unbind", memory.unbind),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/bind", memory.bind),
+        (r"bus/dax/drivers/(?P<what>[^/]+)/new_id", memory.add_id),
+        (r"bus/dax/drivers/(?P<what>[^/]+)/remove_id", _ignored),
         (r"bus/(?P<what>cxl|dax)/drivers_probe", memory.probe),
         (r"devices/.*/(?P<what>reset_controller|rescan_controller)", _ignored),
     )

@@ -41,6 +41,7 @@ class Region:
         bound: `cxl_region` has it, so it has a dax device.
         dax_driver: what has the dax device: `kmem` makes memory of it; "" for none.
         offline: the memory blocks that are not online.
+        normal: the memory blocks that came online in zone Normal; the others are in zone Movable.
         kept: the memory blocks that the kernel will not take offline, because it uses them itself.
         persistent: of persistent memory; it has no dax device and no memory blocks.
         says_mode: its kernel says which of the two it is.
@@ -57,6 +58,7 @@ class Region:
     bound: bool = True
     dax_driver: str = "kmem"
     offline: tuple[int, ...] = ()
+    normal: tuple[int, ...] = ()
     kept: tuple[int, ...] = ()
     persistent: bool = False
     says_mode: bool = True
@@ -71,6 +73,12 @@ class Region:
     def dax(self) -> str:
         """Of its dax device's directory."""
         return f"dax{self.number}.0"
+
+    def zone(self, block: int) -> str | None:
+        """Where a memory block is online; None where it is not."""
+        if block in self.offline:
+            return None
+        return "Normal" if block in self.normal else "Movable"
 
     @property
     def blocks(self) -> range:
@@ -268,7 +276,7 @@ def memory_block(region: Region, layout: layouts.Layout, number: int) -> tuple[A
         subsystem="memory",
         subsystem_path="bus/memory",
         files={
-            **block_files(online=number not in region.offline),
+            **block_files(region.zone(number)),
             "phys_device": readable("0"),
             "phys_index": readable(f"{number:08x}"),
             "removable": readable("1"),
@@ -278,12 +286,12 @@ def memory_block(region: Region, layout: layouts.Layout, number: int) -> tuple[A
     return Add(kobject=block), Join(place=f"{node.path}/{block.name}", target=block.path)
 
 
-def block_files(*, online: bool) -> dict[str, Attribute]:
-    """The files by which a memory block shows its state."""
+def block_files(zone: str | None) -> dict[str, Attribute]:
+    """The files by which a memory block shows its state; `zone` is None where it is offline."""
     return {
-        "online": writable(str(int(online))),
-        "state": writable("online" if online else "offline"),
-        "valid_zones": readable("Movable" if online else "Movable Normal"),
+        "online": writable(str(int(zone is not None))),
+        "state": writable("offline" if zone is None else "online"),
+        "valid_zones": readable(zone or "Normal Movable"),
     }
 
 

@@ -65,6 +65,13 @@ def arriving(match=None, **changes):
     return observed(attachment(ATTACHED), match, **changes)
 
 
+def wanting(memory_mode):
+    """Return an attachment whose claim makes that of the device's memory."""
+    made = attachment(ATTACHED)
+    claim = msgspec.structs.replace(made.spec.claim, memory_mode=memory_mode)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, claim=claim))
+
+
 def bare(**when):
     """Return a match of a device without its driver, and the last try to bind one."""
     return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
@@ -80,6 +87,18 @@ ARRIVAL = {
     ),
     "known-by-slot-before-the-controller-said-attached": (observed(attachment(), matched(by="slot")), 0, []),
     "known-by-slot": (arriving(matched(by="slot")), 0, [("Initialise", CARD)]),
+    "its-next-claim-makes-something-else-of-its-memory": (
+        observed(wanting("system-ram"), **READY),
+        0,
+        [("Initialise", CARD)],
+    ),
+    "its-memory-is-what-its-claim-wants": (
+        observed(
+            wanting("system-ram"), matched(), attempt=dataclasses.replace(tried(), memory_mode="system-ram")
+        ),
+        0,
+        [("ReportVisible", CARD)],
+    ),
     "changed-since-it-was-ready": (arriving(matched(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
     "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
     "reported-and-verified-by-a-new-daemon": (observed(VISIBLE_HERE, matched()), 99, [("Initialise", CARD)]),

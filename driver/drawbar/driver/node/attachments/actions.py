@@ -20,10 +20,12 @@ class Attempt:
         reason: one of `failures`, where the lack is of that kind.
         at: when.
         since: when the first such try was.
+        memory_mode: of the claim then.
     """
 
     card: model.Card | None
     lack: str
+    memory_mode: str = ""
     reason: str = ""
     at: datetime.datetime
     since: datetime.datetime
@@ -83,6 +85,7 @@ class Observed:
             and self.lack is None
             and attempt is not None
             and attempt.card == card
+            and attempt.memory_mode == self.attachment.spec.memory_mode
             and not attempt.lack
         )
 

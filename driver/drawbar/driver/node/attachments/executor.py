@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from drawbar.driver import sightings
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.discovery import devices
@@ -286,7 +286,9 @@ class _Work:
                 lack, reason = _ALL_ONES, plan.LINK_DOWN
             else:
                 operations = classes.by_name(self._attachment.identity.device_class)
-                lack = await operations.initialise(self._context.kernel, card) or ""
+                mode = self._attachment.spec.memory_mode or None
+                said = parameters.DeviceParameters(memory=parameters.Memory(mode=mode))
+                lack = await operations.initialise(self._context.kernel, card, said) or ""
         except errors.KernelRefused as refused:
             lack = str(refused)
         self._remember(card, lack, now, reason=reason)
@@ -315,4 +317,7 @@ class _Work:
         before = self._memory.attempt
         same = before is not None and (before.card is None) == (card is None) and bool(before.lack)
         since = before.since if before is not None and same else now
-        self._memory.attempt = actions.Attempt(card=card, lack=lack, reason=reason, at=now, since=since)
+        mode = self._attachment.spec.memory_mode
+        self._memory.attempt = actions.Attempt(
+            card=card, lack=lack, memory_mode=mode, reason=reason, at=now, since=since
+        )

@@ -282,6 +282,8 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
     attempt = observed.attempt
     if attempt is None or attempt.card != observed.card:
         return True
+    if attempt.memory_mode != observed.attachment.spec.memory_mode:
+        return True
     return not _is_failed(observed) and _next(attempt) <= now < _deadline(observed, now)
 
 

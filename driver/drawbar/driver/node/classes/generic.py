@@ -10,6 +10,7 @@ Source: Documentation/driver-api/vfio.rst.
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
+from drawbar.driver.api import parameters
 from drawbar.driver.node import kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.classes.users import Host
@@ -101,15 +102,23 @@ class Generic:
             return f"its driver {driver} offers no device file; look at the kernel's log"
         return None
 
-    async def initialise(self, kernel: kernel.Kernel, card: model.Card) -> str | None:
+    async def initialise(
+        self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
+    ) -> str | None:
         """Go towards ready as far as the kernel lets it at once, and return what is still missing; None: ready.
 
         A class may need more than its card shows (`lacks`), so a device is ready when this said so, not before. What was
         done shows in the next `Card`. Here: ask the kernel for drivers of functions that have none.
 
+        Args:
+            kernel: of the host.
+            card: the device.
+            said: the parameters that hold before a container starts; an attachment names them with its claim.
+
         Raises:
             errors.KernelRefused: the kernel will not; the message has the remedy.
         """
+        del said
         lack = self.lacks(card)
         if lack is not None:
             for function in card.functions:

@@ -1,14 +1,16 @@
-"""CXL memory: from a bare device to online memory and back, by plan and on a mocked host."""
+"""CXL memory: from a bare device to a dax device or online memory and back, by plan and on a mocked host."""
 
 import asyncio
 import dataclasses
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.node import classes, kernel
+from drawbar.driver.api import parameters
+from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes.cxl_memory import operations as cxl_operations
 from drawbar.driver.node.classes.cxl_memory import plan
 from drawbar.driver.node.discovery import reader
@@ -100,6 +102,21 @@ FORWARD = [
         "online where the kernel keeps its own",
     ),
     (region(), None, "online"),
+    (
+        region(dax=(plan.Dax(name="dax0.0", driver=None),), blocks=()),
+        plan.BindDax(dax="dax0.0", driver="kmem"),
+        "a dax device without a driver",
+    ),
+    (
+        region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),), blocks=()),
+        plan.UnbindDax(dax="dax0.0", driver="device_dax"),
+        "a dax device of its own",
+    ),
+    (
+        region(targets=("decoder2.0", "decoder3.0"), dax=(plan.Dax(name="dax0.0", driver="device_dax"),)),
+        None,
+        "an interleaved dax device of an operator",
+    ),
     (dataclasses.replace(BARE, ram_bytes=0), None, "persistent memory alone"),
     (region(mode="pmem", committed=False), None, "a persistent region that is not ours"),
     (dataclasses.replace(region(), regions=(ONLINE, ONLINE)), None, "two regions online"),
@@ -108,7 +125,37 @@ FORWARD = [
 
 @pytest.mark.parametrize(("seen", "step"), [case[:2] for case in FORWARD], ids=[case[2] for case in FORWARD])
 def test_the_next_step_towards_online_memory(seen, step):
+    assert plan.towards_ready(seen, "kmem") == step
+
+
+@pytest.mark.parametrize(
+    ("seen", "step"),
+    [
+        (SIZED, plan.CreateRegion(window="decoder0.0")),
+        (region(driver=None, dax=(), blocks=()), plan.BindRegion(region="region0")),
+        (
+            region(dax=(plan.Dax(name="dax0.0", driver=None),), blocks=()),
+            plan.BindDax(dax="dax0.0", driver="device_dax"),
+        ),
+        (
+            region(blocks=blocks("Normal", None, "Movable")),
+            plan.SetMemory(blocks=("memory0", "memory2"), state="offline"),
+        ),
+        (region(blocks=blocks(None)), plan.UnbindDax(dax="dax0.0", driver="kmem")),
+        (region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),), blocks=()), None),
+        (region(targets=("decoder2.0", "decoder3.0")), None),
+    ],
+    ids=["bare", "not bound", "no driver", "online", "offline", "there", "interleaved, online"],
+)
+def test_the_next_step_towards_a_dax_device_of_its_own(seen, step):
     assert plan.towards_ready(seen) == step
+
+
+def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
+    assert plan.misplaced(region(blocks=blocks("Movable", None))) is None
+    text = plan.misplaced(region(blocks=blocks("Normal", "Movable", "DMA32", "Normal")))
+    assert text.startswith("memory0, memory2 and 1 more came online in zone Normal")
+    assert "set auto_online_blocks to online_movable" in text
 
 
 @pytest.mark.parametrize(
@@ -123,14 +170,12 @@ def test_the_next_step_towards_online_memory(seen, step):
         ),
         (empty(granularity_bytes=256, ways=1, size_bytes=GIB, open=False), "no place"),
         (region(dax=()), "dax_cxl"),
-        (region(dax=(plan.Dax(name="dax0.0", driver=None),)), "no driver; load kmem"),
-        (region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),)), "bound to device_dax"),
         (region(blocks=()), "no memory blocks"),
         (region(targets=("decoder2.0", "decoder3.0"), committed=False), "whoever made it"),
     ],
 )
 def test_what_cannot_be_done_from_here_is_said(seen, why):
-    missing = plan.towards_ready(seen)
+    missing = plan.towards_ready(seen, "kmem")
     assert isinstance(missing, plan.Missing)
     assert why in missing.why
 
@@ -140,13 +185,31 @@ def test_what_cannot_be_done_from_here_is_said(seen, why):
     [
         (region(), plan.SetMemory(blocks=("memory46", "memory47"), state="offline")),
         (region(blocks=blocks(None, "Movable")), plan.SetMemory(blocks=("memory1",), state="offline")),
-        (region(blocks=blocks(None)), set_region("commit", 0)),
-        (region(blocks=(), committed=False), plan.DeleteRegion(window="decoder0.0", region="region0")),
+        (region(blocks=blocks(None)), plan.UnbindDax(dax="dax0.0", driver="kmem")),
+        (
+            region(blocks=(), dax=(plan.Dax(name="dax0.0", driver="device_dax"),)),
+            plan.UnbindDax(dax="dax0.0", driver="device_dax"),
+        ),
+        (region(blocks=(), dax=(plan.Dax(name="dax0.0", driver=None),)), set_region("commit", 0)),
+        (
+            region(blocks=(), dax=(), committed=False),
+            plan.DeleteRegion(window="decoder0.0", region="region0"),
+        ),
         (region(mode="pmem"), None),
         (region(targets=("decoder2.0", "decoder3.0")), None),
         (SIZED, None),
     ],
-    ids=["online", "partly online", "offline", "not committed", "persistent", "interleaved", "nothing"],
+    ids=[
+        "online",
+        "partly online",
+        "offline",
+        "dax",
+        "unbound",
+        "not committed",
+        "persistent",
+        "interleaved",
+        "nothing",
+    ],
 )
 def test_the_next_step_back(seen, step):
     assert plan.towards_rest(seen) == step
@@ -178,13 +241,13 @@ def test_a_region_goes_only_when_its_memory_is_offline_and_it_is_volatile_and_ou
 ):
     seen = region(blocks=blocks(*zones), committed=committed, driver=driver, mode=mode, targets=targets)
     match plan.towards_rest(seen):
-        case plan.SetRegion() | plan.DeleteRegion():
+        case plan.SetRegion() | plan.DeleteRegion() | plan.UnbindDax():
             assert not any(zones)
             assert mode != "pmem"
             assert targets == ("decoder2.0",)
         case plan.SetMemory(state=state):
             assert state == "offline"
-    match plan.towards_ready(seen):
+    match plan.towards_ready(seen, "kmem"):
         case plan.SetMemory(state=state, blocks=names):
             wanted = {"offline": "Normal", "online_movable": None}[state]
             assert all(zones[int(name.removeprefix("memory"))] == wanted for name in names)
@@ -220,11 +283,115 @@ def card_of(tree, slot=1):
     return model.Card(functions=(reader.read_function(tree.root, tree.address(slot)),))
 
 
-async def ready(asked, tree, until, slot=1):
+SYSTEM_RAM = parameters.DeviceParameters(memory=parameters.Memory(mode="system-ram"))
+
+
+async def ready(asked, tree, until, slot=1, said=parameters.NOTHING):
     async def lack():
-        return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot))
+        return await classes.by_name("cxl-memory").initialise(asked, card_of(tree, slot), said)
 
     return await until(lack, lambda missing: missing is None)
+
+
+def dax_driver(tree):
+    (region,) = standing(tree).regions
+    (dax,) = region.dax
+    return dax.driver
+
+
+def paths(tree):
+    """The device files that a container gets."""
+    edits = classes.by_name("cxl-memory").edits(card_of(tree), classes.Host.from_sysfs(tree.root))
+    return [node.path for node in edits.device_nodes]
+
+
+async def test_a_pod_gets_the_dax_device_of_the_memory_and_none_of_it_comes_online(tree, until):
+    asked = kernel.Kernel(tree.root)
+    async with tree.reacting():
+        await asyncio.to_thread(tree.attach, 1, memory())
+        assert paths(tree) == ["/dev/cxl/mem0"]
+        await ready(asked, tree, until)
+        assert dax_driver(tree) == "device_dax"
+        assert standing(tree).regions[0].blocks == ()
+        assert paths(tree) == ["/dev/dax0.0"]
+        assert (tree.root / "bus/dax/drivers_autoprobe").read_text() == "1\n"
+
+
+async def test_one_use_becomes_the_other(tree, until):
+    asked = kernel.Kernel(tree.root)
+    async with tree.reacting():
+        await asyncio.to_thread(tree.attach, 1, memory())
+        await ready(asked, tree, until, said=SYSTEM_RAM)
+        assert (dax_driver(tree), paths(tree)) == ("kmem", ["/dev/cxl/mem0"])
+        await ready(asked, tree, until)
+        assert (dax_driver(tree), standing(tree).regions[0].blocks) == ("device_dax", ())
+        await ready(asked, tree, until, said=SYSTEM_RAM)
+        assert dax_driver(tree) == "kmem"
+
+
+async def misplaced(asked, tree, until):
+    """Return once an administrator has brought the memory online as the policy of the host says, in zone Normal."""
+    await ready(asked, tree, until)
+    (tree.root / "bus/dax/drivers/device_dax/unbind").write_text("dax0.0")
+
+    async def driver():
+        return dax_driver(tree)
+
+    await until(driver, lambda bound: bound is None)
+    (tree.root / "bus/dax/drivers/kmem/bind").write_text("dax0.0")
+    await until(driver, lambda bound: bound == "kmem")
+    assert [block.zone for block in standing(tree).regions[0].blocks] == ["Normal"] * 2
+
+
+async def test_memory_that_came_online_in_the_wrong_zone_is_brought_online_as_movable(tree, until):
+    asked = kernel.Kernel(tree.root)
+    async with tree.reacting():
+        await asyncio.to_thread(tree.attach, 1, memory())
+        await misplaced(asked, tree, until)
+        await ready(asked, tree, until, said=SYSTEM_RAM)
+        assert [block.zone for block in standing(tree).regions[0].blocks] == ["Movable"] * 2
+
+
+async def test_memory_that_does_not_leave_the_wrong_zone_is_named(tree, until):
+    asked, host = kernel.Kernel(tree.root), classes.Host.from_sysfs(tree.root)
+    operations = classes.by_name("cxl-memory")
+    async with tree.reacting():
+        await asyncio.to_thread(tree.attach, 1, memory())
+        await misplaced(asked, tree, until)
+        await asyncio.to_thread(tree.keep_online, "region0")
+        assert "came online in zone Normal" in operations.unrest(host, card_of(tree))
+
+        async def lack():
+            return await operations.initialise(asked, card_of(tree), SYSTEM_RAM)
+
+        assert "came online in zone Normal" in await until(lack, lambda why: why and "zone" in why)
+
+
+def refusing(tree):
+    """Return the standing of memory in the wrong zone whose state cannot be written."""
+    (tree.root / "devices/system/memory/memory45/state").unlink()
+    (tree.root / "devices/system/memory/memory45/state").mkdir()
+    return region(blocks=(plan.Block(name="memory45", online=True, zone="Normal"),))
+
+
+async def test_a_refusal_to_take_memory_of_the_wrong_zone_offline_has_the_remedy(tree):
+    with_region(tree)
+    with pytest.raises(errors.KernelRefused, match=r"^memory45 came online in zone Normal.*cannot write"):
+        await cxl_operations._set_memory(kernel.Kernel(tree.root), refusing(tree), ("memory45",), "offline")
+
+
+async def test_a_kernel_that_does_not_end_to_take_memory_of_the_wrong_zone_offline_has_the_remedy(tree):
+    with_region(tree)
+    state, wrong = tree.root / "devices/system/memory/memory45/state", refusing(tree)
+    state.rmdir()
+    os.mkfifo(state)
+    try:
+        with pytest.raises(errors.KernelSilent, match="memory45 came online in zone Normal"):
+            await cxl_operations._set_memory(
+                kernel.Kernel(tree.root, deadline_seconds=0.2), wrong, ("memory45",), "offline"
+            )
+    finally:
+        await asyncio.to_thread(state.read_text)
 
 
 async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
@@ -232,7 +399,7 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
     operations = classes.by_name("cxl-memory")
     async with tree.reacting():
         await asyncio.to_thread(tree.attach, 1, memory())
-        await ready(asked, tree, until)
+        await ready(asked, tree, until, said=SYSTEM_RAM)
         (region,) = standing(tree).regions
         assert region.size_bytes == 1 << 29
         assert [(block.online, block.zone) for block in region.blocks] == [(True, "Movable")] * 2

@@ -8,7 +8,11 @@ import os
 from dataclasses import dataclass
 from typing import assert_never
 
-from drawbar.driver.node import kernel
+import msgspec
+
+from drawbar.cdi import spec
+from drawbar.driver.api import parameters
+from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.cxl_memory import plan
 from drawbar.driver.node.classes.users import Host
@@ -185,16 +189,26 @@ def _hexadecimal(text: str | None) -> int:
         return 0
 
 
-def dax_nodes(host: Host, card: model.Card) -> tuple[model.DeviceNode, ...]:
-    """The device files of the region's dax devices, which are not below the card in sysfs."""
+def dax_nodes(host: Host, card: model.Card, driver: str | None = None) -> tuple[model.DeviceNode, ...]:
+    """The device files of the regions' dax devices, which are not below the card in sysfs; those of one driver, or all."""
     root = os.fspath(host.sysfs)
-    names = [dax.name for region in read_standing(host, card).regions for dax in region.dax]
+    names = [
+        dax.name
+        for region in read_standing(host, card).regions
+        for dax in region.dax
+        if driver in (None, dax.driver)
+    ]
     device_nodes = (pci.device_node(f"{root}/bus/dax/devices/{name}") for name in names)
     return tuple(node for node in device_nodes if node is not None)
 
 
+_DRIVERS: dict[str | None, plan.DaxDriver] = {
+    None: plan.DEVICE_DAX,
+    parameters.DEVDAX: plan.DEVICE_DAX,
+    parameters.SYSTEM_RAM: plan.KMEM,
+}
 STEPS_MAX = 24
-"""From nothing to online memory takes about ten; a device that takes more goes round in circles."""
+"""From nothing to online memory takes about twelve; a device that takes more goes round in circles."""
 BLOCKS_AT_ONCE = 64
 """Between two looks; taking a block offline moves up to 2 GiB of pages."""
 
@@ -209,24 +223,28 @@ class CxlMemory(generic.Generic):
     in_local_pool: bool = True
     needs_driver: bool = True
     needs_files: bool = True
+    asks_the_driver: bool = True
 
-    async def initialise(self, kernel: kernel.Kernel, card: model.Card) -> str | None:
-        """Binds the driver, makes a region of all the memory, and brings it online as movable."""
+    async def initialise(
+        self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
+    ) -> str | None:
+        """Binds the driver, makes a region of all the memory, and a dax device or movable system memory of that."""
         lack = await generic.Generic.initialise(self, kernel, card)
         if lack is not None:
             return lack
-        host = Host.from_sysfs(kernel.sysfs)
+        host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
         before: plan.Action | None = None
         for _ in range(STEPS_MAX):
-            step = plan.towards_ready(await _standing(kernel, host, card))
+            standing = await _standing(kernel, host, card)
+            step = plan.towards_ready(standing, driver)
             match step:
                 case None:
                     return None
                 case plan.Missing(why=why):
                     return why
                 case _ if step == before:
-                    return "the kernel has not yet done what it was asked"
-            await _do(kernel, step)
+                    return plan.misplaced(standing) or "the kernel has not yet done what it was asked"
+            await _do(kernel, standing, step)
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
@@ -243,17 +261,30 @@ class CxlMemory(generic.Generic):
             case None:
                 return None
             case plan.SetMemory(blocks=blocks):
-                return f"{len(blocks)} memory blocks are online"
+                return plan.misplaced(standing) or f"{len(blocks)} memory blocks are online"
+            case plan.UnbindDax(dax=name, driver=driver):
+                return f"{name} is bound to {driver}"
             case plan.SetRegion(region=name):
                 return f"{name} is committed"
             case plan.DeleteRegion(region=name):
                 return f"{name} is there"
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Takes memory offline, then its region away."""
-        step = plan.towards_rest(await _standing(kernel, host, card))
+        """Takes memory offline, then its dax device's driver and its region away."""
+        standing = await _standing(kernel, host, card)
+        step = plan.towards_rest(standing)
         if step is not None:
-            await _do(kernel, step)
+            await _do(kernel, standing, step)
+
+    def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
+        """The dax device alone, where there is one: whoever has the memory device's own file can erase the memory."""
+        given = generic.Generic.edits(self, card, host)
+        nodes = dax_nodes(host, card, plan.DEVICE_DAX)
+        return (
+            msgspec.structs.replace(given, device_nodes=tuple(map(generic.described, nodes)))
+            if nodes
+            else given
+        )
 
 
 async def _standing(kernel: kernel.Kernel, host: Host, card: model.Card) -> plan.Standing:
@@ -262,7 +293,7 @@ async def _standing(kernel: kernel.Kernel, host: Host, card: model.Card) -> plan
     )
 
 
-async def _do(kernel: kernel.Kernel, step: plan.Action) -> None:
+async def _do(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action) -> None:
     match step:
         case plan.SetDecoder(decoder=decoder, attribute=attribute, value=value):
             await kernel.set_decoder(decoder, attribute, value)
@@ -272,10 +303,31 @@ async def _do(kernel: kernel.Kernel, step: plan.Action) -> None:
             await kernel.set_region(region, part, value)
         case plan.BindRegion(region=region):
             await kernel.bind_region(region)
+        case plan.BindDax(dax=dax, driver=driver):
+            await kernel.bind_dax(dax, driver)
+        case plan.UnbindDax(dax=dax, driver=bound):
+            await kernel.unbind_dax(dax, bound)
         case plan.DeleteRegion(window=window, region=region):
             await kernel.delete_region(window, region)
         case plan.SetMemory(blocks=blocks, state=state):
-            for block in blocks[:BLOCKS_AT_ONCE]:
-                await kernel.set_memory(block, state)
+            await _set_memory(kernel, standing, blocks[:BLOCKS_AT_ONCE], state)
         case _:
             assert_never(step)
+
+
+async def _set_memory(
+    kernel: kernel.Kernel, standing: plan.Standing, blocks: tuple[str, ...], state: plan.MemoryState
+) -> None:
+    """Set the blocks' state; memory that cannot go offline because of where it came online is named, with the remedy."""
+    try:
+        for block in blocks:
+            await kernel.set_memory(block, state)
+    except errors.KernelRefused as refused:
+        why = plan.misplaced(standing)
+        if why is None:
+            raise
+        if isinstance(refused, errors.KernelSilent):
+            raise errors.KernelSilent(f"to set memory {state}: {why}", seconds=refused.seconds) from refused
+        raise errors.KernelRefused(
+            f"{why} ({refused})", path=refused.path, number=refused.number
+        ) from refused

@@ -1,7 +1,9 @@
-"""CXL memory, decided purely: the next step towards online memory, and the next one back.
+"""CXL memory, decided purely: the next step towards memory that programs can use, and the next one back.
 
-Invariant: memory comes online as movable only, since what the kernel keeps there could never be moved away; a region
-is taken away only when all its blocks are offline, it is volatile, and no other device is part of it.
+A region's dax device is bound to `device_dax`, so that a pod has it for itself, or to `kmem`, which makes system memory of it.
+
+Invariant: memory comes online as movable only, since what the kernel keeps there could never be moved away; a dax device
+loses `kmem`, and a region is taken away, only when all its blocks are offline, it is volatile, and no other device is part of it.
 
 One region for the whole device, not interleaved, is all that is made here; what firmware or an operator made is used as
 it is. Order as in `cxl create-region` and `cxl destroy-region`: a decoder before its region, commit last; memory offline
@@ -12,10 +14,13 @@ Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax,
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 VOLATILE = "ram"
 MOVABLE = "Movable"
+KMEM: Final = "kmem"
+DEVICE_DAX: Final = "device_dax"
+BLOCKS_SHOWN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +39,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dax:
-    """A dax device; only `kmem` makes system memory of it."""
+    """A dax device; `kmem` makes system memory of it, `device_dax` a device file."""
 
     name: str
     driver: str | None
@@ -114,6 +119,7 @@ class Standing:
 DecoderAttribute = Literal["mode", "dpa_size"]
 RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "target0", "commit"]
 MemoryState = Literal["offline", "online_movable"]
+DaxDriver = Literal["device_dax", "kmem"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +155,22 @@ class BindRegion:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BindDax:
+    """Bind a dax device that has no driver."""
+
+    dax: str
+    driver: DaxDriver
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnbindDax:
+    """Take a dax device's driver away."""
+
+    dax: str
+    driver: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteRegion:
     """Delete a region."""
 
@@ -171,21 +193,28 @@ class Missing:
     why: str
 
 
-Action = SetDecoder | CreateRegion | SetRegion | BindRegion | DeleteRegion | SetMemory
+Action = SetDecoder | CreateRegion | SetRegion | BindRegion | BindDax | UnbindDax | DeleteRegion | SetMemory
+Rest = SetMemory | UnbindDax | SetRegion | DeleteRegion
 
 
-def towards_ready(standing: Standing) -> Action | Missing | None:
-    """The next step towards memory that programs can use; None when it is there, or there is none to bring online."""
+def towards_ready(standing: Standing, driver: DaxDriver = DEVICE_DAX) -> Action | Missing | None:
+    """The next step towards memory that programs can use; None when it is there, or there is no volatile memory.
+
+    Args:
+        standing: what stands on the device.
+        driver: what its dax device is bound to.
+    """
     if standing.memdev is None:
         return Missing(why="its driver has made no CXL memory device; look at the kernel's log")
     if not standing.ram_bytes:
         return None
     if not standing.regions:
         return _build(standing)
-    return next((step for region in standing.regions if (step := _raise(standing, region)) is not None), None)
+    steps = (_raise(standing, region, driver) for region in standing.regions)
+    return next((step for step in steps if step is not None), None)
 
 
-def towards_rest(standing: Standing) -> SetMemory | SetRegion | DeleteRegion | None:
+def towards_rest(standing: Standing) -> Rest | None:
     """The next step towards a device that nothing stands on; None when only `obstacles` do."""
     for region in standing.regions:
         if _obstacle(standing, region) is not None:
@@ -193,6 +222,9 @@ def towards_rest(standing: Standing) -> SetMemory | SetRegion | DeleteRegion | N
         online = tuple(block.name for block in region.blocks if block.online)
         if online:
             return SetMemory(blocks=online, state="offline")
+        for dax in region.dax:
+            if dax.driver is not None:
+                return UnbindDax(dax=dax.name, driver=dax.driver)
         if region.committed:
             return SetRegion(region=region.name, attribute="commit", value=0)
         return DeleteRegion(window=region.window, region=region.name)
@@ -203,6 +235,21 @@ def obstacles(standing: Standing) -> tuple[str, ...]:
     """What stands on the device and is not to be taken away from here, in clauses."""
     texts = (_obstacle(standing, region) for region in standing.regions)
     return tuple(text for text in texts if text is not None)
+
+
+def misplaced(standing: Standing) -> str | None:
+    """Where memory is online that may never go offline again, in a clause with the remedy; None when there is none."""
+    blocks = [
+        block for region in standing.regions for block in region.blocks if block.online and not block.may_stay
+    ]
+    if not blocks:
+        return None
+    more = f" and {len(blocks) - BLOCKS_SHOWN} more" if len(blocks) > BLOCKS_SHOWN else ""
+    return (
+        f"{', '.join(block.name for block in blocks[:BLOCKS_SHOWN])}{more} came online in zone {blocks[0].zone}, where the "
+        f"kernel keeps pages that cannot be moved away: set auto_online_blocks to online_movable, look for a udev rule "
+        f"that brings memory online, and restart the node"
+    )
 
 
 def _obstacle(standing: Standing, region: Region) -> str | None:
@@ -249,24 +296,38 @@ def _fill(region: Region, window: Window, size: int, decoder: str) -> Action | M
     return SetRegion(region=region.name, attribute="target0", value=decoder)
 
 
-def _raise(standing: Standing, region: Region) -> Action | Missing | None:
+def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if region.mode not in (None, VOLATILE):
         return None
+    if not region.committed and standing.shared(region):
+        return Missing(
+            why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
+        )
     if not region.committed:
-        if standing.shared(region):
-            return Missing(
-                why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
-            )
         return SetRegion(region=region.name, attribute="commit", value=1)
     if region.driver is None:
         return BindRegion(region=region.name)
+    return _use(standing, region, driver)
+
+
+def _use(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
     if not region.dax:
         return Missing(why=f"{region.name} has no dax device; load dax_cxl")
-    if idle := [dax for dax in region.dax if dax.driver != "kmem"]:
-        return Missing(
-            why=f"{idle[0].name} is bound to {idle[0].driver or 'no driver'}; load kmem and bind it to that"
-        )
-    return _online(region)
+    if standing.shared(region):
+        # An operator made it, of other devices too, and chose its drivers.
+        return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
+    other = next((dax for dax in region.dax if dax.driver != driver), None)
+    if other is not None:
+        return _rebind(region, other, driver)
+    return _online(region) if driver == KMEM else None
+
+
+def _rebind(region: Region, dax: Dax, driver: DaxDriver) -> Action:
+    if dax.driver is None:
+        return BindDax(dax=dax.name, driver=driver)
+    if online := _named(block for block in region.blocks if block.online):
+        return SetMemory(blocks=online, state="offline")
+    return UnbindDax(dax=dax.name, driver=dax.driver)
 
 
 def _online(region: Region) -> Action | Missing | None:
