@@ -310,6 +310,16 @@ def test_the_charts_digest_is_what_helm_printed(runner, printed, status):
     assert push[1:4] == ["push", "dist/drawbar-0.1.0.tgz", "oci://r.example.com/charts"]
 
 
+async def test_the_chart_is_packaged_whole_under_the_name_that_is_pushed(engine, tmp_path):
+    await engine.call("helm_package", path=str(ROOT / "deploy" / "drawbar"), destination=str(tmp_path))
+    (archive,) = tmp_path.iterdir()
+    assert archive.name == f"drawbar-{VERSION}.tgz"
+    with tarfile.open(archive) as tar:
+        names = {name.removeprefix("drawbar/") for name in tar.getnames()}
+    chart = ROOT / "deploy" / "drawbar"
+    assert names == {str(path.relative_to(chart)) for path in chart.rglob("*") if path.is_file()}
+
+
 def test_the_release_has_programs_manifest_sums_and_notes(runner):
     dist, published = runner.folder / "dist", runner.folder / "published"
     dist.mkdir()

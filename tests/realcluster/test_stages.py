@@ -163,6 +163,24 @@ def test_stages_that_run_beside_others_are_shown_and_fail_the_run(
     assert printed.endswith("1.36.2 second: passed: done\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "skipped"),
+    [
+        pytest.param("", True, id="no test"),
+        pytest.param("import pytest\n@pytest.mark.skip\ndef test_a(): pass\n", True, id="all are skipped"),
+        pytest.param(
+            "import pytest\n@pytest.mark.skip\ndef test_a(): pass\ndef test_b(): pass\n", False, id="some run"
+        ),
+    ],
+)
+def test_a_stage_in_which_no_test_ran_is_skipped(tmp_path, text, skipped):
+    file = tmp_path / "test_nothing.py"
+    file.write_text(text)
+    outcome = stages.Context(installed=None, folder=tmp_path).pytest([str(file)], {}, seconds=120)
+    assert not outcome.failed
+    assert outcome.skipped == skipped
+
+
 def test_stages_of_one_kind_run_in_this_process(folder, capsys):
     def passes(context):
         return stages.Outcome(text="done")
