@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import os
+import platform
 import re
 import subprocess
 import sys
@@ -70,7 +71,7 @@ def test_the_build_file_is_pinned_runs_the_same_script_and_ends_as_a_user_withou
     )
     stages = [rest.split() for word, rest in words if word == "FROM"]
     assert {stage[0] for stage in stages} <= {"${BASE}", *(stage[2] for stage in stages[:-1])}
-    assert "deploy/image/install /root-of-image" in [rest for word, rest in words if word == "RUN"]
+    assert "deploy/image/install --base / /root-of-image" in [rest for word, rest in words if word == "RUN"]
     assert [rest for word, rest in words if word == "USER"] == ["65532:65532"]
     assert "ADD" not in [word for word, _ in words]
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
@@ -150,6 +151,53 @@ def test_the_bill_of_materials_has_each_package_with_the_hash_that_was_asked_for
     needs = {entry["ref"]: entry["dependsOn"] for entry in bill["dependencies"]}
     assert needs.keys() == {own["purl"], *(component["purl"] for component in bill["components"])}
     assert any(reference.startswith("pkg:pypi/grpcio@") for reference in needs[own["purl"]])
+
+
+STATUS = """\
+Package: libssl3
+Status: install ok installed
+Architecture: amd64
+Source: openssl
+Version: 3.0.17-1~deb12u2
+Description: Secure Sockets Layer toolkit
+ with a line: that continues
+
+Package: old
+Status: deinstall ok config-files
+Architecture: amd64
+Version: 1
+
+Package: libstdc++6
+Status: install ok installed
+Architecture: amd64
+Version: 1:12.2.0-14+deb12u1
+"""
+
+
+def test_the_bill_of_materials_of_an_image_has_its_debian_packages_and_its_interpreter(tmp_path):
+    info = tmp_path / "packages" / "drawbar-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.4\nName: drawbar\nVersion: 0.1.0\n")
+    report = tmp_path / "report.json"
+    report.write_text('{"install": []}')
+    base = tmp_path / "base"
+    (base / "var/lib/dpkg").mkdir(parents=True)
+    (base / "var/lib/dpkg/status").write_text(STATUS)
+    (base / "etc").mkdir()
+    (base / "etc/os-release").write_text('ID=debian\nVERSION_ID="12"\n')
+    output = tmp_path / "bill.json"
+    words = [sys.executable, IMAGE / "sbom", tmp_path / "packages", report, output, base]
+    subprocess.run(words, env=os.environ | {"SOURCE_DATE_EPOCH": "0"}, check=True)
+    python, *packages = json.loads(output.read_text())["components"]
+    assert python["purl"] == f"pkg:generic/python@{platform.python_version()}"
+    assert [package["purl"] for package in packages] == [
+        "pkg:deb/debian/libssl3@3.0.17-1~deb12u2?arch=amd64&distro=debian-12",
+        "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12",
+    ]
+    assert {package["name"]: package["version"] for package in packages} == {
+        "libssl3": "3.0.17-1~deb12u2",
+        "libstdc++6": "1:12.2.0-14+deb12u1",
+    }
 
 
 @pytest.mark.whole
