@@ -3,7 +3,7 @@
 import pytest
 
 from contract import bodies
-from contract.lab import devices, is_allocated, reserved, results
+from contract.lab import devices, is_allocated, reserved, results, state
 
 TAINT = {"key": "contract.drawbar.dev/broken", "value": "yes", "effect": "NoSchedule"}
 
@@ -293,3 +293,62 @@ async def test_the_pod_says_where_it_was_assigned_in_an_event(lab):
     await lab.bound(pod)
     event = await lab.event(pod, "Scheduled", "Successfully assigned")
     assert lab.node in event["note"]
+
+
+async def extended(lab, amount):
+    """A class of our devices with an extended resource, and a pod with a limit; give the pod and the resource."""
+    resource = f"contract.drawbar.dev/{lab.world.name('r')}"
+    selector = {"cel": {"expression": f'device.driver == "{lab.world.driver}"'}}
+    spec = {"selectors": [selector], "extendedResourceName": resource}
+    await lab.world.make("deviceclasses", spec=spec)
+    resources = {"limits": {resource: str(amount)}, "requests": {resource: str(amount)}}
+    pod = await lab.pod(containers=[{"name": "main", "image": "none", "resources": resources}])
+    return pod, resource
+
+
+async def test_a_limit_of_a_resource_that_a_class_backs_makes_a_claim_which_the_pod_owns_and_its_status_names(
+    lab,
+):
+    lab.world.since(36)
+    await lab.pool(device("d1"), device("d2"))
+    pod, resource = await extended(lab, 2)
+    stored = await lab.bound(pod)
+    status = stored["status"]["extendedResourceClaimStatus"]
+    claim = await lab.allocated(status["resourceClaimName"])
+    assert devices(claim) == ["d1", "d2"]
+    assert reserved(claim) == [pod]
+    assert claim["metadata"]["name"].startswith(f"{pod}-extended-resources-")
+    assert claim["metadata"]["annotations"] == {"resource.kubernetes.io/extended-resource-claim": "true"}
+    assert "resource.kubernetes.io/delete-protection" in claim["metadata"]["finalizers"]
+    (owner,) = claim["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("Pod", pod, True)
+    (request,) = claim["spec"]["devices"]["requests"]
+    assert request["exactly"]["count"] == 2
+    mapping = {"containerName": "main", "resourceName": resource, "requestName": request["name"]}
+    assert status["requestMappings"] == [mapping]
+    assert request["name"] == "container-0-request-0"
+
+
+async def test_a_failed_claim_for_a_limit_is_deleted_and_another_made(lab):
+    lab.world.needs("bindingConditions")
+    lab.world.since(36)
+    await lab.pool(device("d1", **bodies.BINDING))
+    pod, _ = await extended(lab, 1)
+    await lab.event(pod, "BindingConditionsPending")
+    stored = await lab.world.until(
+        "pods", pod, lambda stored: stored["status"].get("extendedResourceClaimStatus")
+    )
+    first = stored["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    claim = await lab.allocated(first)
+    failed = bodies.condition(bodies.FAILED)
+    await lab.tell(first, *(state(result, failed) for result in results(claim)))
+    stored = await lab.world.until(
+        "pods",
+        pod,
+        lambda stored: stored["status"]["extendedResourceClaimStatus"]["resourceClaimName"] != first,
+    )
+    second = stored["status"]["extendedResourceClaimStatus"]["resourceClaimName"]
+    await lab.ready(await lab.allocated(second))
+    await lab.bound(pod)
+    reply = await lab.world.api.get(lab.world.path("resourceclaims", first))
+    assert reply.code == 404

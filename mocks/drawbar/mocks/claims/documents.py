@@ -121,6 +121,12 @@ def pod_claims(pod: Document) -> Iterator[tuple[str, str | None, str | None]]:
         yield entry["name"], name, template
 
 
+def extended_claim(pod: Document) -> tuple[str, list[dict[str, str]]]:
+    """Return the name of the claim for the pod's extended resources, empty if it has none, and its request mappings."""
+    recorded = pod.status.get("extendedResourceClaimStatus") or {}
+    return str(recorded.get("resourceClaimName") or ""), list(recorded.get("requestMappings") or ())
+
+
 def owning_pod(claim: Document) -> Owner | None:
     """The pod that controls a claim made from a template."""
     owners = (owner for owner in claim.metadata.owner_references if owner.kind == "Pod" and owner.controller)

@@ -3,7 +3,7 @@
 On a cluster with classic DRA it also handles pods that were bound without the scheduler: it reserves their allocated
 claims, and writes their node to their PodSchedulingContexts.
 
-Not emulated: extended resources, claims of pod groups, the metrics, the event about a template that does not exist, the
+Not emulated: claims of pod groups, the metrics, the event about a template that does not exist, the
 reservation of allocated claims for such pods elsewhere, and the garbage collector in general (a claim made for a pod is
 deleted here when its pod is gone).
 """
@@ -87,7 +87,8 @@ class ClaimController:
             for claim in self._owned.pop(old.metadata.uid, {}).values():
                 self._queue.add(("claim", *claim.key))
         self._queue.add(("pod", *pod.key))
-        for _, name, _ in documents.pod_claims(pod):
+        extended, _ = documents.extended_claim(pod)
+        for name in (extended, *(name for _, name, _ in documents.pod_claims(pod))):
             if name:
                 self._queue.add(("claim", pod.metadata.namespace, name))
 

@@ -207,7 +207,7 @@ class Kubelet:
         for container in self.sandboxes.missing(pod):
             spec = runtime.create(
                 container,
-                statuses.cdi_ids(container, claims),
+                statuses.cdi_ids(pod, container, claims),
                 directories=self.spec.cdi_directories,
                 check_device_nodes=self._times.check_device_nodes,
             )

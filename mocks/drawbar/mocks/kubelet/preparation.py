@@ -4,8 +4,8 @@ Rules: everything is looked up before anything is noted, so that a pod whose dri
 noted is stored before a plugin is called; the first failure ends the work, and the next try starts from the beginning;
 a claim that another pod uses is not unprepared.
 
-Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages. Not emulated: claims of extended
-resources and of pod groups; that kubelets up to 1.30 store what they note after the plugin was called, and their own
+Source: pkg/kubelet/cm/dra/manager.go of Kubernetes 1.36, as described by the fact pages. Not emulated: claims of
+pod groups; that kubelets up to 1.30 store what they note after the plugin was called, and their own
 words for an error.
 """
 
@@ -56,9 +56,11 @@ class Preparer:
 
     def claims(self, pod: documents.Document) -> dict[str, claiminfo.ClaimInfo]:
         """The claims of a prepared pod, by the names it has for them; one that is not known here is left out."""
+        named = ((entry, name) for entry, name, _ in documents.pod_claims(pod))
+        extended, _ = documents.extended_claim(pod)
         infos = {
             entry: self._infos.get(pod.metadata.namespace, name)
-            for entry, name, _ in documents.pod_claims(pod)
+            for entry, name in (*named, (statuses.EXTENDED, extended))
             if name
         }
         return {entry: info for entry, info in infos.items() if info is not None}
@@ -91,6 +93,9 @@ class Preparer:
                 raise errors.PrepareError(f'pod "{pod.full_name}": ResourceClaim not created yet')
             if name and (not only_used or statuses.is_used(pod, entry)):
                 resolved[entry] = await self._claim(pod, name, from_template=template is not None)
+        name, _ = documents.extended_claim(pod)
+        if name:
+            resolved[statuses.EXTENDED] = await self._claim(pod, name, from_template=True)
         return resolved
 
     async def _claim(self, pod: documents.Document, name: str, *, from_template: bool) -> documents.Document:

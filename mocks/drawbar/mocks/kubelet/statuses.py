@@ -12,6 +12,9 @@ from drawbar.mocks.kubelet import claiminfo, health
 
 PREPARED_ANNOTATION = "mocks.drawbar.dev/prepared"
 
+EXTENDED = "<extended-resources>"
+"""Stands for the name that the pod has for the claim of its extended resources, which has none."""
+
 Json = dict[str, Any]
 Claims = Mapping[str, claiminfo.ClaimInfo]
 """The claims of a pod, by the names it has for them."""
@@ -35,11 +38,17 @@ def is_used(pod: documents.Document, claim: str) -> bool:
     return any(use["name"] == claim for container in every for use in uses(container))
 
 
-def cdi_ids(container: Json, claims: Claims) -> list[str]:
-    """The CDI ids of one container: of the claims, or the single requests, that it names."""
+def cdi_ids(pod: documents.Document, container: Json, claims: Claims) -> list[str]:
+    """The CDI ids of one container: of the claims, or the single requests, that it names, and of extended resources."""
+    _, mappings = documents.extended_claim(pod)
+    extended = [
+        {"name": EXTENDED, "request": mapping["requestName"]}
+        for mapping in mappings
+        if mapping["containerName"] == container["name"]
+    ]
     return [
         name
-        for use in uses(container)
+        for use in uses(container) + extended
         for device in _devices(use, claims)
         if device.serves(use.get("request") or "")
         for name in device.cdi

@@ -4,7 +4,7 @@ Guarantees: all claims of the pod are served on the same node, or none is; a dev
 one twice; of a shared device never more is given than there is.
 
 Not emulated: list attributes, `skipNodeOperations`, node-allocatable resources, derived attributes and compatibility
-groups, which no release has on by default; extended resources that are backed by a device class.
+groups, which no release has on by default.
 
 Source: the allocator of `k8s.io/dynamic-resource-allocation/structured`.
 """

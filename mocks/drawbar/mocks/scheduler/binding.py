@@ -2,7 +2,8 @@
 
 Order, as in PreBind and Unreserve of the real scheduler: the pod is nominated for the node before its claims change; the
 finalizer is on the claim before its allocation is written, so that an allocated claim cannot vanish; the pod is bound
-last. When anything fails, the pod leaves `reservedFor`, and the allocation stays for the next scheduling cycle to judge.
+last. When anything fails, the pod leaves `reservedFor`, and the allocation stays for the next scheduling cycle to judge; a
+claim for extended resources is deleted.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import msgspec
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, errors, kinds, mirror
 from drawbar.mocks.claims import documents
-from drawbar.mocks.scheduler import messages, objects, plan, reports, settings
+from drawbar.mocks.scheduler import extended, messages, objects, plan, reports, settings
 
 log = logging.getLogger(__name__)
 
@@ -78,9 +79,36 @@ class Binder:
             raise
 
     async def unreserve(self, pod: documents.Document, claims: Sequence[documents.Document]) -> None:
-        """Takes the pod out of `reservedFor` of its claims; allocations stay."""
+        """Takes the pod out of `reservedFor` of its claims; allocations stay, except of extended resources."""
         for claim in claims:
-            await self._update_status(claim, lambda fresh: _without_pod(fresh, pod))
+            if extended.is_for(claim, pod):
+                await self.delete(claim)
+            else:
+                await self._update_status(claim, lambda fresh: _without_pod(fresh, pod))
+
+    async def create(self, body: Mapping[str, Any]) -> documents.Document:
+        """Create a claim, and return it as it is stored."""
+        whole = {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind, **body}
+        namespace = body["metadata"]["namespace"]
+        made = await self._api.create(kinds.CLAIM, whole, into=documents.Document, namespace=namespace)
+        self._claims.learn(made)
+        return made
+
+    async def delete(self, claim: documents.Document) -> None:
+        """Delete a claim for extended resources, with its allocation and without waiting for anything."""
+        try:
+            fresh = await self._fresh(claim)
+            kept = tuple(name for name in fresh.metadata.finalizers if name != documents.PROTECTION_FINALIZER)
+            if kept != fresh.metadata.finalizers:
+                await self._replace(documents.with_finalizers(fresh, kept))
+        except BindingFailed:
+            return
+        uid = claim.metadata.uid
+        await self._api.delete(kinds.CLAIM, claim.metadata.name, namespace=claim.metadata.namespace, uid=uid)
+
+    async def record(self, pod: documents.Document, status: Mapping[str, Any]) -> None:
+        """Write `status.extendedResourceClaimStatus` of the pod."""
+        await self._write_status(pod, {"extendedResourceClaimStatus": status})
 
     async def deallocate(self, claim: documents.Document) -> None:
         """Takes back a claim's allocation with everything that hangs on it.
@@ -157,7 +185,10 @@ class Binder:
         return written
 
     async def _nominate(self, pod: documents.Document, node: str) -> None:
-        body = {"metadata": {"uid": pod.metadata.uid}, "status": {"nominatedNodeName": node}}
+        await self._write_status(pod, {"nominatedNodeName": node})
+
+    async def _write_status(self, pod: documents.Document, status: Mapping[str, Any]) -> None:
+        body = {"metadata": {"uid": pod.metadata.uid}, "status": status}
         try:
             await self._api.patch(
                 kinds.POD,

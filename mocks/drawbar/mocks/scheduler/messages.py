@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 DEALLOCATED = "deallocation of ResourceClaim completed"
+STALE = "cannot schedule extended resource claim"
+DELETED = "deletion of ResourceClaim completed"
 NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
 STILL_NOT_SCHEDULABLE = "still not schedulable"
 

@@ -138,6 +138,7 @@ class ClassSpec(Struct, frozen=True):
 
     selectors: tuple[Selector, ...] = ()
     config: tuple[Configuration, ...] = ()
+    extended_resource_name: str = ""
 
 
 class DeviceClass(Struct, frozen=True):

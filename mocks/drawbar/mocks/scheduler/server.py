@@ -1,6 +1,6 @@
 """The scheduler double at work: one scheduling cycle at a time, any number of pods in their binding cycles.
 
-Not emulated: resources other than devices (extended resources backed by a device class too), priorities and preemption,
+Not emulated: resources other than devices and those that a DeviceClass backs (`extended`), priorities and preemption,
 pod (anti-)affinity, topology spread, volumes, pod groups, extenders, more profiles than one, and the hints that let a
 real scheduler skip hopeless wake-ups. Pods are spread: the node with the fewest pods comes first. An allocated claim is
 open to further pods even when its device is tainted.
@@ -23,6 +23,7 @@ from drawbar.mocks.claims import documents
 from drawbar.mocks.scheduler import (
     binding,
     discovery,
+    extended,
     ledger,
     matching,
     messages,
@@ -123,7 +124,14 @@ class Scheduler:
             await self._fail(pod, messages.unready(len(self._nodes), problem))
             return
         timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
+        stale = next((claim for claim in self._claims if extended.is_for(claim, pod)), None)
+        if stale is not None:
+            await self._binder.delete(stale)
+            await self._fail(pod, messages.unfit([messages.STALE] * len(self._nodes), messages.DELETED))
+            return
         try:
+            special = extended.claim_for(pod, self._classes)
+            claims += [special] if special is not None else []
             decision = plan.decide(pod, claims, self._world(), now=self._clock(), timeout=timeout)
         except msgspec.ValidationError as error:
             await self._fail(pod, f"cannot read the pod, a claim of it or a node: {error}")
@@ -150,6 +158,7 @@ class Scheduler:
         self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
     ) -> None:
         try:
+            claims, placement = await self._made(pod, claims, placement)
             await self._binder.bind(pod, claims, placement)
         except binding.PodGone:
             log.info("pod went away while it waited for its devices", extra={"pod": pod.full_name})
@@ -170,6 +179,26 @@ class Scheduler:
         finally:
             self._end_binding(pod.key)
             self._something_changed(None, None)
+
+    async def _made(
+        self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
+    ) -> tuple[Sequence[documents.Document], plan.Placement]:
+        """Create the claim for the pod's extended resources; return its claims and its placement with it."""
+        uid = pod.metadata.uid
+        if uid not in placement.allocations:
+            return claims, placement
+        *named, special = claims
+        stored = await self._binder.create(extended.body(special))
+        allocations = {
+            stored.metadata.uid if key == uid else key: allocation
+            for key, allocation in placement.allocations.items()
+        }
+        made = plan.Placement(node=placement.node, allocations=allocations)
+        self._ledger.end(placement)
+        self._ledger.begin(made)
+        self._binding[pod.key] = made
+        await self._binder.record(pod, extended.status(pod, stored.metadata.name, self._classes))
+        return (*named, stored), made
 
     def _end_binding(self, key: documents.Key) -> None:
         placement = self._binding.pop(key, None)

@@ -1,0 +1,91 @@
+"""Extended resources that a DeviceClass backs: the claim that the scheduler makes for a pod with such limits. Pure.
+
+The claim has one request for each resource of each container. It is made when the pod has a node, and deleted when the
+pod cannot be bound there: unlike other claims it is not deallocated and allocated anew.
+
+Source: KEP-5004, and pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go of Kubernetes 1.36. Not
+emulated: nodes whose device plugin has the resource, init containers, the implicit resource of each class.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from drawbar.mocks.claims import documents
+from drawbar.mocks.scheduler import objects
+
+ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
+
+
+def claim_for(pod: documents.Document, classes: Iterable[objects.DeviceClass]) -> documents.Document | None:
+    """Return the claim for the pod's extended resources as it is created, without a name and with the pod's UID.
+
+    None for a pod that asks for no resource of a DeviceClass.
+
+    Raises:
+        msgspec.ValidationError: an amount is not a number.
+    """
+    requests = [
+        {"name": name, "exactly": {"deviceClassName": owner, "allocationMode": "ExactCount", "count": count}}
+        for name, _, _, owner, count in _wanted(pod, classes)
+    ]
+    if not requests:
+        return None
+    owner = documents.Owner(
+        api_version="v1", kind="Pod", name=pod.metadata.name, uid=pod.metadata.uid, controller=True
+    )
+    metadata = documents.Metadata(
+        namespace=pod.metadata.namespace,
+        uid=pod.metadata.uid,
+        annotations={ANNOTATION: "true"},
+        owner_references=(owner,),
+    )
+    return documents.Document(metadata=metadata, spec={"devices": {"requests": requests}})
+
+
+def body(claim: documents.Document) -> dict[str, Any]:
+    """Return what creates a claim of `claim_for`."""
+    (owner,) = claim.metadata.owner_references
+    metadata = {
+        "generateName": f"{owner.name}-extended-resources-",
+        "namespace": claim.metadata.namespace,
+        "annotations": claim.metadata.annotations,
+        "ownerReferences": [msgspec.to_builtins(owner)],
+    }
+    return {"metadata": metadata, "spec": claim.spec}
+
+
+def status(pod: documents.Document, claim: str, classes: Iterable[objects.DeviceClass]) -> dict[str, Any]:
+    """Return `status.extendedResourceClaimStatus` of a pod whose claim has that name."""
+    mappings = [
+        {"containerName": container, "resourceName": resource, "requestName": request}
+        for request, container, resource, _, _ in _wanted(pod, classes)
+    ]
+    return {"resourceClaimName": claim, "requestMappings": mappings}
+
+
+def is_for(claim: documents.Document, pod: documents.Document) -> bool:
+    """Whether the claim was made for the extended resources of this very pod."""
+    return claim.metadata.annotations.get(ANNOTATION) == "true" and documents.is_owned_by(claim, pod)
+
+
+def _wanted(
+    pod: documents.Document, classes: Iterable[objects.DeviceClass]
+) -> list[tuple[str, str, str, str, int]]:
+    """Return the request, the container, the resource, the class and the count of each resource of a class."""
+    # Of several classes with one resource the newest counts.
+    by_age = sorted(classes, key=lambda item: item.metadata.creation_timestamp or "")
+    backed = {item.spec.extended_resource_name: item.metadata.name for item in by_age}
+    return [
+        (f"container-{place}-request-{number}", container["name"], resource, backed[resource], count)
+        for place, container in enumerate(pod.spec.get("containers") or ())
+        for number, (resource, amount) in enumerate(sorted(_requests(container).items()))
+        if resource and resource in backed and (count := msgspec.convert(amount, int, strict=False))
+    ]
+
+
+def _requests(container: dict[str, Any]) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    # As the API server defaults them.
+    return {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
