@@ -174,30 +174,46 @@ Version: 1:12.2.0-14+deb12u1
 """
 
 
-def test_the_bill_of_materials_of_an_image_has_its_debian_packages_and_its_interpreter(tmp_path):
-    info = tmp_path / "packages" / "drawbar-0.1.0.dist-info"
+def bill_on(base, folder):
+    """Return the components that the bill of materials of nothing has on this base."""
+    info = folder / "packages" / "drawbar-0.1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.4\nName: drawbar\nVersion: 0.1.0\n")
-    report = tmp_path / "report.json"
+    report, output = folder / "report.json", folder / "bill.json"
     report.write_text('{"install": []}')
+    words = [sys.executable, IMAGE / "sbom", folder / "packages", report, output, base]
+    subprocess.run(words, env=os.environ | {"SOURCE_DATE_EPOCH": "0"}, check=True)
+    return json.loads(output.read_text())["components"]
+
+
+@pytest.mark.parametrize(
+    ("system", "distro"),
+    [('ID=debian\nVERSION_ID="12"\n', "debian-12"), ("ID=debian\n", "debian")],
+    ids=["a release", "the next release"],
+)
+def test_the_bill_of_materials_of_an_image_has_its_debian_packages_and_its_interpreter(
+    tmp_path, system, distro
+):
     base = tmp_path / "base"
     (base / "var/lib/dpkg").mkdir(parents=True)
     (base / "var/lib/dpkg/status").write_text(STATUS)
     (base / "etc").mkdir()
-    (base / "etc/os-release").write_text('ID=debian\nVERSION_ID="12"\n')
-    output = tmp_path / "bill.json"
-    words = [sys.executable, IMAGE / "sbom", tmp_path / "packages", report, output, base]
-    subprocess.run(words, env=os.environ | {"SOURCE_DATE_EPOCH": "0"}, check=True)
-    python, *packages = json.loads(output.read_text())["components"]
+    (base / "etc/os-release").write_text(system)
+    python, *packages = bill_on(base, tmp_path)
     assert python["purl"] == f"pkg:generic/python@{platform.python_version()}"
     assert [package["purl"] for package in packages] == [
-        "pkg:deb/debian/libssl3@3.0.17-1~deb12u2?arch=amd64&distro=debian-12",
-        "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12",
+        f"pkg:deb/debian/libssl3@3.0.17-1~deb12u2?arch=amd64&distro={distro}",
+        f"pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1?arch=amd64&distro={distro}",
     ]
     assert {package["name"]: package["version"] for package in packages} == {
         "libssl3": "3.0.17-1~deb12u2",
         "libstdc++6": "1:12.2.0-14+deb12u1",
     }
+
+
+def test_a_base_without_dpkg_leaves_the_interpreter(tmp_path):
+    (python,) = bill_on(tmp_path, tmp_path)
+    assert python["name"] == "python"
 
 
 @pytest.mark.whole
