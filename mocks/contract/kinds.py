@@ -34,6 +34,7 @@ KINDS = {
     "secrets": Kind(api_version="v1", kind="Secret"),
     "events": Kind(api_version="events.k8s.io/v1", kind="Event"),
     "serviceaccounts": Kind(api_version="v1", kind="ServiceAccount"),
+    "poddisruptionbudgets": Kind(api_version="policy/v1", kind="PodDisruptionBudget"),
     "leases": Kind(api_version="coordination.k8s.io/v1", kind="Lease"),
     "roles": Kind(api_version=RBAC, kind="Role"),
     "rolebindings": Kind(api_version=RBAC, kind="RoleBinding"),

@@ -35,13 +35,16 @@ async def an_object(request: web.Request, accepted: tuple[str, ...]) -> Json:
 
 
 async def an_item(visit: Visit, types: TypeTable) -> Json:
-    """The body as an object in its stored form (a Binding as it is).
+    """The body as an object in its stored form (a Binding or Eviction as it is).
 
     Raises:
         ApiError: 400 (also for another kind than the path's, and for what ``fieldValidation`` refuses), 413,
             415 or 422.
     """
     item = await an_object(visit.request, (JSON_TYPE, YAML_TYPE))
+    if visit.target.subresource == "eviction":
+        visits.check_kind(visit, item, kind="Eviction", version="policy/v1")
+        return item
     binding = visit.target.subresource == "binding"
     visits.check_kind(visit, item, kind="Binding" if binding else visit.resource.kind)
     if binding:

@@ -43,6 +43,15 @@ _EVENT_RENAMES = MappingProxyType(
     }
 )
 
+BUDGETS = ResourceType(
+    group="policy",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    short_names=("pdb",),
+    subresources=("status",),
+    schema=schemas.WITH_CONDITIONS,
+    counts_generation=True,
+)
 CORE = (
     ResourceType(
         group="",
@@ -71,7 +80,7 @@ CORE = (
         kind="Pod",
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "binding"),
+        subresources=("status", "binding", "eviction"),
         fields=_same(
             "spec.nodeName",
             "spec.schedulerName",
@@ -134,6 +143,7 @@ CORE = (
         kind="Secret",
         fields=_same("type"),
     ),
+    BUDGETS,
     ResourceType(
         group="coordination.k8s.io",
         plural="leases",

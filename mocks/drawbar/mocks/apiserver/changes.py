@@ -11,6 +11,7 @@ from drawbar.mocks.apiserver import (
     answers,
     bodies,
     errors,
+    evictions,
     lifecycle,
     listing,
     patches,
@@ -48,6 +49,8 @@ async def carry_out(registry: Registry, desk: reviews.Desk, visit: Visit) -> web
             item = await bodies.an_item(visit, types)
             if visit.target.subresource == "binding":
                 return answers.as_json(_bind(registry, visit, item), 201)
+            if visit.target.subresource == "eviction":
+                return answers.as_json(evictions.evict(registry, _call(visit), item), 201)
             return _written(registry, visit, registry.create(_call(visit), item))
         case "update":
             item = await bodies.an_item(visit, types)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from drawbar.mocks.apiserver import visits
 from drawbar.mocks.apiserver.profiles import Profile
 from drawbar.mocks.apiserver.resources import ALL_VERBS, Catalogue, ResourceType
 
@@ -24,7 +25,6 @@ REVIEWS = {
         ("tokenreviews", "TokenReview"),
     ),
 }
-_CREATED = {"binding": "Binding", "token": "TokenRequest"}  # subresources that are only created
 
 
 def version_info(profile: Profile) -> Json:
@@ -115,7 +115,7 @@ def _entries(resource: ResourceType) -> list[Json]:
         entry["categories"] = list(resource.categories)
     entries = [entry]
     for name in resource.subresources:
-        created = _CREATED.get(name)
+        created = visits.CREATED.get(name)
         verbs = ["create"] if created else ["get", "patch", "update"]
         kind = created or resource.kind
         entries.append(

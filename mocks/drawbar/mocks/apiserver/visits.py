@@ -14,7 +14,8 @@ from drawbar.mocks.apiserver.requests import Target
 from drawbar.mocks.apiserver.resources import ResourceType
 
 Json = dict[str, Any]
-CREATED = ("binding", "token")  # subresources that are only created
+# Subresources that are only created, with the kinds of their bodies.
+CREATED = {"binding": "Binding", "eviction": "Eviction", "token": "TokenRequest"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,13 +83,13 @@ def check_shape(visit: Visit) -> None:
         raise errors.method_not_allowed()
 
 
-def check_kind(visit: Visit, item: Json, *, kind: str) -> None:
+def check_kind(visit: Visit, item: Json, *, kind: str, version: str = "") -> None:
     """Refuse a body whose kind or version differs from that of the path.
 
     Raises:
         ApiError: 400.
     """
-    wanted = {"apiVersion": visit.resource.api_version(visit.target.version), "kind": kind}
+    wanted = {"apiVersion": version or visit.resource.api_version(visit.target.version), "kind": kind}
     for key, expected in wanted.items():
         given = item.get(key)
         if given and given != expected:
