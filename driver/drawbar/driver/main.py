@@ -25,6 +25,7 @@ VERBS = {
     "fabric": "drawbar.driver.cli.fabric.command",
     "health-monitor": "drawbar.driver.cli.health_monitor",
     "maintenance": "drawbar.driver.cli.maintenance.command",
+    "move": "drawbar.driver.cli.move.command",
     "node": "drawbar.driver.cli.node",
     "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",

@@ -6,6 +6,7 @@ A test sees the cluster through `Lab`, and is the same for both.
 import asyncio
 import contextlib
 import json
+import sys
 
 import yaml
 from tests.driver.flows import sites
@@ -117,6 +118,19 @@ class Lab(worlds.World):
                 manager="administrator",
             )
         return self.site.kubeconfig(self.path / "operator", "drawbar:operator")
+
+    async def operate(self, *words):
+        """Run a verb of `drawbar` as an operator; return its exit status, output and errors."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "drawbar.driver.main", *words, "--kubeconfig", str(await self.operator())),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = (printed.decode() for printed in await process.communicate())
+        assert "Traceback" not in err
+        return process.returncode, out, err
 
     async def change(self, kind, name, namespace=None, **content):
         await self.api.patch(

@@ -3,24 +3,13 @@
 Who does it has the role `drawbar-operator` alone.
 """
 
-import asyncio
 import json
-import sys
 
 
 async def maintenance(cluster, *words):
     """Run `drawbar maintenance` as an operator, and return what it printed."""
-    kubeconfig = await cluster.operator()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "drawbar.driver.main", "maintenance", *words, "--kubeconfig", str(kubeconfig)),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    out, err = (printed.decode() for printed in await process.communicate())
-    assert "Traceback" not in err
-    assert process.returncode == 0, err
+    status, out, err = await cluster.operate("maintenance", *words)
+    assert status == 0, err
     return out
 
 

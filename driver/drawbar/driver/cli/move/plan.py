@@ -1,0 +1,153 @@
+"""What it takes to get a claim off its devices; pure."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from drawbar.driver.api import meta
+from drawbar.driver.api.claims import ResourceClaim
+from drawbar.driver.cli.doctor import findings
+from drawbar.driver.cli.maintenance import plan as maintenance
+from drawbar.driver.cli.status import observed, tree
+
+RUNNING = "Running"
+
+
+class Status(meta.Struct, frozen=True):
+    """The state of a pod."""
+
+    phase: str = ""
+
+
+class Pod(meta.Struct, frozen=True):
+    """A pod with its controller."""
+
+    metadata: meta.ObjectMeta
+    status: Status = Status()
+
+    @property
+    def controller(self) -> meta.OwnerReference | None:
+        """What makes another pod once this one is gone; None where nothing does."""
+        return next((owner for owner in self.metadata.owner_references if owner.controller), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What is to be done.
+
+    Attributes:
+        claim: `NAMESPACE/NAME`.
+        devices: that the claim is to leave.
+        change: which Fabrics are to name them in their maintenance; what they name already is not in it.
+        pods: to be evicted.
+        spare: how many devices of the same class, model and fabric are free, for each device.
+    """
+
+    claim: str
+    devices: tuple[tree.Device, ...]
+    change: maintenance.Plan
+    pods: tuple[Pod, ...]
+    spare: Mapping[str, int]
+
+    @property
+    def back(self) -> maintenance.Plan:
+        """The same change undone."""
+        return dataclasses.replace(self.change, on=False)
+
+
+def plan(cluster: observed.Cluster, claim: ResourceClaim, pods: Iterable[Pod]) -> Move:
+    """Return what it takes.
+
+    Args:
+        cluster: everything that there is.
+        claim: to be moved.
+        pods: of its namespace.
+
+    Raises:
+        maintenance.Nothing: it has no device of a fabric, or no pod that could be evicted.
+    """
+    name = f"{claim.metadata.namespace}/{claim.metadata.name}"
+    results = claim.results(cluster.driver)
+    if not results:
+        raise maintenance.Nothing(
+            f"claim {name} has no device of {cluster.driver}, so there is nothing to move"
+        )
+    places = sorted({f"{result.pool}/{result.device}" for result in results})
+    parts = [
+        maintenance.plan(cluster, frozenset(), maintenance.Target(kind="device", name=place), on=True)
+        for place in places
+    ]
+    by_fabric: dict[str, frozenset[str]] = {}
+    for change in (change for part in parts for change in part.changes):
+        by_fabric[change.fabric] = by_fabric.get(change.fabric, frozenset()) | change.devices
+    devices = tuple(device for part in parts for device in part.devices)
+    consumers = {consumer.uid for consumer in claim.status.reserved_for if consumer.resource == "pods"}
+    used_by = tuple(pod for pod in pods if pod.metadata.uid in consumers)
+    if not used_by:
+        raise maintenance.Nothing(
+            f"no pod uses claim {name}, so there is none to evict; its device is free once the claim is deleted or deallocated"
+        )
+    changes = tuple(
+        maintenance.Change(fabric=fabric, devices=members) for fabric, members in sorted(by_fabric.items())
+    )
+    return Move(
+        claim=name,
+        devices=devices,
+        change=maintenance.Plan(on=True, changes=changes, devices=devices),
+        pods=used_by,
+        spare=_spare(tree.build(cluster), devices),
+    )
+
+
+def _spare(shown: tree.Tree, devices: Iterable[tree.Device]) -> dict[str, int]:
+    free: Counter[tuple[str, str, str]] = Counter(
+        _kind(device)
+        for device in shown.devices
+        if device.state == tree.FREE and device.published and not device.taints
+    )
+    return {device.name: free[_kind(device)] for device in devices}
+
+
+def _kind(device: tree.Device) -> tuple[str, str, str]:
+    return device.pool.partition("/")[0], device.device_class, device.model
+
+
+def consequences(planned: Move) -> tuple[str, ...]:
+    """Return what it means, in sentences."""
+    names = findings.listed([f"{device.pool}/{device.name}" for device in planned.devices])
+    lines = [f"claim {planned.claim} leaves {names}, which no claim is given meanwhile"]
+    for pod in planned.pods:
+        owner = pod.controller
+        then = f"{owner.kind} {owner.name} makes another" if owner is not None else "nothing makes another"
+        lines.append(f"pod {pod.metadata.name} is evicted: {then}")
+    lines += [
+        f"no other device like {name} is free now: the next pod waits for one"
+        for name, count in planned.spare.items()
+        if not count
+    ]
+    return tuple(lines)
+
+
+def awaited(planned: Move) -> Mapping[str, int]:
+    """Return how many pods each controller, by uid, has to make."""
+    return Counter(pod.controller.uid for pod in planned.pods if pod.controller is not None)
+
+
+def missing(planned: Move, before: frozenset[str], pods: Iterable[Pod]) -> int:
+    """Return how many pods do not run yet that take the place of evicted ones.
+
+    Args:
+        planned: what was done.
+        before: uids of the pods that were there before.
+        pods: of the namespace, as they are now.
+    """
+    made = Counter(
+        pod.controller.uid
+        for pod in pods
+        if pod.controller is not None
+        and pod.metadata.uid not in before
+        and pod.status.phase == RUNNING
+        and not pod.metadata.deletion_timestamp
+    )
+    return sum(max(0, wanted - made[uid]) for uid, wanted in awaited(planned).items())

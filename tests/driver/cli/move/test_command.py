@@ -1,0 +1,54 @@
+"""`drawbar move` on a mock cluster without daemons: what is said first, and what is refused."""
+
+import json
+
+import pytest
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.kube import kinds
+
+
+def test_the_consequences_are_said_before_anything_is_done(move_command, with_pod):
+    status, out, _ = move_command("train", "--dry-run", "-o", "json")
+    assert status == 0
+    assert json.loads(out) == {
+        "claim": "default/train",
+        "devices": [{"pool": "rack-1/enc-1", "device": "gpu-1"}],
+        "pods": ["train-0"],
+        "consequences": [
+            "claim default/train leaves rack-1/enc-1/gpu-1, which no claim is given meanwhile",
+            "pod train-0 is evicted: nothing makes another",
+            "no other device like gpu-1 is free now: the next pod waits for one",
+        ],
+        "done": False,
+    }
+    status, _, err = move_command("train")
+    assert status == 2
+    assert "add --yes" in err
+
+
+def test_what_is_not_in_effect_in_time_is_said_with_the_way_back(move_command, with_pod):
+    status, _, err = move_command("default/train", "--yes", "--timeout", "1")
+    assert status == 1, "there is no controller that taints"
+    assert "evicted: no pod; not evicted: train-0; in maintenance until it is taken out" in err
+    assert "drawbar maintenance off device/gpu-1" in err
+    assert "not done after 1 s" in err
+    fabric = with_pod(lambda api: api.read(kinds.FABRIC, "rack-1", into=fabrics.Fabric))
+    assert list(fabric.spec.maintenance) == ["gpu-1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("none",), "there is no ResourceClaim none in namespace default"),
+        (("next",), "claim default/next has no device of drawbar.dev"),
+        (("train",), "no pod uses claim default/train"),
+        (("local",), "disk-9 is a device of node node-1 itself"),
+        (("train", "--timeout", "0"), "give a number of seconds"),
+    ],
+)
+def test_what_cannot_be_moved_is_one_sentence(move_command, cluster, words, sentence):
+    status, out, err = move_command(*words, "--yes")
+    assert status in (1, 2)
+    assert sentence in err
+    assert out == ""
