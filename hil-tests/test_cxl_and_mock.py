@@ -4,17 +4,14 @@ Of the nd bus, whose devices come and go in threads of their own, the events are
 """
 
 import asyncio
-import contextlib
 import json
 import re
 
 import pytest
-from lab import kernel_probe, persistent, waiting
+from lab import kernel_probe, mocked, persistent, waiting
 
-from drawbar.driver.node import uevents
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
-from drawbar.mocks.sysfs import states
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -96,60 +93,22 @@ async def of_the_kernel(node):
 
 
 async def of_the_mock(folder):
-    tree = sysfs.SysfsTree.create(folder / "sys", uevent_socket=folder / "u", layout="lab")
-    events = []
-
-    async def listen(source):
-        take = events.append
-        async for event in source.events():
-            take(dict(event.properties))
-
-    async def write(path, text):
-        """Return once the request was answered: the file's time is in 1970 then, and its lock is free."""
-        file = tree.root / path
-
-        async def is_there():
-            return file.exists()
-
-        async def is_taken():
-            return not file.exists() or file.stat().st_mtime_ns == 0
-
-        await waiting.until(is_there)
-        file.write_text(f"{text}\n")
-        await waiting.until(is_taken)
-        await asyncio.to_thread(unlocked, tree.root)
-
-    async with uevents.listening(f"unix:{folder / 'u'}") as source, tree.reacting():
-        task = asyncio.Task(listen(source))
-        await asyncio.to_thread(tree.attach, SLOT, MEMORY)
-        await write(f"bus/pci/slots/{SLOT}/power", 1)
+    async with mocked.host(folder, "lab") as host:
+        await asyncio.to_thread(host.tree.attach, SLOT, MEMORY)
+        await host.write(f"bus/pci/slots/{SLOT}/power", 1)
         for path, value in REGION:
-            await write(f"bus/cxl/devices/{path}", value)
-        (tree.root / "bus/cxl/devices/region0/interleave_granularity").write_text(
+            await host.write(f"bus/cxl/devices/{path}", value)
+        (host.tree.root / "bus/cxl/devices/region0/interleave_granularity").write_text(
             "256\n"
         )  # without an answer
-        await write("bus/cxl/drivers_probe", "region0")
-        shown = {place: kernel_probe.tree((tree.root / place[5:]).resolve()) for place in REGIONS}
-        await write("bus/cxl/devices/region0/commit", 0)
-        await write("bus/cxl/devices/decoder0.0/delete_region", "region0")
-        await write("bus/pci/drivers/cxl_pci/unbind", CARD)
-        await write(f"bus/pci/devices/{CARD}/remove", 1)
-
-        async def last():
-            return any(
-                event["ACTION"] == "remove" and event["DEVPATH"].endswith(f"/{CARD}") for event in events
-            )
-
-        await waiting.until(last)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-    return summary(events), shown
-
-
-def unlocked(root):
-    with states.locked(root):
-        pass
+        await host.write("bus/cxl/drivers_probe", "region0")
+        shown = {place: kernel_probe.tree((host.tree.root / place[5:]).resolve()) for place in REGIONS}
+        await host.write("bus/cxl/devices/region0/commit", 0)
+        await host.write("bus/cxl/devices/decoder0.0/delete_region", "region0")
+        await host.write("bus/pci/drivers/cxl_pci/unbind", CARD)
+        await host.write(f"bus/pci/devices/{CARD}/remove", 1)
+        await host.removed(CARD)
+    return summary(host.events), shown
 
 
 async def test_persistent_memory_comes_and_goes_as_on_the_kernel(node, tmp_path):

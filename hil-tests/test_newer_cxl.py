@@ -1,13 +1,19 @@
 """Volatile CXL memory on QEMU 10.0 and Linux 6.12, from the port of the machine to a container, and back.
 
-Debian 12's own QEMU and kernel have persistent memory alone.
+Debian 12's own QEMU and kernel have persistent memory alone. The mocked memory is compared with the kernel's, too.
 """
 
+import asyncio
+import itertools
+import json
 import re
 import signal
 
 import pytest
-from lab import handover, persistent
+from lab import handover, kernel_probe, mocked, persistent, volatile, waiting
+
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks import sysfs
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -123,3 +129,121 @@ async def test_memory_in_the_wrong_zone_that_the_kernel_uses_is_named_with_the_r
         await holder.wait()
     await handover.take_back(node, lent)
     await nothing_left(node, before)
+
+
+CARD = "0000:41:00.0"
+REGION = "/sys/bus/cxl/devices/region0/"
+BUSES = ("cxl", "pci", "dax", "memory")
+HEAD = {"ACTION", "DEVPATH", "SUBSYSTEM", "SEQNUM"}
+# Where the memory is in the host's address space, and a name with a number that need not be free again.
+OWN = {"resource", "target0"}
+# QEMU 10.0 gives an endpoint four decoders, the mock one.
+FURTHER = re.compile(r"decoder\d+\.[1-3]")
+MEMORY = sysfs.MockDevice(
+    device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="4660", memory_bytes=SIZE
+)
+
+
+def summary(events):
+    """Of each event action, name and variables: those of memory blocks apart, whose number is a matter of their size."""
+    lines = []
+    for event in events:
+        name = event["DEVPATH"].rpartition("/")[2]
+        if event["SUBSYSTEM"] in BUSES and not FURTHER.fullmatch(name):
+            variables = sorted(set(event) - HEAD)
+            lines.append((event["ACTION"], event["SUBSYSTEM"], re.sub(r"\d+", "N", name), variables))
+    blocks = [line for line in lines if line[1] == "memory"]
+    return [line for line in lines if line[1] != "memory"], [line for line, _ in itertools.groupby(blocks)]
+
+
+async def of_the_kernel(node):
+    shown = {}
+
+    async def look(name, place):
+        shown[name] = json.loads(
+            await node.guest.output(*node.guest.module("lab.kernel_probe", "tree", place))
+        )
+
+    async with node.guest.process(*node.guest.module("lab.kernel_probe", "events")) as process:
+
+        async def count(action, name):
+            events = [json.loads(line) for line in process.output.splitlines()[1:] if line.endswith("}")]
+            return [
+                event
+                for event in events
+                if event["ACTION"] == action and event["DEVPATH"].endswith(f"/{name}")
+            ]
+
+        await process.says("{}")
+        memory = await node.chassis.memory("memory-k", size_bytes=SIZE, volatile=True)
+        await node.chassis.plug(memory, "cxl-1")
+        await waiting.until(lambda: count("bind", CARD))
+        await volatile.make_region(node.guest, SIZE)
+        await volatile.bind(node.guest, "device_dax")
+        await look("dax", REGION)
+        await volatile.unbind(node.guest, "device_dax")
+        # In zone Normal the kernel might use it by the time that it is to go offline.
+        await node.guest.write(POLICY, "online_movable\n")
+        await volatile.bind(node.guest, "kmem")
+        await node.guest.write(POLICY, "online\n")
+        blocks = await persistent.blocks(node.guest)
+        await look("online", f"{persistent.MEMORY}/{blocks[0]}/")
+        await persistent.set_state(node.guest, blocks, "offline")
+        await look("offline", f"{persistent.MEMORY}/{blocks[0]}/")
+        await volatile.unbind(node.guest, "kmem")
+        await volatile.delete_region(node.guest)
+        await node.guest.write(f"/sys/bus/pci/devices/{CARD}/driver/unbind", f"{CARD}\n")
+        await node.guest.write(f"/sys/bus/pci/devices/{CARD}/remove", "1\n")
+        await node.guest.write("/sys/bus/pci/slots/101/power", "0\n")
+        await node.chassis.out(memory)
+        await waiting.until(lambda: count("remove", CARD))
+        return summary([json.loads(line) for line in process.output.splitlines()[1:]]), shown
+
+
+async def of_the_mock(folder):
+    shown = {}
+    async with mocked.host(folder, "newer-lab") as host:
+        root = host.tree.root
+        await asyncio.to_thread(host.tree.attach, 101, MEMORY)
+        for path, value in (
+            ("decoder0.0/create_ram_region", "region0"),
+            ("region0/interleave_ways", 1),
+            ("region0/size", SIZE),
+            ("region0/target0", "decoder2.0"),
+            ("region0/commit", 1),
+        ):
+            await host.write(f"bus/cxl/devices/{path}", value)
+        for path, value in (
+            ("bus/cxl/devices/region0/interleave_granularity", 256),
+            ("bus/dax/drivers_autoprobe", 0),
+            (POLICY[5:], "online_movable"),
+        ):
+            (root / path).write_text(f"{value}\n")  # without an answer
+        await host.write("bus/cxl/drivers_probe", "region0")
+        await host.write("bus/dax/drivers/device_dax/new_id", DAX)
+        shown["dax"] = kernel_probe.tree((root / REGION[5:]).resolve())
+        await host.write("bus/dax/drivers/device_dax/unbind", DAX)
+        await host.write("bus/dax/drivers/kmem/new_id", DAX)
+        (block,) = (root / "devices/system/memory").glob("memory*")
+        shown["online"] = kernel_probe.tree(block)
+        await host.write(f"devices/system/memory/{block.name}/state", "offline")
+        shown["offline"] = kernel_probe.tree(block)
+        await host.write("bus/dax/drivers/kmem/unbind", DAX)
+        await host.write("bus/cxl/devices/region0/commit", 0)
+        await host.write("bus/cxl/devices/decoder0.0/delete_region", "region0")
+        await host.write("bus/pci/drivers/cxl_pci/unbind", CARD)
+        await host.write(f"bus/pci/devices/{CARD}/remove", 1)
+        await host.removed(CARD)
+    return summary(host.events), shown
+
+
+async def test_volatile_memory_comes_and_goes_as_on_the_kernel(newer_node, tmp_path):
+    (events, of_blocks), shown = await of_the_kernel(newer_node)
+    (mock_events, mock_of_blocks), mock_shown = await of_the_mock(tmp_path)
+    assert mock_events == events
+    assert mock_of_blocks == of_blocks
+    for look, mock_files in mock_shown.items():
+        modes = {path: entry.get("mode") for path, entry in mock_files.items()}
+        assert modes == {path: shown[look].get(path, {}).get("mode") for path in modes}, look
+        differ = {path.rpartition("/")[2] for path in mock_files if mock_files[path] != shown[look][path]}
+        assert differ <= (OWN if look == "dax" else {"phys_index"}), look

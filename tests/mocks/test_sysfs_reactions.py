@@ -214,16 +214,14 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
     await host.shows(("add", "dax0.0"), ("add", "memory45"), ("bind", "dax0.0"))
     blocks = sorted((host.tree.root / "devices/system/memory").glob("memory*"))
     assert [(block / "valid_zones").read_text() for block in blocks] == ["Normal\n"] * 2
-    for block in blocks:
-        host.write(f"devices/system/memory/{block.name}/state", "offline")
-    await host.shows(("offline", "memory45"), ("offline", "memory46"))
-    for block in blocks:
-        host.write(f"devices/system/memory/{block.name}/state", "online_movable")
-    await host.shows(("online", "memory45"), ("online", "memory46"))
-    assert host.read("devices/system/memory/memory45/state") == "online"
-    for block in blocks:
-        host.write(f"devices/system/memory/{block.name}/state", "offline")
-    await host.shows(("offline", "memory46"))
+    for state, action in (("offline", "offline"), ("online_movable", "online"), ("offline", "offline")):
+        host.told.clear()
+        for block in blocks:
+            host.write(f"devices/system/memory/{block.name}/state", state)
+            await host.shows((action, block.name))
+            await waiting.eventually(
+                lambda path=block / "state", said=action: path.read_text() == f"{said}\n"
+            )
     host.write("bus/dax/drivers/kmem/unbind", "dax0.0")
     await host.shows(("remove", "memory45"), ("unbind", "dax0.0"))
     host.write(f"{region}/commit", "0")

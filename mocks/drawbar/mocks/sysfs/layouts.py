@@ -19,7 +19,7 @@ ONLINE_POLICY = "devices/system/memory/auto_online_blocks"
 MOST_SLOTS = 224  # 28 device numbers of 8 functions each; every slot is a bus of its own
 _FIRST_PORT, _PORT_DEVICES = 3, 28
 _GEN4, _GEN5 = 16.0, 32.0
-_DEBIAN_12 = (6, 1)
+_DEBIAN_12, _BACKPORTS = (6, 1), (6, 12)
 _SOCKETS = (
     Locality(node=0, cpulist="0-31", cpumap="00000000,ffffffff"),
     Locality(node=1, cpulist="32-63", cpumap="ffffffff,00000000"),
@@ -126,8 +126,8 @@ def plain(slots: int) -> Layout:
     )
 
 
-def _lab() -> Layout:
-    """A guest of the QEMU lab with Debian 12's kernel: root ports 1 to 4, and 101, a CXL root port."""
+def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
+    """A guest of the QEMU lab: root ports 1 to 4, and 101, a CXL root port, whose cards wait for power with Debian 12's QEMU."""
     made = plain(4)
     root = "devices/pci0000:40"
     path = f"{root}/0000:40:00.0"
@@ -144,15 +144,22 @@ def _lab() -> Layout:
                 speed_gts=_GEN4,
                 locality=Locality(),
             ),
-            *cxl.objects(uid=64, ports=(cxl_port,), linux=_DEBIAN_12),
+            *cxl.objects(uid=64, ports=(cxl_port,), linux=linux),
             *nvdimm.bridge(),
         ),
         places={
             **{number: dataclasses.replace(place, ejects=True) for number, place in made.places.items()},
-            101: Place(number=101, port=path, bus=0x41, cxl_port=cxl_port.path, powers=False, ejects=True),
+            101: Place(
+                number=101,
+                port=path,
+                bus=0x41,
+                cxl_port=cxl_port.path,
+                powers=linux != _DEBIAN_12,
+                ejects=True,
+            ),
         },
         cxl_ports=(cxl_port,),
-        linux=_DEBIAN_12,
+        linux=linux,
     )
 
 
@@ -310,6 +317,7 @@ def node(number: int, *, cpulist: str = "", cpumap: str = "0") -> Kobject:
 
 _NAMED: Mapping[str, Callable[[], Layout]] = {
     "lab": _lab,
+    "newer-lab": lambda: _lab(_BACKPORTS),
     "two-sockets": _two_sockets,
     "one-switch": _one_switch,
     "root-ports": _root_ports,

@@ -196,7 +196,8 @@ def _take(change: Hotplug, region: Region) -> None:
     if region.persistent:
         change.take(regions.persistent(fresh, lifecycle.host(change).layout))
         return
-    change.take([Bind(kobject=regions.device(fresh)), *regions.dax(fresh, lifecycle.host(change).layout)])
+    layout = lifecycle.host(change).layout
+    change.take([*regions.dax_made(fresh, layout), Bind(kobject=regions.device(fresh))])
     if (change.root / "bus/dax/drivers_autoprobe").read_text().strip() != "0":
         _take_dax(change, fresh, "kmem")
 
@@ -216,6 +217,9 @@ def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
     _remember(change, region, fresh)
     if driver == "kmem":
         change.take(regions.memory(fresh, layout))
+        for number in fresh.blocks:
+            if number not in fresh.offline:
+                change.announce("online", regions.memory_block(fresh, layout, number)[0].kobject)
     change.take([Bind(kobject=regions.dax_device(fresh, layout))])
 
 

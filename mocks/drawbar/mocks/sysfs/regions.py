@@ -1,8 +1,8 @@
 """CXL regions on a mocked host: region, dax device, NUMA node and memory blocks; for persistent ones see `nvdimm`.
 
-What appears of volatile memory is what `cxl create-region -t ram` makes on Linux 6.3 and later, with the `kmem` driver and
-memory onlined as movable (Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory); no recording has
-such a region.
+What appears of volatile memory is what `cxl create-region -t ram` makes on Linux 6.12 (Documentation/ABI/testing/sysfs-bus-cxl,
+sysfs-bus-dax, sysfs-devices-memory); made by `SysfsTree.create_region`, its memory is online as movable. Left out: the groups
+`dax_region`, `mapping0` and `accessN`, and the memory tiers.
 A region of several memory devices interleaves them at the port just above them.
 
 The ports above the endpoints have one decoder each, as on QEMU; of several regions it shows the one that was made last.
@@ -228,6 +228,12 @@ def dax(region: Region, layout: layouts.Layout) -> Iterator[Step]:
     yield Add(kobject=dax_device(region, layout))
 
 
+def dax_made(region: Region, layout: layouts.Layout) -> tuple[Step, ...]:
+    """The same as it comes: the device is there before its region's driver has been announced."""
+    holder, bound, device = dax(region, layout)
+    return holder, device, bound
+
+
 def dax_device(region: Region, layout: layouts.Layout) -> Kobject:
     """Its dax device, with the driver that it has or would have."""
     number = region.number
@@ -246,7 +252,8 @@ def dax_device(region: Region, layout: layouts.Layout) -> Kobject:
             "align": writable(str(_DAX_ALIGN_BYTES)),
             "dev": readable(f"252:{number}"),
             "modalias": readable("dax:t0"),
-            "numa_node": readable(node),
+            "memmap_on_memory": writable("1"),
+            "numa_node": readable("-1"),
             "resource": Attribute(content=f"{region.start:#x}\n".encode(), mode=0o400),
             "size": writable(str(region.size_bytes)),
             "target_node": readable(node),

@@ -1,0 +1,83 @@
+"""Volatile CXL memory of a real kernel, as `drawbar discover --record` saw it in a newer guest of the lab."""
+
+from pathlib import Path
+
+import pytest
+
+from drawbar.driver.node import classes, uevents
+from drawbar.driver.node.classes.cxl_memory import operations, plan
+from drawbar.driver.node.discovery import live, reader
+from drawbar.mocks.sysfs import load_events, load_recording
+
+RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.12-lab"
+CARD = "0000:41:00.0"
+SIZE = 256 << 20
+
+
+@pytest.fixture
+def dax(tmp_path):
+    """The host on which a pod would have the memory for itself."""
+    load_recording(RECORDING / "sysfs-end.json.gz", tmp_path / "dax" / "sys")
+    return classes.Host.from_sysfs(tmp_path / "dax" / "sys")
+
+
+@pytest.fixture
+def system_ram(tmp_path):
+    """The host that has the memory as its own."""
+    load_recording(RECORDING / "sysfs-system-ram.json.gz", tmp_path / "ram" / "sys")
+    return classes.Host.from_sysfs(tmp_path / "ram" / "sys")
+
+
+def card(host):
+    return reader.read(host.sysfs).card_of(CARD)
+
+
+def test_a_dax_device_of_its_own_is_ready_and_given_to_a_container(dax):
+    standing = operations.read_standing(dax, card(dax))
+    (region,) = standing.regions
+    assert (standing.ram_bytes, region.size_bytes, region.mode, region.committed) == (SIZE, SIZE, "ram", True)
+    assert region.dax == (plan.Dax(name="dax0.0", driver="device_dax"),)
+    assert plan.towards_ready(standing) is None
+    edits = classes.by_name("cxl-memory").edits(card(dax), dax)
+    assert [(node.path, node.type, node.major, node.minor) for node in edits.device_nodes] == [
+        ("/dev/dax0.0", "c", 252, 0)
+    ]
+    assert plan.towards_ready(standing, "kmem") == plan.UnbindDax(dax="dax0.0", driver="device_dax")
+    assert plan.towards_rest(standing) == plan.UnbindDax(dax="dax0.0", driver="device_dax")
+
+
+def test_system_memory_is_ready_and_goes_offline_first(system_ram):
+    standing = operations.read_standing(system_ram, card(system_ram))
+    (region,) = standing.regions
+    assert region.dax == (plan.Dax(name="dax0.0", driver="kmem"),)
+    assert [(block.name, block.zone) for block in region.blocks] == [
+        ("memory118", "Movable"),
+        ("memory119", "Movable"),
+    ]
+    assert plan.towards_ready(standing, "kmem") is None
+    offline = plan.SetMemory(blocks=("memory118", "memory119"), state="offline")
+    assert plan.towards_ready(standing) == offline
+    assert plan.towards_rest(standing) == offline
+    assert plan.misplaced(standing) is None
+
+
+def test_a_card_without_a_region_gets_one_from_the_kernels_next_name(tmp_path):
+    load_recording(RECORDING, tmp_path / "sys")
+    assert reader.read(tmp_path / "sys").card_of(CARD) is None
+    decoder = tmp_path / "sys/bus/cxl/devices/decoder0.0"
+    assert (decoder / "create_ram_region").read_text() == "region0\n"
+
+
+def test_the_kernels_events_are_enough_to_follow_it(tmp_path, dax):
+    load_recording(RECORDING, tmp_path / "before" / "sys")
+    model = live.Live()
+    model.replace(reader.read(tmp_path / "before" / "sys"))
+    for each in load_events(RECORDING):
+        wanted, done = model.concerned(uevents.parse(each.datagram).devpath), set()
+        while wanted:
+            names = model.slot_names
+            _, further = model.take(reader.read_subjects(str(dax.sysfs), wanted, names))
+            # With other slots, what was read already may turn out to be in one.
+            done = done | wanted if model.slot_names is names else set()
+            wanted = further - done
+    assert model.snapshot() == reader.read(dax.sysfs)
