@@ -75,7 +75,7 @@ OPTIONAL = {
     "credentialsSecrets": (["one", "two"], []),
     "uninstallGuard": ({}, {"enabled": False}),
     "resourceQuota": ({}, {"enabled": False}),
-    "deviceClasses": ({}, {"create": False}),
+    "deviceClasses": ({}, {"extendedResources": {"fpga": "drawbar.dev/fpga"}}, {"create": False}),
 }
 VERSIONS = ("1.34", "1.36", "1.37")
 # Of the Prometheus operator, whose schemas are not Kubernetes' own.

@@ -56,6 +56,9 @@ WRONG = (
     ({"node": {"kubeletDir": "var/lib/kubelet"}}, "/node/kubeletDir"),
     ({"driverName": "Not A Name"}, "/driverName"),
     ({"deviceClasses": {"classes": ["gpus"]}}, "/deviceClasses/classes/0"),
+    ({"deviceClasses": {"extendedResources": {"gpus": "drawbar.dev/gpu"}}}, "'gpus' not allowed"),
+    ({"deviceClasses": {"extendedResources": {"other": "drawbar.dev/card"}}}, "add other to deviceClasses"),
+    ({"deviceClasses": {"extendedResources": {"gpu": "gpu"}}}, "/deviceClasses/extendedResources/gpu"),
     ({"credentialsSecrets": "one"}, "want array"),
     ({"fullnameOverride": "Not A Name"}, "/fullnameOverride"),
     ({"nameOverride": "x" * 21}, "/nameOverride"),
@@ -70,6 +73,17 @@ async def test_wrong_values_are_refused_with_their_place_and_a_reason(render):
         with pytest.raises(helm.HelmError) as caught:
             await render(**values)
         assert words in str(caught.value)
+
+
+async def test_a_class_gets_the_extended_resource_that_the_values_name_and_no_other_does(render):
+    resources = {"fpga": "drawbar.dev/fpga"}
+    documents = await render(deviceClasses={"extendedResources": resources})
+    named = {
+        document["metadata"]["name"]: document["spec"]["extendedResourceName"]
+        for document in documents
+        if document["kind"] == "DeviceClass" and "extendedResourceName" in document["spec"]
+    }
+    assert named == {"fpga.drawbar.dev": "drawbar.dev/fpga"}
 
 
 async def test_other_names_hold_in_every_object_and_every_reference(render):
