@@ -124,14 +124,12 @@ class Scheduler:
             await self._fail(pod, messages.unready(len(self._nodes), problem))
             return
         timeout = datetime.timedelta(seconds=self._times.binding_timeout_seconds)
-        stale = next((claim for claim in self._claims if extended.is_for(claim, pod)), None)
-        if stale is not None:
-            await self._binder.delete(stale)
-            await self._fail(pod, messages.unfit([messages.STALE] * len(self._nodes), messages.DELETED))
-            return
         try:
             special = extended.claim_for(pod, self._classes)
-            claims += [special] if special is not None else []
+            if special is not None:
+                if await self._delete_stale(pod):
+                    return
+                claims.append(special)
             decision = plan.decide(pod, claims, self._world(), now=self._clock(), timeout=timeout)
         except msgspec.ValidationError as error:
             await self._fail(pod, f"cannot read the pod, a claim of it or a node: {error}")
@@ -179,6 +177,14 @@ class Scheduler:
         finally:
             self._end_binding(pod.key)
             self._something_changed(None, None)
+
+    async def _delete_stale(self, pod: documents.Document) -> bool:
+        """Delete the claim for extended resources of an earlier cycle; whether there was one."""
+        stale = next((claim for claim in self._claims if extended.is_for(claim, pod)), None)
+        if stale is not None:
+            await self._binder.delete(stale)
+            await self._fail(pod, messages.unfit([messages.STALE] * len(self._nodes), messages.DELETED))
+        return stale is not None
 
     async def _made(
         self, pod: documents.Document, claims: Sequence[documents.Document], placement: plan.Placement
