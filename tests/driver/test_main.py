@@ -35,3 +35,17 @@ def test_an_unknown_verb_is_refused_with_status_2(capsys):
         main.main(["frobnicate"])
     assert ended.value.code == 2
     assert "frobnicate" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("attach", "gpu-1", "worker-1", "--fabric", "rack-1", "--yes"),
+        ("attach", "--model", "A100", "--host", "worker-1", "--config", "fabric.yaml"),
+        ("detach", "gpu-1", "--fabric", "rack-1", "--force"),
+    ],
+)
+def test_attach_and_detach_are_actions_of_fabric_under_shorter_names(words):
+    short, long = (vars(main.parser(line).parse_args(line)) for line in (words, ("fabric", *words)))
+    assert short.pop("command").run is long.pop("command").run
+    assert short == long

@@ -17,8 +17,10 @@ from drawbar.driver.cli import command, completion
 
 GROUP = "drawbar.commands"
 VERBS = {
+    "attach": "drawbar.driver.cli.fabric.command:ATTACH",
     "completion": "drawbar.driver.cli.completion",
     "controller": "drawbar.driver.cli.controller",
+    "detach": "drawbar.driver.cli.fabric.command:DETACH",
     "discover": "drawbar.driver.cli.discover",
     "doctor": "drawbar.driver.cli.doctor.command",
     "explain": "drawbar.driver.cli.explain.command",
@@ -70,8 +72,15 @@ def parser(words: Sequence[str]) -> argparse.ArgumentParser:
     plugins = {point.name: point for point in metadata.entry_points(group=GROUP)}
     listed = sorted(VERBS | dict.fromkeys(plugins))
     for name in [words[0]] if words and words[0] in listed else listed:
-        _add(verbs, plugins[name].load() if name in plugins else importlib.import_module(VERBS[name]).COMMAND)
+        _add(verbs, plugins[name].load() if name in plugins else _load(VERBS[name]))
     return top
+
+
+def _load(place: str) -> command.Command:
+    """Import `module:NAME`, or the `COMMAND` of a module."""
+    module, _, name = place.partition(":")
+    verb: command.Command = getattr(importlib.import_module(module), name or "COMMAND")
+    return verb
 
 
 def _add(verbs: "argparse._SubParsersAction[argparse.ArgumentParser]", verb: command.Command) -> None:

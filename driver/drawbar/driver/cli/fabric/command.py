@@ -21,6 +21,9 @@ SUITE_TIMEOUT_SECONDS = 3600.0
 NAMESPACE = "drawbar"
 UNREACHED = "is the address right, and reachable from here? What was begun may go on: `drawbar fabric devices` shows it"
 
+ATTACH_HELP = "attach a device to a host by hand"
+DETACH_HELP = "detach a device that was attached by hand"
+
 Run = Callable[[argparse.Namespace], Coroutine[Any, Any, int]]
 
 
@@ -47,27 +50,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ),
     ):
         _fabric_options(_action(actions, name, help_text, run))
-    attach = _action(actions, "attach", "attach a device to a host by hand", _attach)
-    host_help = "id of the fabric's host; with --fabric also the name of its node"
-    attach.add_argument("device", nargs="?", metavar="DEVICE", help="id of the fabric's device")
-    attach.add_argument("host", nargs="?", metavar="HOST", help=host_help)
-    attach.add_argument(
-        "--model", metavar="MODEL", help="in place of DEVICE: one of this model, which the fabric chooses"
-    )
-    attach.add_argument(
-        "--host", dest="host_of_model", metavar="HOST", help=f"of --model, in place of HOST: {host_help}"
-    )
-    detach = _action(actions, "detach", "detach a device that was attached by hand", _detach)
-    detach.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
-    detach.add_argument(
-        "--force",
-        action="store_true",
-        help="by a Fabric object: do not wait for the node; also for a detach that hangs",
-    )
-    for change in (attach, detach):
-        _fabric_options(change, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
-        change.add_argument("--yes", action="store_true", help="do not ask before the change")
-
+    configure_attach(_action(actions, "attach", ATTACH_HELP, _attach))
+    configure_detach(_action(actions, "detach", DETACH_HELP, _detach))
     watch = _action(
         actions, "watch", "print the changes of a fabric as they come, for --timeout seconds", _watch
     )
@@ -102,6 +86,37 @@ def configure(parser: argparse.ArgumentParser) -> None:
     record.add_argument("--host", metavar="HOST", help="of --attach, by the fabric's id")
     record.add_argument("--yes", action="store_true", help="do not ask before the change")
     _fabric_options(record, seconds=CHANGE_TIMEOUT_SECONDS)
+
+
+def configure_attach(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `attach`."""
+    host_help = "id of the fabric's host; with --fabric also the name of its node"
+    parser.add_argument("device", nargs="?", metavar="DEVICE", help="id of the fabric's device")
+    parser.add_argument("host", nargs="?", metavar="HOST", help=host_help)
+    parser.add_argument(
+        "--model", metavar="MODEL", help="in place of DEVICE: one of this model, which the fabric chooses"
+    )
+    parser.add_argument(
+        "--host", dest="host_of_model", metavar="HOST", help=f"of --model, in place of HOST: {host_help}"
+    )
+    _change_options(parser, _attach)
+
+
+def configure_detach(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `detach`."""
+    parser.add_argument("device", metavar="DEVICE", help="id of the fabric's device")
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="by a Fabric object: do not wait for the node; also for a detach that hangs",
+    )
+    _change_options(parser, _detach)
+
+
+def _change_options(parser: argparse.ArgumentParser, act: Run) -> None:
+    _fabric_options(parser, positional=False, seconds=CHANGE_TIMEOUT_SECONDS)
+    parser.add_argument("--yes", action="store_true", help="do not ask before the change")
+    parser.set_defaults(act=act)
 
 
 def _ids(content: str) -> tuple[str, ...]:
@@ -445,5 +460,23 @@ COMMAND = command.Command(
     ),
     examples=EXAMPLES,
     configure=configure,
+    run=run,
+)
+
+# The same under shorter names, for `kubectl drawbar attach`.
+ATTACH = command.Command(
+    name="attach",
+    help=f"{ATTACH_HELP}, as drawbar fabric attach",
+    description=f"{ATTACH_HELP[:1].upper()}{ATTACH_HELP[1:]}.\n{STATUSES}",
+    examples=("drawbar attach gpu-1 worker-1 --fabric rack-1",),
+    configure=configure_attach,
+    run=run,
+)
+DETACH = command.Command(
+    name="detach",
+    help=f"{DETACH_HELP}, as drawbar fabric detach",
+    description=f"{DETACH_HELP[:1].upper()}{DETACH_HELP[1:]}.\n{STATUSES}",
+    examples=("drawbar detach gpu-1 --fabric rack-1", "drawbar detach gpu-1 --fabric rack-1 --force"),
+    configure=configure_detach,
     run=run,
 )
