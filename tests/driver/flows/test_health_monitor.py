@@ -118,10 +118,14 @@ async def effects(cluster):
     return {device: rule.spec.taint.effect for device, rule in (await rules(cluster)).items()}
 
 
+# The oldest release with the effect None, which real components are of as well.
+OLDEST = {"profile": "1.36", "gates": {"DRADeviceTaintRules": True}}
+
+
 @pytest.mark.parametrize(
     "server",
     [
-        pytest.param({"profile": "1.36", "gates": {"DRADeviceTaintRules": True}}, id="v1beta2"),
+        pytest.param(OLDEST, id="v1beta2"),
         pytest.param({"profile": "1.37"}, id="v1"),
     ],
 )
@@ -162,7 +166,7 @@ async def test_an_alert_taints_without_effect_then_the_policy_evicts_and_the_res
 
 
 async def test_a_dry_run_reports_and_changes_nothing_and_a_wrong_token_is_refused(flow_lab, tmp_path):
-    async with flow_lab(profile="1.37", devices=2) as cluster:
+    async with flow_lab(**OLDEST, devices=2) as cluster:
         await cluster.api.create(
             kinds.HEALTH_POLICY,
             POLICY | {"spec": POLICY["spec"] | {"device": {"label": "serial"}, "hold": {"seconds": 0}}},
@@ -186,7 +190,7 @@ async def test_what_a_command_lists_is_tainted_across_a_restart_and_what_it_list
     listed.write_text(json.dumps({"signals": [{"labels": {"check": "worn", "device": "disk-1"}}]}))
     command = settings.Command(path=program, interval_seconds=1)
     spec = POLICY["spec"] | {"source": "command", "device": {}, "matchLabels": {"check": "worn"}}
-    async with flow_lab(profile="1.37", devices=2) as cluster:
+    async with flow_lab(**OLDEST, devices=2) as cluster:
         await cluster.until(cluster.slices, lambda slices: slices)
         await cluster.api.create(kinds.HEALTH_POLICY, POLICY | {"spec": spec}, into=dict)
         async with monitor(cluster, tmp_path, command=command):
@@ -200,7 +204,7 @@ async def test_what_a_command_lists_is_tainted_across_a_restart_and_what_it_list
 
 
 async def test_a_policy_that_is_deleted_takes_its_rules_with_it(flow_lab, tmp_path):
-    async with flow_lab(profile="1.37", devices=2) as cluster:
+    async with flow_lab(**OLDEST, devices=2) as cluster:
         await cluster.until(cluster.slices, lambda slices: slices)
         spec = POLICY["spec"] | {"device": {"label": "serial"}, "hold": {"seconds": 0}}
         await cluster.api.create(kinds.HEALTH_POLICY, POLICY | {"spec": spec}, into=dict)
