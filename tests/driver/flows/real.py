@@ -271,6 +271,7 @@ async def sweep(api, path, release):
         (served(kinds.CLAIM, release), "default"),
         (kinds.ATTACHMENT, None),
         (kinds.FABRIC, None),
+        (kinds.HEALTH_POLICY, None),
         (served(kinds.SLICE, release), None),
         (TAINT_RULE, None),
     ):
