@@ -10,11 +10,16 @@ import contextlib
 import dataclasses
 import functools
 import os
+import pty
 import re
+import select
 import shlex
 import shutil
 import subprocess
 import sys
+import time
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +35,11 @@ DEVICE = "gpu-1"
 """That of the page; another pod may get another one."""
 EXECUTED = re.compile(r"^kubectl -n drawbar exec \S+ -c (\w+) -- (.*)$")
 LOGS = "kubectl logs deployment/train"
+TOP = "drawbar top"
+LIVE = ("drawbar ui", TOP)
+"""What runs beside the commands that follow it."""
+LIVE_SECONDS = 30.0
+TERMINAL = {"TERM": "xterm", "LINES": "40", "COLUMNS": "160"}
 PROCESSES = {
     "fabric": b"--control=unix:/run/drawbar/control.sock",
     "host": b"--uevents=/run/simulation/uevents",
@@ -39,10 +49,9 @@ COMMAND_SECONDS = 200.0
 
 
 def commands(page: str) -> list[str]:
-    """Return the commands of the page that a cluster runs, in their order."""
-    return [
-        line for block in re.findall(r"```sh try\n(.*?)```", page, re.DOTALL) for line in block.splitlines()
-    ]
+    """Return the commands of the page that a cluster runs, in their order; live ones are those that run beside the others."""
+    blocks = re.findall(r"```sh (?:try|live)\n(.*?)```", page, re.DOTALL)
+    return [line for block in blocks for line in block.splitlines()]
 
 
 def run(context: stages.Context) -> stages.Outcome:
@@ -111,6 +120,57 @@ class Reader:
         self._example = context.folder / "try-it.yaml"
         self._example.write_text(re.sub(r"image: \S+", f"image: {image}", text))
         self.attachment, self.device = "", DEVICE
+        self._begun: list[subprocess.Popen[bytes]] = []
+        self._url = ""
+
+    @contextlib.contextmanager
+    def beside(self) -> Iterator[None]:
+        """`with`: what was begun by `begin` ends."""
+        try:
+            yield
+        finally:
+            for process in self._begun:
+                process.terminate()
+                process.wait()
+
+    def begin(self, command: str) -> None:
+        """Begin a live command of the page, and wait until it shows the cluster.
+
+        Raises:
+            errors.RealClusterError: it does not.
+        """
+        self._say(command)
+        ours, theirs = pty.openpty() if command == TOP else os.pipe()
+        process = subprocess.Popen(
+            shlex.split(command),
+            stdin=theirs if command == TOP else subprocess.DEVNULL,
+            stdout=theirs,
+            stderr=subprocess.DEVNULL,
+            env=self._environment | TERMINAL,
+            cwd=images.CHECKOUT,
+        )
+        os.close(theirs)
+        self._begun.append(process)
+        wanted, shown = (self.device if command == TOP else "\n"), ""
+        deadline = time.monotonic() + LIVE_SECONDS
+        while wanted not in shown:
+            readable, _, _ = select.select([ours], [], [], max(0.0, deadline - time.monotonic()))
+            if not readable:
+                raise errors.RealClusterError(
+                    f"{command} shows no {wanted!r} after {LIVE_SECONDS:g} s: {shown[-500:]}"
+                )
+            shown += os.read(ours, 65536).decode(errors="replace")
+        os.close(ours)
+        if command == TOP:
+            process.terminate()
+        else:
+            self._url = shown.strip()
+
+    def page(self) -> str:
+        """Return what a browser is sent that opens the page of `drawbar ui` now."""
+        with urllib.request.urlopen(f"{self._url}updates", timeout=LIVE_SECONDS) as stream:
+            line: bytes = stream.readline()
+        return line.decode()
 
     def do(self, command: str) -> str:
         """Run a command of the page; return what it prints.
@@ -162,9 +222,13 @@ class Simulation(chart_stage.Release):
         await self._helm(
             "install", chart=str(chart_stage.CHART), values=self._values(0), create_namespace=True
         )
-        for command in following:
-            said = await asyncio.to_thread(reader.do, command)
-            await self._check(command.split(), said, reader)
+        with reader.beside():
+            for command in following:
+                if command in LIVE:
+                    await asyncio.to_thread(reader.begin, command)
+                    continue
+                said = await asyncio.to_thread(reader.do, command)
+                await self._check(command.split(), said, reader)
         await self._helm("uninstall")
         await self.settle(self._not_uninstalled)
 
@@ -186,6 +250,7 @@ class Simulation(chart_stage.Release):
                 self.expect("evicts 1 of 1 pod," in said, f"the preview counts the pod: {said}")
             case [*_, "set-health", _, "critical"]:
                 await self.settle(self._untainted)
+                await self.settle(functools.partial(self._unseen, reader))
             case [*_, "--pull", _]:
                 await self.settle(functools.partial(self._uses, reader.attachment))
 
@@ -195,6 +260,11 @@ class Simulation(chart_stage.Release):
     async def _untainted(self) -> list[str]:
         tainted = any("fabric-health" in str(each["spec"]) for each in await self.objects(kinds.SLICE))
         return [] if tainted else ["no device has the taint fabric-health"]
+
+    async def _unseen(self, reader: Reader) -> list[str]:
+        page = await asyncio.to_thread(reader.page)
+        shown = f'"name":"{reader.device}"' in page and "fabric-health" in page
+        return [] if shown else [f"drawbar ui does not show {reader.device} as ill"]
 
     async def _uses(self, before: str) -> list[str]:
         used = [each["metadata"]["uid"] for each in await self.objects(kinds.ATTACHMENT)]

@@ -12,7 +12,7 @@ from drawbar.mocks.fabric import commands
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "try-it.md").read_text()
-BLOCKS = re.findall(r"```sh try\n(.*?)```", PAGE, re.DOTALL)
+BLOCKS = re.findall(r"```sh (?:try|live)\n(.*?)```", PAGE, re.DOTALL)
 LINES = [line for block in BLOCKS for line in block.splitlines()]
 EXAMPLE = list(yaml.safe_load_all((ROOT / "docs" / "examples" / "try-it.yaml").read_text()))
 CONTROLLER = (ROOT / "deploy" / "drawbar" / "templates" / "controller.yaml").read_text()
