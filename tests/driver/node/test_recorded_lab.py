@@ -83,14 +83,14 @@ def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
 
 
 @pytest.mark.parametrize(("address", "slot"), [(DISK, "1"), (MEMORY, "101")])
-def test_a_release_begins_with_the_driver_and_ends_with_the_power(before, after, address, slot):
+def test_a_release_begins_with_the_driver_resets_and_ends_with_the_power(before, after, address, slot):
     card = reader.read(after).card_of(address)
     seen = release.look(classes.Host.from_sysfs(after), card, slot, None).observed
     assert plan.plan(seen) == plan.Unbind(address=address)
     unbound = dataclasses.replace(
         seen, functions=tuple(dataclasses.replace(each, bound=False) for each in seen.functions)
     )
-    assert plan.plan(unbound) == plan.Remove(address=address)
+    assert plan.plan(unbound) == plan.Remove(address=address, reset=True)
     assert plan.plan(dataclasses.replace(seen, functions=())) == plan.PowerOff(slot=slot)
     gone = release.look(classes.Host.from_sysfs(before), card, slot, None).observed
     assert plan.plan(gone) == plan.Done()

@@ -48,6 +48,9 @@ CASES = [
     ("two drivers", seen(BOUND, function(B, bound=True)), plan.Unbind(address=B)),
     ("one driver of two", seen(BOUND, function(B)), plan.Unbind(address=A)),
     ("no driver", seen(function()), plan.Remove(address=A)),
+    ("a reset", seen(function(resets=True)), plan.Remove(address=A, reset=True)),
+    ("a reset below a driver", seen(function(resets=True), function(B, bound=True)), plan.Unbind(address=B)),
+    ("a reset of one of two", seen(function(resets=True), function(B)), plan.Remove(address=B)),
     ("no drivers", seen(function(), function(B)), plan.Remove(address=B)),
     (
         "a switch on the card",
@@ -101,6 +104,7 @@ class Kernel:
                 assert seen.unrest is None
                 (gone,) = (function for function in functions if function.address == address)
                 assert not gone.vfs
+                assert action.reset or not gone.resets
                 assert not any(function.bound and not function.virtual for function in functions)
                 functions = tuple(
                     function
@@ -118,7 +122,10 @@ class Kernel:
 
 def worlds():
     def build(numbers, nested, slot, unrest):
-        functions = [function(f"0000:01:00.{n}", bound=bound, vfs=vfs) for n, (bound, vfs) in numbers.items()]
+        functions = [
+            function(f"0000:01:00.{n}", bound=bound, vfs=vfs, resets=resets)
+            for n, (bound, vfs, resets) in numbers.items()
+        ]
         functions += [
             function(f"0000:01:02.{n}", bound=True, virtual=True)
             for n, parent in enumerate(functions)
@@ -132,7 +139,9 @@ def worlds():
     slots = st.none() | st.builds(plan.Slot, name=st.just("1"), powered=flags, present=flags)
     return st.builds(
         build,
-        st.dictionaries(st.integers(0, 7), st.tuples(st.booleans(), st.integers(0, 2)), max_size=4),
+        st.dictionaries(
+            st.integers(0, 7), st.tuples(st.booleans(), st.integers(0, 2), st.booleans()), max_size=4
+        ),
         st.booleans(),
         slots,
         st.sampled_from([None, "x"]),

@@ -1,6 +1,7 @@
 """Letting go of devices on a mocked host that does what a kernel does when it is written to."""
 
 import asyncio
+import errno
 import itertools
 import shutil
 import types
@@ -8,8 +9,9 @@ import types
 import pytest
 from tests.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
 
-from drawbar.driver.node import classes, kernel, release
+from drawbar.driver.node import classes, errors, kernel, release
 from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.release import plan
 from drawbar.mocks.sysfs import SysfsTree
 
 LEAST_AWAITS = 6
@@ -104,6 +106,80 @@ async def test_a_release_goes_on_for_a_device_that_the_inventory_has_lost_sight_
         host.card = lambda: None
         await host.until(release.Released)
         assert host.is_off()
+
+
+class Recording(kernel.Kernel):
+    """Keeps what it was asked to do to functions, in order, and refuses what is in `refused`."""
+
+    def __init__(self, sysfs, refused=()):
+        super().__init__(sysfs)
+        self.asked, self.refused = [], set(refused)
+
+    async def unbind(self, address):
+        self.asked.append(("unbind", address))
+        await super().unbind(address)
+
+    async def reset(self, address):
+        self.asked.append(("reset", address))
+        if "reset" in self.refused:
+            raise errors.KernelRefused("cannot write '1' to reset: it does not answer", number=errno.ENOTTY)
+        await super().reset(address)
+
+    async def remove(self, address):
+        self.asked.append(("remove", address))
+        await super().remove(address)
+
+
+@pytest.mark.parametrize("card", CARDS)
+async def test_each_function_is_reset_without_a_driver_right_before_it_is_removed(tmp_path, card):
+    async with place(tmp_path, card) as host:
+        recording = Recording(host.tree.root)
+        host.releaser = release.Releaser(recording, limits=host.limits)
+        await host.until(release.Released)
+    steps = [call for call in recording.asked if call[0] != "unbind"]
+    assert len(steps) >= 2  # of a card with one function
+    assert [what for what, _ in steps] == ["reset", "remove"] * (len(steps) // 2)
+    assert [address for _, address in steps[::2]] == [address for _, address in steps[1::2]]
+    assert not any(what == "unbind" for what, _ in recording.asked[recording.asked.index(steps[0]) :])
+
+
+async def test_a_device_that_is_not_reset_is_not_removed_until_it_is(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        recording = Recording(host.tree.root, refused={"reset"})
+        host.releaser = release.Releaser(recording, limits=host.limits)
+        blocked = await host.until(release.Blocked)
+        address = host.tree.address(SLOT)
+        assert blocked.reason == plan.UNCLEAN
+        assert blocked.message.startswith(f"{address} is not reset, so the device stays on this node: cannot")
+        assert isinstance(await host.step(), release.Blocked)
+        assert (host.functions(), host.power()) == ([address], "1")
+        recording.refused.clear()
+        await host.until(release.Released)
+        assert host.is_off()
+
+
+async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
+    class Hangs(Recording):
+        async def reset(self, address):
+            raise errors.KernelSilent(f"to reset {address}", seconds=30)
+
+    async with place(tmp_path, NVME) as host:
+        hanging = Hangs(host.tree.root)
+        host.releaser = release.Releaser(hanging, limits=host.limits)
+        assert (await host.until(release.Blocked)).reason == plan.SILENT
+        assert isinstance(await host.step(), release.Blocked)
+        assert [what for what, _ in hanging.asked] == ["unbind"]
+        assert host.functions()
+
+
+async def test_a_function_that_the_kernel_cannot_reset_is_removed_as_it_is(tmp_path):
+    async with place(tmp_path, GPU) as host:
+        recording = Recording(host.tree.root)
+        host.releaser = release.Releaser(recording, limits=host.limits)
+        for address in host.functions():
+            (host.tree.root / f"bus/pci/devices/{address}/reset").unlink()
+        await host.until(release.Released)
+        assert "reset" not in {what for what, _ in recording.asked}
 
 
 async def test_a_card_that_was_pulled_is_released(tmp_path):

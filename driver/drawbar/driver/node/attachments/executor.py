@@ -20,7 +20,6 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model, pci
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.node.release import releaser
-from drawbar.fabric.contract import DeviceClass
 
 STEPS_MAX = 64
 """A device that takes more to come to rest is looked at again later."""
@@ -50,9 +49,8 @@ async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, dev
         for function in card.functions:
             if function.sriov is not None and function.sriov.num_vfs:
                 await kernel.set_vfs(function.address, 0)
-        for function in card.functions:
-            if function.physical_function is None and function.device_class is not DeviceClass.BRIDGE:
-                await kernel.reset(function.address)
+        for address in operations.resets(card):
+            await kernel.reset(address)
     except errors.KernelRefused as refused:
         return str(refused)
     return ""

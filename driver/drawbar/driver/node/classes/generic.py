@@ -149,6 +149,17 @@ class Generic:
             errors.KernelRefused: the kernel will not; the message has the remedy.
         """
 
+    def resets(self, card: model.Card) -> tuple[str, ...]:
+        """Return the addresses of the functions to reset between two claims and before the device leaves the node. No I/O.
+
+        Here: all but bridges, and virtual functions, which go with their physical one.
+        """
+        return tuple(
+            function.address
+            for function in card.functions
+            if function.physical_function is None and function.device_class is not DeviceClass.BRIDGE
+        )
+
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """Return what a container gets to use the device: never a device file of another one.
 

@@ -2,12 +2,14 @@
 
 Invariant: no driver is unbound, no function removed and no slot switched off while a user of the device is known, nor
 while anything still stands on it (`unrest`); virtual functions go before the functions they belong to, and a slot is
-switched off only when the kernel shows no function in it. A slot that has another card by now is left alone.
+switched off only when the kernel shows no function in it. A slot that has another card by now is left alone. No function
+that the kernel has a way to reset is removed before it was reset without a driver.
 
 Order, with the reason: users first, for nothing may be undone for a device that stays; virtual functions, because they
 are devices of their own with drivers of their own; quiesce, while the driver can still talk to the device; unbind one
-function after the other, which says early what removal would hide; remove, the farthest from the host first; power, when
-nothing is left to be surprised. From whatever state a crash leaves, the plan goes on: it looks at the kernel alone.
+function after the other, which says early what removal would hide; reset and remove, the farthest from the host first, in one step,
+because the kernel does not show a reset: what is still there is reset again; power, when nothing is left to be surprised.
+From whatever state a crash leaves, the plan goes on: it looks at the kernel alone.
 """
 
 from collections.abc import Iterable
@@ -19,6 +21,7 @@ IN_USE = "InUse"
 REFUSED = "KernelRefused"
 SILENT = "KernelSilent"
 STUCK = "NoProgress"
+UNCLEAN = "NotCleaned"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +34,7 @@ class Blocked:
     """The device cannot be taken away now.
 
     Attributes:
-        reason: one word, as a condition has it: `InUse`, `KernelRefused`, `KernelSilent` or `NoProgress`.
+        reason: one word, as a condition has it: `InUse`, `KernelRefused`, `KernelSilent`, `NoProgress` or `NotCleaned`.
         message: what blocks, with the remedy.
         seconds: after how long to look again.
     """
@@ -60,6 +63,7 @@ class Function:
         bound: a driver has it. Ports of a switch on the card do not count: their driver goes with them.
         vfs: how many virtual functions it has.
         virtual: it is one; it goes with its physical function.
+        resets: it is reset before it goes: its class asks for that, and the kernel has a way to.
     """
 
     address: str
@@ -67,6 +71,7 @@ class Function:
     bound: bool = False
     vfs: int = 0
     virtual: bool = False
+    resets: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,9 +137,10 @@ class Unbind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Make the kernel forget a function."""
+    """Reset a function, if it is to be, and make the kernel forget it."""
 
     address: str
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +174,8 @@ def plan(observed: Observed) -> Action:
         if function.bound and not function.virtual:
             return Unbind(address=function.address)
     # A virtual function without a physical one is none: the kernel takes both away together.
-    return Remove(address=next((function for function in left if not function.virtual), left[0]).address)
+    last = next((function for function in left if not function.virtual), left[0])
+    return Remove(address=last.address, reset=last.resets)
 
 
 def message(users: Iterable[str]) -> str:

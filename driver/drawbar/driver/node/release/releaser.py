@@ -14,7 +14,7 @@ import functools
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
@@ -87,12 +87,14 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
     own_card = _card(host, own)
     used: tuple[str, ...] = ()
     unrest = None
+    resets: tuple[str, ...] = ()
     if own_card is not None:
         operations = classes.by_name(device_class or own_card.first.device_class)
         used, unrest = operations.users(host, own_card), operations.unrest(host, own_card)
+        resets = operations.resets(own_card)
     return Observation(
         observed=plan.Observed(
-            functions=tuple(_function(function) for function in own),
+            functions=tuple(_function(host, function, resets) for function in own),
             slot=_slot(host, slot, taken=bool(in_slot) and not own),
             used_by=used,
             unrest=unrest,
@@ -176,13 +178,16 @@ def _card(host: classes.Host, own: Iterable[model.PciFunction]) -> model.Card | 
     return model.make_card(functions, {}, index.by_function(cxl.read(os.fspath(host.sysfs)).memdevs))
 
 
-def _function(function: model.PciFunction) -> plan.Function:
+def _function(host: classes.Host, function: model.PciFunction, resets: Collection[str]) -> plan.Function:
     return plan.Function(
         address=function.address,
         path=function.path,
         bound=function.driver is not None and function.device_class is not DeviceClass.BRIDGE,
         vfs=function.sriov.num_vfs if function.sriov is not None else 0,
         virtual=function.physical_function is not None,
+        # The kernel makes the file where it has a way to reset the function (Documentation/ABI/testing/sysfs-bus-pci).
+        resets=function.address in resets
+        and os.path.lexists(f"{host.sysfs}/bus/pci/devices/{function.address}/reset"),
     )
 
 
@@ -265,6 +270,8 @@ class Releaser:
             return await self._carry_out(key, begun, action, device_class)
         except errors.KernelSilent as silent:
             return self._blocked(plan.SILENT, str(silent))
+        except errors.NotCleaned as unclean:
+            return self._blocked(plan.UNCLEAN, str(unclean))
         except errors.KernelRefused as refused:
             return self._blocked(plan.REFUSED, str(refused))
 
@@ -327,7 +334,9 @@ class Releaser:
             case plan.Unbind(address=address):
                 await self._quiesce(card, device_class)
                 await self._kernel.unbind(address)
-            case plan.Remove(address=address):
+            case plan.Remove(address=address, reset=reset):
+                if reset:
+                    await self._reset(address)
                 await self._kernel.remove(address)
             case plan.PowerOff(slot=slot):
                 await self._kernel.power_slot(slot, on=False)
@@ -338,6 +347,16 @@ class Releaser:
         if card is not None:
             operations = classes.by_name(device_class or card.first.device_class)
             await operations.quiesce(self._kernel, self._host, card)
+
+    async def _reset(self, address: str) -> None:
+        try:
+            await self._kernel.reset(address)
+        except errors.KernelSilent:
+            raise
+        except errors.KernelRefused as refused:
+            raise errors.NotCleaned(
+                f"{address} is not reset, so the device stays on this node: {refused}"
+            ) from refused
 
     def _blocked(self, reason: str, message: str) -> plan.Blocked:
         return plan.Blocked(reason=reason, message=message, seconds=self._limits.blocked_seconds)

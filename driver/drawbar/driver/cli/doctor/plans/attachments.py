@@ -25,6 +25,7 @@ _RELEASE: Mapping[str, str] = {
     "InUse": "end what the message names; it is looked at again every 2 s",
     "KernelRefused": "the message has the file and the remedy",
     "KernelSilent": "read the node's kernel log (dmesg)",
+    "NotCleaned": "do what the message says, or power-cycle the device, then drawbar fabric detach --force",
     "NoProgress": "read the node's kernel log (dmesg)",
     "SerialNotUnique": "take the other devices with that serial number out",
 }
