@@ -211,6 +211,24 @@ def test_the_runbook_of_every_alert_is_its_paragraph_in_the_documentation():
     assert alerts == {name: f"docs/alerts.md#{name.lower()}" for name in alerts}
 
 
+def test_the_dashboard_shows_what_the_health_monitor_counts(exposed):
+    charted = {
+        name
+        for chart in charts()
+        for name, _ in SELECTOR.findall(chart.values[0]["expr"])
+        if name.startswith(monitor_metrics.PREFIX)
+    }
+    counted = {name for name in exposed if name.startswith(monitor_metrics.PREFIX)}
+    of_every_daemon = {"ready", "api_requests_total", "dropped_events_total", "build_info"}
+    assert counted - charted == {monitor_metrics.PREFIX + name for name in of_every_daemon}
+
+
+def test_panels_have_numbers_and_places_of_their_own():
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert len({(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}) == len(panels)
+
+
 def test_names_are_said_once():
     names = [rule.id for rule in rules()]
     assert len(names) == len(set(names))
