@@ -12,7 +12,7 @@ import yaml
 
 from drawbar.driver.api import taintrules
 from drawbar.driver.healthmonitor import daemon, settings
-from drawbar.driver.kube import errors, kinds
+from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks.apiserver import listeners
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.scheduler import discovery
@@ -203,16 +203,19 @@ async def test_what_a_command_lists_is_tainted_across_a_restart_and_what_it_list
             await cluster.until(lambda: rules(cluster), lambda seen: not seen)
 
 
-async def test_a_policy_that_is_deleted_takes_its_rules_with_it(flow_lab, tmp_path):
-    async with flow_lab(**OLDEST, devices=2) as cluster:
+async def test_a_policy_that_an_operator_deletes_takes_its_rules_with_it(flow_lab, tmp_path):
+    async with (
+        flow_lab(**OLDEST, devices=2) as cluster,
+        client.connecting(config.from_kubeconfig(await cluster.operator())) as operator,
+    ):
         await cluster.until(cluster.slices, lambda slices: slices)
         spec = POLICY["spec"] | {"device": {"label": "serial"}, "hold": {"seconds": 0}}
-        await cluster.api.create(kinds.HEALTH_POLICY, POLICY | {"spec": spec}, into=dict)
+        await operator.create(kinds.HEALTH_POLICY, POLICY | {"spec": spec}, into=dict)
         async with monitor(cluster, tmp_path) as sender:
             await sender.report("disk-0")
             await sender.report("disk-1")
             await cluster.noted("DeviceWithheld", "fewer devices than minimumHealthyPercent")
             assert await effects(cluster) == {"disk-0": "None"}, "half of them stay free of taints"
-            await cluster.api.delete(kinds.HEALTH_POLICY, "flash-worn")
+            await operator.delete(kinds.HEALTH_POLICY, "flash-worn")
             await cluster.until(lambda: rules(cluster), lambda seen: not seen)
             await cluster.noted("DeviceLifted", "the policy is gone")
