@@ -11,9 +11,9 @@ import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from drawbar.driver import errors
+from drawbar.driver import errors, programs
 from drawbar.driver.api import drivers, healthpolicies, slices, taintrules
-from drawbar.driver.healthmonitor import metrics, monitor, program, receiver, settings, signals
+from drawbar.driver.healthmonitor import metrics, monitor, receiver, settings, signals
 from drawbar.driver.kube import client, config, discovery, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import address, certificates, readiness, server
@@ -21,6 +21,9 @@ from drawbar.driver.operation import address, certificates, readiness, server
 log = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 600.0
+# A list of what is wrong, not the data that it is found in.
+_OUTPUT_BYTES = 1 << 20
+_MEMORY_BYTES = 1 << 30
 
 _now = functools.partial(datetime.datetime.now, datetime.UTC)
 
@@ -148,13 +151,16 @@ async def _command(
 ) -> None:
     """Run the command until cancelled."""
     logged = ""
+    bounds = programs.Bounds(
+        timeout_seconds=options.timeout_seconds, memory_bytes=_MEMORY_BYTES, output_bytes=_OUTPUT_BYTES
+    )
     while True:
         try:
-            written = await program.output(path, timeout_seconds=options.timeout_seconds)
+            written = await programs.output(path, bounds)
             watcher.receive(signals.read(healthpolicies.Source.COMMAND, written))
         except receiver.NotReady:
             log.debug("the cluster is not read yet")
-        except (program.Failed, signals.Unreadable) as error:
+        except (programs.Failed, signals.Unreadable) as error:
             counts.commands.labels("failed").inc()
             if str(error) != logged:
                 logged = str(error)
