@@ -165,6 +165,40 @@ async def test_an_alert_taints_without_effect_then_the_policy_evicts_and_the_res
             await cluster.noted("DeviceLifted")
 
 
+async def rates(cluster):
+    return [
+        (rule.spec.taint.effect, rule.spec.taint.evictions_per_second)
+        for rule in (await rules(cluster)).values()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "kept"),
+    [
+        pytest.param(OLDEST, None, id="the API server drops it"),
+        pytest.param({"profile": "kep-5055"}, 2, id="the API server keeps it"),
+    ],
+)
+async def test_a_rate_of_evictions_stands_in_the_rules_or_is_reported_before_any_pod_is_evicted(
+    flow_lab, tmp_path, server, kept
+):
+    async with flow_lab(**server, devices=2) as cluster:
+        await cluster.until(cluster.slices, lambda slices: slices)
+        own = {"device": {"label": "serial"}, "hold": {"seconds": 0}, "taint": {"evictionsPerSecond": 2}}
+        await cluster.api.create(kinds.HEALTH_POLICY, POLICY | {"spec": POLICY["spec"] | own}, into=dict)
+        async with monitor(cluster, tmp_path) as sender:
+            await sender.report("disk-0")
+            await cluster.until(lambda: rates(cluster), lambda seen: seen == [("None", kept)])
+            if kept is None:
+                await cluster.noted("EvictionRateDropped", "so 2 has no effect")
+            taint = {"effect": "NoExecute", "evictionsPerSecond": 3}
+            await cluster.change(kinds.HEALTH_POLICY, "flash-worn", spec={"taint": taint})
+            await cluster.until(lambda: rates(cluster), lambda seen: seen == [("NoExecute", kept and 3)])
+            taint = {"effect": "NoSchedule", "evictionsPerSecond": None}
+            await cluster.change(kinds.HEALTH_POLICY, "flash-worn", spec={"taint": taint})
+            await cluster.until(lambda: rates(cluster), lambda seen: seen == [("NoSchedule", None)])
+
+
 async def test_a_dry_run_reports_and_changes_nothing_and_a_wrong_token_is_refused(flow_lab, tmp_path):
     async with flow_lab(**OLDEST, devices=2) as cluster:
         await cluster.api.create(

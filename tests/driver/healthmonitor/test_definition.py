@@ -25,6 +25,8 @@ async def api(tmp_path):
         ({"source": "redfish", "hold": {"seconds": 3600}, "expireSeconds": 60}, "expireSeconds"),
         ({"source": "redfish", "matchLabels": {str(n): "x" for n in range(17)}}, "matchLabels"),
         ({"source": "redfish", "taint": {"effect": "Reboot"}}, "effect"),
+        ({"source": "redfish", "taint": {"evictionsPerSecond": 0}}, "evictionsPerSecond"),
+        ({"source": "redfish", "taint": {"evictionsPerSecond": 1001}}, "evictionsPerSecond"),
     ],
 )
 async def test_a_policy_that_cannot_be_is_refused(api, spec, words):

@@ -2,14 +2,16 @@
 
 import datetime
 
+import msgspec
 import pytest
 
-from drawbar.driver.api import healthpolicies, meta, slices
+from drawbar.driver.api import healthpolicies, meta, slices, taintrules
 from drawbar.driver.healthmonitor import metrics, monitor, receiver, signals
 from drawbar.driver.kube import errors, kinds
 
 NOW = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 ALERT = healthpolicies.Source.ALERT
+DEFAULT = healthpolicies.Taint()
 
 
 class Rules:
@@ -24,6 +26,23 @@ class Rules:
     async def create(self, body):
         self.refused += 1
         raise errors.Denied("forbidden")
+
+
+class Keeping:
+    """The rules of a cluster whose API server keeps a rate of evictions, or drops it."""
+
+    def __init__(self, *, rates):
+        self._rates, self.stored = rates, {}
+
+    def __iter__(self):
+        return iter(self.stored.values())
+
+    async def create(self, body):
+        if not self._rates:
+            body["spec"]["taint"].pop("evictionsPerSecond", None)
+        rule = msgspec.convert(body, taintrules.DeviceTaintRule)
+        self.stored[rule.metadata.name] = rule
+        return rule
 
 
 class Recorder:
@@ -53,16 +72,16 @@ def published(count):
 def made():
     """Return a monitor of a cluster with so many devices, and a policy with this share."""
 
-    def make(*, share, dry_run=False):
+    def make(*, share, dry_run=False, taint=DEFAULT, rules=None):
         hold = healthpolicies.Hold(seconds=0)
-        spec = healthpolicies.Spec(source=ALERT, hold=hold, minimum_healthy_percent=share)
+        spec = healthpolicies.Spec(source=ALERT, hold=hold, minimum_healthy_percent=share, taint=taint)
         policy = healthpolicies.HealthPolicy(metadata=meta.ObjectMeta(name="p", uid="u"), spec=spec)
         return monitor.Monitor(
             driver="drawbar.dev",
             api=None,
             kind=kinds.TAINT_RULES[0],
             policies=[policy],
-            rules=Rules(),
+            rules=Rules() if rules is None else rules,
             slices=published(4),
             recorder=Recorder(),
             metrics=metrics.Metrics("drawbar.dev"),
@@ -120,3 +139,16 @@ async def test_what_is_withheld_is_reported_once_and_shown_as_long_as_it_is(made
     assert message.startswith("did not taint drawbar.dev/p/d0 with effect None, since ")
     assert watcher.withheld()[reason] == 1
     assert watcher.rules.refused == 0
+
+
+@pytest.mark.parametrize("rate", [3, None])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_reported_once(made, rate, kept):
+    rules = Keeping(rates=kept)
+    watcher = made(share=0, taint=healthpolicies.Taint(evictions_per_second=rate), rules=rules)
+    watcher.receive(batch("d0", "d1"))
+    await watcher.look()
+    assert [rule.spec.taint.evictions_per_second for rule in rules] == [rate if kept else None] * 2
+    dropped = [entry for entry in watcher.recorder.messages if entry[1] == monitor.RATE_DROPPED]
+    assert len(dropped) == (rate is not None and not kept)
+    assert all(warning and "so 3 has no effect" in message for warning, _, message in dropped)

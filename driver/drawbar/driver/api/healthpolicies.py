@@ -43,10 +43,15 @@ class Device(meta.Struct, frozen=True):
 
 
 class Taint(meta.Struct, frozen=True):
-    """The taint of the rules; its value is the policy's name."""
+    """The taint of the rules; its value is the policy's name.
+
+    Attributes:
+        evictions_per_second: how many pods may be evicted because of it, where the API server keeps that.
+    """
 
     key: str = "drawbar.dev/health-monitor"
     effect: str = "None"
+    evictions_per_second: int | None = None
 
 
 class Hold(meta.Struct, frozen=True):

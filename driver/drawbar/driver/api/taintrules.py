@@ -114,7 +114,9 @@ def document(
     annotations: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return a rule of Drawbar's own to create; `labels` and `annotations` are further ones."""
-    value = {"value": taint.value} if taint.value else {}
+    optional: dict[str, Any] = {"value": taint.value} if taint.value else {}
+    if taint.evictions_per_second is not None:
+        optional["evictionsPerSecond"] = taint.evictions_per_second
     return {
         "apiVersion": api_version,
         "kind": "DeviceTaintRule",
@@ -125,6 +127,6 @@ def document(
         },
         "spec": {
             "deviceSelector": msgspec.to_builtins(selector),
-            "taint": {"key": taint.key, "effect": taint.effect} | value,
+            "taint": {"key": taint.key, "effect": taint.effect} | optional,
         },
     }

@@ -1,5 +1,8 @@
 """Carries out what `plan` decides, and reports each decision: an Event on its HealthPolicy, and a number.
 
+A rate of evictions is sent with every rule of a policy that has one, whatever the effect: an API server without it drops the field, and
+the Event that reports this comes with the first rule, which mostly has effect None and evicts no pod.
+
 Looks after each batch of signals and every `LOOK_SECONDS`. The first failure ends a look, since the next decisions assume the ones
 before; the next look decides anew.
 """
@@ -22,6 +25,8 @@ LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 """Between two looks at least, however many signals arrive."""
 MANAGER = "drawbar-health-monitor"
+RATE_DROPPED = "EvictionRateDropped"
+"""The reason of the Event."""
 WARNINGS = frozenset({plan.Reason.SHARE, plan.Reason.RATE, plan.Reason.LIMIT})
 
 
@@ -43,6 +48,8 @@ class Monitor:
     _started: bool = False
     _signalled: asyncio.Event = field(default_factory=asyncio.Event)
     _withheld: dict[plan.Key, plan.Reason] = field(default_factory=dict)
+    _unrated: set[str] = field(default_factory=set)
+    """The UIDs of policies whose rate the API server dropped."""
     _inventory: plan.Inventory | None = None
     _logged: str = ""
 
@@ -145,13 +152,16 @@ class Monitor:
     ) -> None:
         match decision:
             case plan.Taint():
-                await self.rules.create(self._document(decision, policies[decision.key.policy], now))
+                policy = policies[decision.key.policy]
+                self._check_rate(await self.rules.create(self._document(decision, policy, now)), policy)
             case plan.Change(rule=rule, effect=effect):
                 annotations = {
                     healthpolicies.EFFECT_ANNOTATION: effect,
                     healthpolicies.ACTED_ANNOTATION: meta.timestamp(now),
                 }
-                await self._merge(rule, annotations, {"spec": {"taint": {"effect": effect}}})
+                policy = policies[decision.key.policy]
+                taint = {"effect": effect, "evictionsPerSecond": policy.spec.taint.evictions_per_second}
+                self._check_rate(await self._merge(rule, annotations, {"spec": {"taint": taint}}), policy)
             case plan.Renew(rule=rule, until=until):
                 await self._merge(rule, {taintrules.EXPIRES_ANNOTATION: meta.timestamp(until)}, {})
             case plan.Lift(rule=rule):
@@ -161,13 +171,28 @@ class Monitor:
 
     async def _merge(
         self, rule: taintrules.DeviceTaintRule, annotations: dict[str, str], content: dict[str, Any]
-    ) -> None:
+    ) -> taintrules.DeviceTaintRule:
         metadata = {
             "uid": rule.metadata.uid,
             "resourceVersion": rule.metadata.resource_version,
             "annotations": annotations,
         }
-        await self.rules.merge(rule, content | {"metadata": metadata}, manager=MANAGER)
+        return await self.rules.merge(rule, content | {"metadata": metadata}, manager=MANAGER)
+
+    def _check_rate(self, stored: taintrules.DeviceTaintRule, policy: healthpolicies.HealthPolicy) -> None:
+        """Report once for each policy that the API server did not keep its rate of evictions."""
+        rate, uid = policy.spec.taint.evictions_per_second, policy.metadata.uid
+        if rate is None or stored.spec.taint.evictions_per_second is not None or uid in self._unrated:
+            return
+        self._unrated.add(uid)
+        message = (
+            f"the API server keeps no evictionsPerSecond in DeviceTaintRules, so {rate} has no effect: NoExecute evicts all pods of a device "
+            "at once; slow the devices down by spec.rate"
+        )
+        log.warning("a rate has no effect", extra={"problem": message, "policy": policy.metadata.name})
+        self.recorder.policy_event(
+            policy.metadata.name, uid, warning=True, reason=RATE_DROPPED, message=message
+        )
 
     def _document(
         self, decision: plan.Taint, policy: healthpolicies.HealthPolicy, now: datetime.datetime
@@ -177,7 +202,12 @@ class Monitor:
             self.kind.api_version,
             plan.rule_name(decision.key),
             taintrules.DeviceSelector(driver=device.driver, pool=device.pool, device=device.name),
-            slices.Taint(key=policy.spec.taint.key, value=name, effect=decision.effect),
+            slices.Taint(
+                key=policy.spec.taint.key,
+                value=name,
+                effect=decision.effect,
+                evictions_per_second=policy.spec.taint.evictions_per_second,
+            ),
             labels={healthpolicies.MONITOR_LABEL: self.driver},
             annotations={
                 healthpolicies.POLICY_ANNOTATION: name,
