@@ -6,6 +6,7 @@ import contextlib
 from drawbar.driver.node import kernel, release
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import releaser
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -27,7 +28,7 @@ class Place:
 
     def __init__(self, tree, **limits):
         self.tree, self.limits = tree, release.Timeouts(**({"blocked_seconds": 0.01} | limits))
-        self.releaser = self.fresh()
+        self.releaser, self.cleaning = self.fresh(), releaser.AS_ITS_CLASS
 
     def fresh(self):
         """A releaser that remembers nothing, as after a restart."""
@@ -48,7 +49,7 @@ class Place:
         return model.Card(functions=own) if named else None
 
     async def step(self):
-        return await self.releaser.step(self.card(), str(SLOT))
+        return await self.releaser.step(self.card(), str(SLOT), cleaning=self.cleaning)
 
     async def until(self, wanted, *, each=lambda: None, message=""):
         async with asyncio.timeout(20):

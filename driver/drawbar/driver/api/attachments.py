@@ -4,6 +4,7 @@ The name is derived from the fabric and the device's stable id, so the API serve
 device. Source: `deploy/drawbar/crds/deviceattachments.yaml`.
 """
 
+import enum
 import hashlib
 
 import msgspec
@@ -21,6 +22,9 @@ LABEL_VALUE_CHARS = 63
 ATTACHED = "Attached"
 VISIBLE = "Visible"
 RELEASED = "Released"
+# Reasons of `Released` that the device's taint tells from all others.
+CLEANING = "Cleaning"
+NOT_CLEANED = "NotCleaned"
 # What a node reports of the health of a device that it finds ill.
 UNHEALTHY = "Unhealthy"
 
@@ -60,6 +64,17 @@ class ClaimReference(meta.Struct, frozen=True):
     memory_mode: str = ""
 
 
+class Clean(enum.Enum):
+    """What is done about what a user left on a device, before another one gets it or it leaves its node."""
+
+    NONE = "none"
+    """Nothing."""
+    RESET = "reset"
+    """Each function is reset, by the best method that it has."""
+    ERASE = "erase"
+    """The user's data are erased, and each function is reset."""
+
+
 class Identity(meta.Struct, frozen=True):
     """What the node needs to know this very device again when it arrives.
 
@@ -82,6 +97,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     Attributes:
         claim: who has it; None while it is kept for the next one, or held by an operator.
         model: of the device, as the fabric reports it.
+        clean: what is done about its users' traces; None for what its class does.
         idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
     """
 
@@ -94,6 +110,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     host_id: str = msgspec.field(name="hostID")
     identity: Identity
     model: str = ""
+    clean: Clean | None = None
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
@@ -238,6 +255,11 @@ class DeviceAttachment(meta.Struct, frozen=True):
     def held_by_hand(self) -> bool:
         """Whether an operator made it, for no claim."""
         return self.spec.claim is None and self.spec.idle_since is None
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the device may have been used since its node last cleaned it."""
+        return self.held_by_hand or bool(self.status.node is not None and self.status.node.claim_uid)
 
     @property
     def forced(self) -> bool:

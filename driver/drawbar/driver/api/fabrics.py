@@ -3,7 +3,7 @@
 Source: `deploy/drawbar/crds/fabrics.yaml`.
 """
 
-from drawbar.driver.api import drivers, meta
+from drawbar.driver.api import attachments, drivers, meta
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
@@ -65,6 +65,23 @@ class Reservation(meta.Struct, frozen=True):
         return device_id in self.devices or model in self.models
 
 
+class CleanPolicy(meta.Struct, frozen=True):
+    """What a node does about what a user left on a device, by class of device; None is what the class does."""
+
+    gpu: attachments.Clean | None = None
+    accelerator: attachments.Clean | None = None
+    fpga: attachments.Clean | None = None
+    nvme: attachments.Clean | None = None
+    cxl_memory: attachments.Clean | None = None
+    nic: attachments.Clean | None = None
+    other: attachments.Clean | None = None
+
+    def way(self, device_class: str) -> attachments.Clean | None:
+        """Return it for one of `drawbar.fabric.contract.DeviceClass`."""
+        way: attachments.Clean | None = getattr(self, device_class.replace("-", "_"), None)
+        return way
+
+
 class Policy(meta.Struct, frozen=True):
     """How patient to be; times in seconds.
 
@@ -75,6 +92,7 @@ class Policy(meta.Struct, frozen=True):
         immediate: what is reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
         node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
+        clean: what a node does about the traces of a device's users.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
     """
 
@@ -86,6 +104,7 @@ class Policy(meta.Struct, frozen=True):
     evictions_per_second: int = 10
     models: tuple[ModelRule, ...] = ()
     immediate: Reservation = Reservation()
+    clean: CleanPolicy = CleanPolicy()
 
 
 class SecretReference(meta.Struct, frozen=True):

@@ -31,6 +31,8 @@ SOURCES = {
     "device-lost-by-the-fabric": (causes.Lost, {"listed": False}),
     "in-use": (causes.InUse, {}),
     "in-use=manual": (causes.HeldByHand, {}),
+    "cleaning": (causes.NotReleased, {"reason": "Cleaning"}),
+    "not-cleaned": (causes.NotReleased, {"reason": "NotCleaned"}),
     "in-use=releasing": (causes.NotReleased, {}),
     "in-use=releasing-for-a-reason": (causes.NotReleased, {"reason": "InUse"}),
     "fabric-health=critical": (causes.FabricHealth, {"health": "critical"}),

@@ -27,6 +27,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import actions, executor, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import plan as release_plan
 
 OFF = dataclasses.replace(SLOT, powered=False)
 EMPTY = dataclasses.replace(SLOT, present=False)
@@ -237,6 +238,11 @@ ARRIVAL = {
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
         [("Clean", CARD)],
+    ),
+    "is-being-erased": (
+        observed(USED, **READY | {"cleaned": release_plan.Working(seconds=1.0)}),
+        900,
+        again(901),
     ),
     "was-cleaned": (observed(USED, **READY, cleaned=""), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (

@@ -4,10 +4,13 @@ import datetime
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import reporting
+from drawbar.driver.node.inventory import model
 
+CLAIM = attachments.ClaimReference(namespace="n", name="c", uid="claim-1")
 NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC)
 
 
@@ -42,3 +45,26 @@ def test_nothing_of_the_controllers_is_applied_by_the_node():
     attached = attachment("Attached")
     body = reporting.applied(attached, fresh=fresh, node=attachments.NodeReport(), phase=reporting.READY)
     assert body["status"].keys() == {"conditions", "node", "phase"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "former", "user"),
+    [
+        ({"claim": CLAIM}, None, "claim-1"),
+        (
+            {"claim": None, "idle_since": "2026-01-01T00:00:00Z"},
+            attachments.NodeReport(claim_uid="before"),
+            "before",
+        ),
+        ({"claim": None, "idle_since": "2026-01-01T00:00:00Z"}, None, reporting.UNKNOWN_USER),
+        ({"claim": None}, None, ""),
+    ],
+    ids=["a claim's", "idle, used before", "its record was lost", "by hand"],
+)
+def test_who_used_a_device_stays_on_record_until_it_is_clean(spec, former, user):
+    seen = scenes.attachment(node=former, **spec)
+    card = model.Card(functions=(cards.function(),))
+    report = reporting.report(seen, card, "boot", used=True)
+    assert report.claim_uid == user
+    assert scenes.attachment(node=report, **spec).is_used
+    assert reporting.report(seen, card, "boot", used=False).claim_uid == ""

@@ -44,6 +44,9 @@ CASES = [
         plan.DropVirtualFunctions(address=A),
     ),
     ("unrest", seen(BOUND, unrest="region0 is there"), plan.Quiesce(unrest="region0 is there")),
+    ("data", seen(BOUND, data=A), plan.Erase()),
+    ("data and no driver", seen(function(), data=A), plan.Bind(address=A)),
+    ("data and unrest", seen(BOUND, data=A, unrest="x"), plan.Quiesce(unrest="x")),
     ("a driver", seen(BOUND), plan.Unbind(address=A)),
     ("two drivers", seen(BOUND, function(B, bound=True)), plan.Unbind(address=B)),
     ("one driver of two", seen(BOUND, function(B)), plan.Unbind(address=A)),
@@ -93,8 +96,19 @@ class Kernel:
                 assert not any(function.vfs for function in functions)
                 self.observed = dataclasses.replace(seen, unrest=None)
                 return
+            case plan.Erase():
+                assert seen.unrest is None
+                assert any(function.bound for function in functions)
+                self.observed = dataclasses.replace(seen, data=None)
+                return
+            case plan.Bind(address=address):
+                functions = tuple(
+                    dataclasses.replace(function, bound=True) if function.address == address else function
+                    for function in functions
+                )
             case plan.Unbind(address=address):
                 assert seen.unrest is None
+                assert seen.data is None
                 assert not any(function.vfs for function in functions)
                 functions = tuple(
                     dataclasses.replace(function, bound=False) if function.address == address else function
@@ -102,6 +116,7 @@ class Kernel:
                 )
             case plan.Remove(address=address):
                 assert seen.unrest is None
+                assert seen.data is None
                 (gone,) = (function for function in functions if function.address == address)
                 assert not gone.vfs
                 assert action.reset or not gone.resets
@@ -121,7 +136,7 @@ class Kernel:
 
 
 def worlds():
-    def build(numbers, nested, slot, unrest):
+    def build(numbers, nested, slot, unrest, data):
         functions = [
             function(f"0000:01:00.{n}", bound=bound, vfs=vfs, resets=resets)
             for n, (bound, vfs, resets) in numbers.items()
@@ -133,7 +148,12 @@ def worlds():
         ]
         if nested and functions:
             functions.append(function("0000:02:00.0", path=f"{functions[0].path}/0000:02:00.0", bound=True))
-        return plan.Observed(functions=tuple(functions), slot=slot, unrest=unrest if functions else None)
+        return plan.Observed(
+            functions=tuple(functions),
+            slot=slot,
+            unrest=unrest if functions else None,
+            data=functions[0].address if data and functions else None,
+        )
 
     flags = st.sampled_from([None, False, True])
     slots = st.none() | st.builds(plan.Slot, name=st.just("1"), powered=flags, present=flags)
@@ -145,6 +165,7 @@ def worlds():
         st.booleans(),
         slots,
         st.sampled_from([None, "x"]),
+        st.booleans(),
     )
 
 

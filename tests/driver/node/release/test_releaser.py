@@ -2,16 +2,20 @@
 
 import asyncio
 import errno
+import functools
 import itertools
 import shutil
+import threading
 import types
 
 import pytest
 from tests.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
 
-from drawbar.driver.node import classes, errors, kernel, release
+from drawbar.driver.api.attachments import Clean
+from drawbar.driver.node import classes, erasing, errors, kernel, release
+from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.release import plan, releaser
 from drawbar.mocks.sysfs import SysfsTree
 
 LEAST_AWAITS = 6
@@ -156,6 +160,93 @@ async def test_a_device_that_is_not_reset_is_not_removed_until_it_is(tmp_path):
         recording.refused.clear()
         await host.until(release.Released)
         assert host.is_off()
+
+
+class Data:
+    """What a disk has of its user, and what erases it when it is let."""
+
+    def __init__(self, host, monkeypatch, *, way=None, error=None):
+        self.host, self.error, self.left, self.driver = host, error, True, None
+        self.let = threading.Event()
+        monkeypatch.setattr(nvme.Nvme, "eraser", lambda _, host, card: functools.partial(self.erase, card))
+        host.cleaning = releaser.Cleaning(way=way, erasure=erasing.Erasure())
+
+    def erase(self, card, report):
+        self.driver = card.first.driver
+        report("half of it is erased")
+        assert self.let.wait(20)
+        if self.error is not None:
+            raise self.error
+        self.left = False
+
+
+@pytest.fixture
+def said_at_once(monkeypatch):
+    """An erase is reported however short it is."""
+    monkeypatch.setattr(releaser, "ERASE_REPORTED_SECONDS", 0)
+    monkeypatch.setattr(releaser, "ERASE_LOOK_SECONDS", 0.01)
+
+
+async def test_a_disk_is_erased_by_its_driver_before_it_leaves(tmp_path, monkeypatch, said_at_once):
+    async with place(tmp_path, NVME) as host:
+        data, recording = Data(host, monkeypatch), Recording(host.tree.root)
+        host.releaser = release.Releaser(recording, limits=host.limits)
+        blocked = await host.until(release.Blocked, message="half")
+        assert (blocked.reason, blocked.message) == ("Cleaning", "half of it is erased")
+        assert recording.asked == []
+        data.let.set()
+        await host.until(release.Released)
+        assert (data.left, data.driver, host.is_off()) == (False, "nvme", True)
+
+
+async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
+    async with place(tmp_path, NVME) as host:
+        data = Data(host, monkeypatch)
+        data.let.set()
+        with monkeypatch.context() as patch:
+            patch.setattr(nvme.Nvme, "users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
+            assert (await host.until(release.Blocked)).reason == plan.IN_USE
+            assert data.left
+        await host.until(release.Released)
+        assert not data.left
+
+
+async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, monkeypatch, said_at_once):
+    monkeypatch.setattr(erasing, "AGAIN_SECONDS", 0.2)
+    async with place(tmp_path, NVME) as host:
+        data = Data(host, monkeypatch, error=errors.NotCleaned("/dev/nvme0 is not erased: it is broken"))
+        data.let.set()
+        blocked = await host.until(release.Blocked, message="broken")
+        assert blocked.reason == plan.UNCLEAN
+        assert (host.card().first.driver, host.power()) == ("nvme", "1")
+        data.error = None
+        await host.until(release.Released)
+        assert not data.left
+
+
+async def test_a_disk_whose_driver_is_gone_gets_it_back_to_be_erased(tmp_path, monkeypatch):
+    async with place(tmp_path, NVME) as host:
+        data = Data(host, monkeypatch)
+        data.let.set()
+        card = host.card()
+        await kernel.Kernel(host.tree.root).unbind(card.address)
+        host.card = lambda: card
+        await host.until(release.Released)
+        assert (data.left, data.driver, host.is_off()) == (False, "nvme", True)
+
+
+@pytest.mark.parametrize(
+    ("way", "erased", "reset"),
+    [(None, True, True), (Clean.ERASE, True, True), (Clean.RESET, False, True), (Clean.NONE, False, False)],
+)
+async def test_a_device_is_cleaned_as_its_fabric_says(tmp_path, monkeypatch, way, erased, reset):
+    async with place(tmp_path, NVME) as host:
+        data, recording = Data(host, monkeypatch, way=way), Recording(host.tree.root)
+        data.let.set()
+        host.releaser = release.Releaser(recording, limits=host.limits)
+        await host.until(release.Released)
+        assert data.left != erased
+        assert ("reset" in {what for what, _ in recording.asked}) == reset
 
 
 async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):

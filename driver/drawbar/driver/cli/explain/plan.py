@@ -19,6 +19,8 @@ _TAINTS: Mapping[str, str] = {
     "device-lost": "look at the device's link and power; it is lifted when the claim that has the device is gone",
     "fabric-health": "look at the device at the fabric manager, which reports it ill",
     "fabric-unreachable": "mend the connection to the fabric manager; it is lifted when the manager answers",
+    "cleaning": "its node erases its last user's data: it is lifted when that is done",
+    "not-cleaned": "its node cannot take away what its last user left on it: read the condition Released of its DeviceAttachment",
     "in-use": "another has the device: it is lifted when the fabric reports it free",
     "maintenance": "when the work is done: drawbar maintenance off device/NAME; it takes it out of spec.maintenance of its Fabric",
     "node-unhealthy": "read docs/health.md for what the node reports of the device",

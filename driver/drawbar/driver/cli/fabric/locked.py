@@ -63,7 +63,7 @@ async def attach(
     _refuse_taken(source, device)
     await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
     key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
-    body = statements.held_by_hand(source.spec.driver, key, device, node, host_id)
+    body = statements.held_by_hand(source.spec, key, device, node, host_id)
     try:
         made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
     except kube_errors.AlreadyExists as error:
@@ -104,7 +104,7 @@ async def attach_model(
     )
     for place in _free_places(source.cluster, devices, model):
         key = names.DeviceKey(fabric=source.name, device=names.label(place.id))
-        body = statements.held_by_hand(source.spec.driver, key, place, node, host_id)
+        body = statements.held_by_hand(source.spec, key, place, node, host_id)
         with contextlib.suppress(kube_errors.AlreadyExists):
             made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
             break

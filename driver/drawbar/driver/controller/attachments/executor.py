@@ -340,7 +340,7 @@ class _Round:
 
     async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
-        body = statements.intent(self._cluster.driver, self._key, self._device, wish)
+        body = statements.intent(self._open.spec, self._key, self._device, wish)
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
         try:
@@ -357,7 +357,7 @@ class _Round:
         seen = self._device
         if seen is None or not await self._is_confirmed():
             return
-        stored = await self._store(statements.restored(self._cluster.driver, self._key, seen, where, now))
+        stored = await self._store(statements.restored(self._open.spec, self._key, seen, where, now))
         statements.emit_taken_back(
             self._cluster.recorder, stored, "it is detached once its node lets go of it"
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from drawbar.driver.api import attachments, bindings, claims, meta
+from drawbar.driver.api import attachments, bindings, claims, fabrics, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
@@ -23,20 +23,21 @@ ROLLED_BACK = "AttachRolledBack"
 
 
 def intent(
-    driver: str, key: names.DeviceKey, device: contract.Device, wish: claim_index.Wish
+    fabric: fabrics.FabricSpec, key: names.DeviceKey, device: contract.Device, wish: claim_index.Wish
 ) -> dict[str, Any]:
     """Return the attachment as it is created, before the fabric is called."""
     assert wish.host_id is not None
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
         device_id=device.id,
-        driver=driver,
+        driver=fabric.driver,
         pool=wish.pool,
         device=key.device,
         node_name=wish.node,
         host_id=wish.host_id,
         identity=_identity(device),
         model=device.model,
+        clean=fabric.policy.clean.way(device.device_class.value),
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )
@@ -44,7 +45,7 @@ def intent(
 
 
 def restored(
-    driver: str,
+    fabric: fabrics.FabricSpec,
     key: names.DeviceKey,
     device: contract.Device,
     where: actions.Restore,
@@ -54,32 +55,34 @@ def restored(
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
         device_id=device.id,
-        driver=driver,
+        driver=fabric.driver,
         pool=names.pool(key.fabric, device.enclosure),
         device=key.device,
         node_name=where.node,
         host_id=where.host_id,
         identity=_identity(device),
         model=device.model,
+        clean=fabric.policy.clean.way(device.device_class.value),
         idle_since=meta.timestamp(now),
     )
     return _object(key, spec)
 
 
 def held_by_hand(
-    driver: str, key: names.DeviceKey, device: contract.Device, node: str, host_id: str
+    fabric: fabrics.FabricSpec, key: names.DeviceKey, device: contract.Device, node: str, host_id: str
 ) -> dict[str, Any]:
     """Return the attachment that an operator makes, for no claim; its device is in no pool that a claim was given."""
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
         device_id=device.id,
-        driver=driver,
+        driver=fabric.driver,
         pool=names.pool(key.fabric, device.enclosure),
         device=key.device,
         node_name=node,
         host_id=host_id,
         identity=_identity(device),
         model=device.model,
+        clean=fabric.policy.clean.way(device.device_class.value),
     )
     return _object(key, spec)
 

@@ -138,7 +138,7 @@ class _Subject:
         context, key = self._context, step.key
         session = context.cluster.sessions.get(key.fabric)
         device = session.device(key.device) if session is not None else None
-        if device is None:
+        if session is None or device is None:
             raise kube_errors.Conflict(f"fabric {key.fabric} has no device {key.device} any more")
         wanted = claim_watch.wish(
             claim_watch.reference(step.claim, step.request, step.devices),
@@ -148,7 +148,7 @@ class _Subject:
             allocated_at=step.allocated_at,
             seen_at=context.cluster.clock(),
         )
-        body = attachment_statements.intent(context.cluster.driver, key, device, wanted)
+        body = attachment_statements.intent(session.spec, key, device, wanted)
         context.latency.begun(key)
         try:
             stored = await context.cluster.attachments.create(body)

@@ -4,6 +4,8 @@
 |---|---|---|---|
 | `attach-failed` | NoSchedule | an attach failed, or the node could not use the device | after probation |
 | `device-lost` | NoExecute | the device of a claim vanished | the claim let go of it |
+| `cleaning` | NoSchedule | its node erases its user's data | it is free |
+| `not-cleaned` | NoSchedule | its node cannot take away what its user left on it | it could, or it is detached by force |
 | `in-use` | NoSchedule | a host without a claim, an attachment made by hand, or a release that takes long | it is free |
 | `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well |
 | a finding, such as `link-narrow` | as the node's health policy has it | its node found it | it is gone, or the node let go of the device |
@@ -34,13 +36,26 @@ from drawbar.driver.slices import encoding
 ATTACH_FAILED = "attach-failed"
 LOST = "device-lost"
 IN_USE = "in-use"
+CLEANING = "cleaning"
+NOT_CLEANED = "not-cleaned"
 FABRIC_HEALTH = "fabric-health"
 NODE_UNHEALTHY = "node-unhealthy"
 UNREACHABLE = "fabric-unreachable"
 MAINTENANCE = "maintenance"
 RESERVED = "reserved"
 _KEYS = frozenset(
-    {ATTACH_FAILED, LOST, IN_USE, FABRIC_HEALTH, NODE_UNHEALTHY, UNREACHABLE, MAINTENANCE, RESERVED}
+    {
+        ATTACH_FAILED,
+        LOST,
+        IN_USE,
+        CLEANING,
+        NOT_CLEANED,
+        FABRIC_HEALTH,
+        NODE_UNHEALTHY,
+        UNREACHABLE,
+        MAINTENANCE,
+        RESERVED,
+    }
 )
 
 DESCRIPTION_BYTES = 1024
@@ -302,7 +317,7 @@ def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
     ]
 
 
-def _taint(  # noqa: C901, PLR0915 - one arm for each cause
+def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
     driver: str, cause: Cause, fabric: str, probation: Probation, evictions_per_second: int | None
 ) -> slices.Taint:
     key, value, effect = IN_USE, "", encoding.NO_SCHEDULE
@@ -333,6 +348,15 @@ def _taint(  # noqa: C901, PLR0915 - one arm for each cause
             )
             text += "deleted and the device is free."
             data = {"source": "operator", "node": cause.node, "host": cause.host}
+        case NotReleased(reason=attachments.CLEANING):
+            key = CLEANING
+            text = f"Node {cause.node} erases what its last user left on it; lifted when that is done and it is free."
+            data = {"source": "node", "node": cause.node, "reason": cause.reason}
+        case NotReleased(reason=attachments.NOT_CLEANED):
+            key = NOT_CLEANED
+            text = f"Node {cause.node} cannot take away what its last user left on it, and tries on; the condition Released "
+            text += "of its DeviceAttachment has the reason; lifted when that is done and it is free."
+            data = {"source": "node", "node": cause.node, "reason": cause.reason}
         case NotReleased():
             value = "releasing"
             text = f"Its release from node {cause.node} takes long"

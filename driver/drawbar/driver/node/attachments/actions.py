@@ -51,7 +51,8 @@ class Observed:
         health: the verdict on the device.
         leaving: the device as it was when its release was begun in this run of the daemon.
         released: the result of a release step in this round; None before it.
-        cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not.
+        cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not, or that it
+            is under way.
     """
 
     attachment: attachments.DeviceAttachment
@@ -69,7 +70,7 @@ class Observed:
     health: verdicts.Verdict = verdicts.UNKNOWN
     leaving: model.Card | None = None
     released: plan.Outcome | None = None
-    cleaned: str | None = None
+    cleaned: str | plan.Working | None = None
 
     @property
     def card(self) -> model.Card | None:

@@ -13,7 +13,7 @@ from typing import assert_never
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.node import classes, erasing, errors, kernel
 from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
@@ -25,15 +25,29 @@ STEPS_MAX = 64
 """A device that takes more to come to rest is looked at again later."""
 
 
-async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, device_class: str) -> str:
+async def clean(
+    kernel: kernel.Kernel,
+    host: classes.Host,
+    card: model.Card,
+    device_class: str,
+    cleaning: releaser.Cleaning = releaser.AS_ITS_CLASS,
+) -> str | release_plan.Working:
     """Take away what the last claim left on a device that stays attached, as far as can be done at once; idempotent.
 
-    At least a reset of each function, by the best method that it has (FLR where it can). What stands on the device, such as
-    memory that is online, is taken down by its class first; initialisation builds it up again.
+    Its data are erased where they are to be, and each function is reset by the best method that it has (FLR where it can).
+    What stands on the device, such as memory that is online, is taken down by its class first; initialisation builds it up
+    again.
 
     Returns:
-        Why a trace of the last use may be left, in a clause; empty when none is.
+        Why a trace of the last use may be left, in a clause; empty when none is; or that its data are being erased.
     """
+    match cleaning.erasure.state() if cleaning.erasure is not None else None:
+        case erasing.Running():
+            return release_plan.Working(seconds=plan.LOOK_SECONDS)
+        case erasing.Failed(why=why):
+            return why
+        case _:
+            pass
     operations = classes.by_name(device_class)
     users = await asyncio.to_thread(operations.users, host, card)
     if users:
@@ -46,10 +60,14 @@ async def clean(kernel: kernel.Kernel, host: classes.Host, card: model.Card, dev
         else:
             return "it does not come to rest"
         await operations.quiesce(kernel, host, card)
+        eraser = cleaning.eraser(host, card, device_class)
+        if eraser is not None and cleaning.erasure is not None:
+            cleaning.erasure.begin(card.address, eraser)
+            return release_plan.Working(seconds=plan.LOOK_FIRST_SECONDS)
         for function in card.functions:
             if function.sriov is not None and function.sriov.num_vfs:
                 await kernel.set_vfs(function.address, 0)
-        for address in operations.resets(card):
+        for address in operations.resets(card) if cleaning.resets else ():
             await kernel.reset(address)
     except errors.KernelRefused as refused:
         return str(refused)
@@ -74,6 +92,7 @@ class Memory:
         claim_notified: the failure is recorded on the claim.
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
+        erasure: of the last use of the device.
         seen: by condition, and for its deletion, when that was first seen to hold.
         looked: the device was read from the kernel since it was attached.
     """
@@ -83,6 +102,7 @@ class Memory:
     looked: bool = False
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
+    erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
@@ -145,7 +165,7 @@ class _Done:
 
     again: bool = False
     released: release_plan.Outcome | None = None
-    cleaned: str | None = None
+    cleaned: str | release_plan.Working | None = None
 
 
 async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
@@ -295,14 +315,26 @@ class _Work:
     async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
         context = self._context
         host = classes.Host.from_sysfs(context.kernel.sysfs)
-        why = await clean(context.kernel, host, card, self._attachment.identity.device_class)
-        self._remember(None, why, now)
+        why = await clean(
+            context.kernel, host, card, self._attachment.identity.device_class, self._cleaning()
+        )
+        if why == "":
+            self._memory.erasure = erasing.Erasure()
+        self._remember(None, why if isinstance(why, str) else "", now)
         return _Done(again=True, cleaned=why)
+
+    def _cleaning(self) -> releaser.Cleaning:
+        """Return what is to be done about the traces of the device's use. Without a use there is nothing to erase."""
+        attachment = self._attachment
+        return releaser.Cleaning(
+            way=attachment.spec.clean,
+            erasure=self._memory.erasure if attachment.is_used else None,
+        )
 
     async def _release(self, card: model.Card | None, slot: str) -> _Done:
         self._memory.leaving = card
         outcome = await self._context.releaser.step(
-            card, slot, device_class=self._attachment.identity.device_class
+            card, slot, device_class=self._attachment.identity.device_class, cleaning=self._cleaning()
         )
         if isinstance(outcome, release_plan.Released):
             self._memory.leaving = None

@@ -349,6 +349,9 @@ def _clean(
             return (actions.Clean(card=card),)
         case "":
             return (actions.ReportClean(card=card),)
+        case release_plan.Working(seconds=seconds):
+            # However long it takes: who waits for the device gives up by itself.
+            return (actions.LookAgain(at=now + _seconds(seconds)),)
         case why:
             attempt = observed.attempt
             begun = attempt.since if attempt is not None else now

@@ -21,12 +21,15 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.attachments import plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.release import plan as release_plan
 
 log = logging.getLogger(__name__)
 
 MANAGER = "drawbar-node"
 DEVICE_READY = "DeviceReady"
 NOT_IN_USE = "NotInUse"
+# Of a device whose record was lost, and with it whose it was.
+UNKNOWN_USER = "unknown"
 OWN = (attachments.VISIBLE, attachments.RELEASED)
 READY = "Ready"
 IDLE = "Idle"
@@ -111,9 +114,12 @@ class Reporter:
             attachment, attachments.RELEASED, status=False, reason=reason, message=message, now=now
         )
         await self._apply(attachment, applied(attachment, fresh=fresh))
-        log.warning(
-            "a device cannot be given back: %s", message, extra={"attachment": attachment.metadata.name}
-        )
+        extra = {"attachment": attachment.metadata.name}
+        if reason == release_plan.CLEANING:
+            log.info("a device is being cleaned: %s", message, extra=extra)
+            self.recorder.attachment_normal(attachment, reason=reason, message=message)
+            return
+        log.warning("a device cannot be given back: %s", message, extra=extra)
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 
@@ -188,18 +194,26 @@ def report(
         attachment: as it is known.
         card: the device.
         boot_id: of the running kernel.
-        used: the claim that it is attached for gets it or keeps it; else it has no traces of a use.
+        used: the claim that it is attached for gets it or keeps it, and without one what is recorded of its last use
+            stays; else it has no traces of a use.
     """
-    former, claim = attachment.status.node or attachments.NodeReport(), attachment.spec.claim
-    allocated = attachment.spec.allocation_timestamp or ""
+    recorded, spec = attachment.status.node, attachment.spec
+    former = recorded or attachments.NodeReport()
+    user = (former.claim_uid, former.allocation_timestamp)
+    if not used:
+        user = ("", "")
+    elif spec.claim is not None:
+        user = (spec.claim.uid, spec.allocation_timestamp or "")
+    elif recorded is None and not attachment.held_by_hand:
+        user = (UNKNOWN_USER, "")
     return msgspec.structs.replace(
         former,
         pci_address=card.address,
         kernel_driver=card.first.driver or "",
         boot_id=boot_id,
         slot=card.first.slot or "",
-        claim_uid=claim.uid if used and claim is not None else "",
-        allocation_timestamp=allocated if used and claim is not None else "",
+        claim_uid=user[0],
+        allocation_timestamp=user[1],
     )
 
 

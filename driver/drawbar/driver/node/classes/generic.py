@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import kernel
+from drawbar.driver.node import erasing, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import files, model
@@ -159,6 +159,14 @@ class Generic:
             for function in card.functions
             if function.physical_function is None and function.device_class is not DeviceClass.BRIDGE
         )
+
+    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
+        """Return what makes the device forget its user's data; None of a class that has no way to, or keeps none. No I/O.
+
+        It needs the device's driver. Called when the device is at rest, before the driver goes.
+        """
+        del host, card
+        return None
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """Return what a container gets to use the device: never a device file of another one.

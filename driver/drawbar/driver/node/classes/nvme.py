@@ -7,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.classes import generic
+from drawbar.driver.node import erasing, errors, kernel
+from drawbar.driver.node.classes import generic, nvme_erase
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
@@ -36,6 +36,32 @@ class Nvme(generic.Generic):
             if node.block:
                 path = host.dev / node.path.removeprefix("/dev/")
                 await kernel.run(node.path, f"to flush {node.path}", functools.partial(_flush, path, node))
+
+    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
+        """Sanitizes or formats it (`nvme_erase`). A mocked host's disks keep no data: their numbers are other devices here."""
+        if host.dev != _DEV:
+            return None
+        controller = next((node for node in card.device_nodes if _is_controller(node)), None)
+        if controller is None:
+            return functools.partial(_without_controller, card)
+        path = host.dev / controller.path.removeprefix("/dev/")
+        return nvme_erase.eraser(path, controller, card.serial or "")
+
+
+_DEV = Path("/dev")
+
+
+def _is_controller(node: model.DeviceNode) -> bool:
+    return node.subsystem == "nvme" and not node.block
+
+
+def _without_controller(card: model.Card, report: erasing.Report) -> None:
+    del report
+    driver = card.first.driver
+    raise errors.NotCleaned(
+        f"{card.address} is not erased, so no other user gets it: its driver {driver} has no NVMe controller; unbind it, "
+        "clear driver_override, and bind nvme"
+    )
 
 
 def _flush(path: Path, node: model.DeviceNode) -> None:

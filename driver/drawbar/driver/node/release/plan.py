@@ -1,12 +1,13 @@
 """The next step of a device's release; pure.
 
 Invariant: no driver is unbound, no function removed and no slot switched off while a user of the device is known, nor
-while anything still stands on it (`unrest`); virtual functions go before the functions they belong to, and a slot is
+while anything still stands on it (`unrest`), nor while it has data of its user that are to be erased (`data`); virtual functions go before the functions they belong to, and a slot is
 switched off only when the kernel shows no function in it. A slot that has another card by now is left alone. No function
 that the kernel has a way to reset is removed before it was reset without a driver.
 
 Order, with the reason: users first, for nothing may be undone for a device that stays; virtual functions, because they
-are devices of their own with drivers of their own; quiesce, while the driver can still talk to the device; unbind one
+are devices of their own with drivers of their own; quiesce, while the driver can still talk to the device; erase, for the same reason,
+and once nothing writes to it any more; unbind one
 function after the other, which says early what removal would hide; reset and remove, the farthest from the host first, in one step,
 because the kernel does not show a reset: what is still there is reset again; power, when nothing is left to be surprised.
 From whatever state a crash leaves, the plan goes on: it looks at the kernel alone.
@@ -15,13 +16,16 @@ From whatever state a crash leaves, the plan goes on: it looks at the kernel alo
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from drawbar.driver.api import attachments
+
 USERS_SHOWN = 4
 """More than these are counted: a condition's message has 1,024 characters at most."""
 IN_USE = "InUse"
 REFUSED = "KernelRefused"
 SILENT = "KernelSilent"
 STUCK = "NoProgress"
-UNCLEAN = "NotCleaned"
+UNCLEAN = attachments.NOT_CLEANED
+CLEANING = attachments.CLEANING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +38,8 @@ class Blocked:
     """The device cannot be taken away now.
 
     Attributes:
-        reason: one word, as a condition has it: `InUse`, `KernelRefused`, `KernelSilent`, `NoProgress` or `NotCleaned`.
+        reason: one word, as a condition has it: `InUse`, `KernelRefused`, `KernelSilent`, `NoProgress`, `NotCleaned`,
+            or `Cleaning` while it is being erased.
         message: what blocks, with the remedy.
         seconds: after how long to look again.
     """
@@ -99,12 +104,14 @@ class Observed:
         slot: None where it sits in no hot-plug slot.
         used_by: who uses it, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
         unrest: what has to be brought to rest before the driver goes, in one clause.
+        data: address of the function whose driver is to erase the user's data that the device still has; None without any.
     """
 
     functions: tuple[Function, ...] = ()
     slot: Slot | None = None
     used_by: tuple[str, ...] = ()
     unrest: str | None = None
+    data: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +133,18 @@ class Quiesce:
     """Quiesce the device, one step."""
 
     unrest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bind:
+    """Have the kernel look for a driver for a function that has to be erased."""
+
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erase:
+    """Erase the user's data, or go on with that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +174,9 @@ class Done:
     """Nothing of the device is left."""
 
 
-Action = Wait | DropVirtualFunctions | Quiesce | Unbind | Remove | PowerOff | Done
+Step = DropVirtualFunctions | Quiesce | Bind | Unbind | Remove | PowerOff
+"""Asks the kernel for something, once."""
+Action = Wait | Erase | Step | Done
 
 
 def plan(observed: Observed) -> Action:
@@ -170,6 +191,8 @@ def plan(observed: Observed) -> Action:
     if observed.unrest is not None:
         return Quiesce(unrest=observed.unrest)
     left = sorted(observed.functions, key=_order)
+    if observed.data is not None:
+        return Erase() if any(function.bound for function in left) else Bind(address=observed.data)
     for function in left:
         if function.bound and not function.virtual:
             return Unbind(address=function.address)
@@ -192,13 +215,15 @@ def words(action: Action) -> str:
             return f"take the virtual functions of {address} away"
         case Quiesce(unrest=unrest):
             return f"bring the device to rest ({unrest})"
+        case Bind(address=address):
+            return f"bind a driver to {address}, by which it can be erased"
         case Unbind(address=address):
             return f"unbind the driver of {address}"
         case Remove(address=address):
             return f"remove {address}"
         case PowerOff(slot=slot):
             return f"switch slot {slot} off"
-        case Wait() | Done():
+        case Wait() | Erase() | Done():
             return "do nothing"
 
 

@@ -18,7 +18,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
-from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.api import attachments
+from drawbar.driver.node import classes, erasing, errors, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import cxl, files, index, model, pci
@@ -73,7 +74,43 @@ class Observation:
     card: model.Card | None
 
 
-def look(host: classes.Host, card: model.Card | None, slot: str, device_class: str | None) -> Observation:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaning:
+    """What is to be done about what a user left on a device before it leaves the node, or goes to the next claim.
+
+    Attributes:
+        way: as `attachments.AttachmentSpec.clean`, of which empty is the class's own.
+        erasure: of this use of the device; None where it was not used since it was last cleaned.
+    """
+
+    way: attachments.Clean | None = None
+    erasure: erasing.Erasure | None = None
+
+    @property
+    def resets(self) -> bool:
+        """Whether the device is reset."""
+        return self.way is not attachments.Clean.NONE
+
+    def eraser(self, host: classes.Host, card: model.Card, device_class: str) -> erasing.Eraser | None:
+        """Return what erases the data that are still to be erased; None without any."""
+        if self.erasure is None or self.way in (attachments.Clean.NONE, attachments.Clean.RESET):
+            return None
+        if isinstance(self.erasure.state(), erasing.Done):
+            return None
+        return classes.by_name(device_class).eraser(host, card)
+
+
+AS_ITS_CLASS = Cleaning()
+"""Of a device that was not used."""
+
+
+def look(
+    host: classes.Host,
+    card: model.Card | None,
+    slot: str,
+    device_class: str | None,
+    cleaning: Cleaning = AS_ITS_CLASS,
+) -> Observation:
     """Everything about one device.
 
     Args:
@@ -81,6 +118,7 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
         card: as it was last seen; None when the inventory has no such device any more.
         slot: the name of its slot; empty where it sits in none.
         device_class: what it is treated as; None for what its first function is.
+        cleaning: what is to be done about its user's traces.
     """
     in_slot = tuple(_in_slot(host, slot))
     own = _own(host, card, in_slot)
@@ -88,16 +126,21 @@ def look(host: classes.Host, card: model.Card | None, slot: str, device_class: s
     used: tuple[str, ...] = ()
     unrest = None
     resets: tuple[str, ...] = ()
+    data = None
     if own_card is not None:
-        operations = classes.by_name(device_class or own_card.first.device_class)
+        treated_as = device_class or own_card.first.device_class
+        operations = classes.by_name(treated_as)
         used, unrest = operations.users(host, own_card), operations.unrest(host, own_card)
-        resets = operations.resets(own_card)
+        resets = operations.resets(own_card) if cleaning.resets else ()
+        if cleaning.eraser(host, own_card, treated_as) is not None:
+            data = own_card.address
     return Observation(
         observed=plan.Observed(
             functions=tuple(_function(host, function, resets) for function in own),
             slot=_slot(host, slot, taken=bool(in_slot) and not own),
             used_by=used,
             unrest=unrest,
+            data=data,
         ),
         card=own_card,
     )
@@ -211,6 +254,9 @@ EFFECT_SECONDS = 0.05
 """Between two looks whether a step has had its effect; a kernel's has when `write` returns."""
 SETTLED_SECONDS = 0.25
 """How long a slot is looked at that was switched off and still shows as on."""
+ERASE_REPORTED_SECONDS = 2.0
+"""An erase that takes longer is reported with its progress, every so often."""
+ERASE_LOOK_SECONDS = 1.0
 REPEAT_SECONDS = 1.0
 """After so long without an effect a step is made again."""
 
@@ -249,7 +295,12 @@ class Releaser:
         self._warned = False
 
     async def step(
-        self, card: model.Card | None, slot: str, *, device_class: str | None = None
+        self,
+        card: model.Card | None,
+        slot: str,
+        *,
+        device_class: str | None = None,
+        cleaning: Cleaning = AS_ITS_CLASS,
     ) -> plan.Outcome:
         """The next step for one device; idempotent, makes one change at most.
 
@@ -257,17 +308,21 @@ class Releaser:
             card: as the inventory has it now; None when it has it no more.
             slot: the name of its slot, the one that was recorded when the card is None; empty where it sits in none.
             device_class: what the device was offered as; None for what its first function is.
+            cleaning: what is to be done about its user's traces.
         """
         key = f"slot {slot}" if slot else card.address if card is not None else ""
         if not key:
             return plan.Released()
+        # This process has the device open while it erases it, and is no user to wait for.
+        if cleaning.erasure is not None and (under_way := _erasing(cleaning.erasure.state())) is not None:
+            return under_way
         self._warn()
         begun = self._begun.get(key, _Begun())
         try:
-            observation = await self._look(key, card or begun.card, slot, device_class)
+            observation = await self._look(key, card or begun.card, slot, device_class, cleaning)
             action = plan.plan(observation.observed)
             begun = replace(begun, card=observation.card)
-            return await self._carry_out(key, begun, action, device_class)
+            return await self._carry_out(key, begun, action, device_class, cleaning)
         except errors.KernelSilent as silent:
             return self._blocked(plan.SILENT, str(silent))
         except errors.NotCleaned as unclean:
@@ -276,13 +331,13 @@ class Releaser:
             return self._blocked(plan.REFUSED, str(refused))
 
     async def _look(
-        self, key: str, card: model.Card | None, slot: str, device_class: str | None
+        self, key: str, card: model.Card | None, slot: str, device_class: str | None, cleaning: Cleaning
     ) -> Observation:
-        read = functools.partial(look, self._host, card, slot, device_class)
+        read = functools.partial(look, self._host, card, slot, device_class, cleaning)
         return await self._kernel.run(f"release: {key}", f"how the device in {key} stands", read)
 
     async def _carry_out(
-        self, key: str, begun: _Begun, action: plan.Action, device_class: str | None
+        self, key: str, begun: _Begun, action: plan.Action, device_class: str | None, cleaning: Cleaning
     ) -> plan.Outcome:
         match action:
             case plan.Done():
@@ -291,14 +346,30 @@ class Releaser:
             case plan.Wait(message=message):
                 self._remember(key, _Begun(card=begun.card))
                 return self._blocked(plan.IN_USE, message)
+            case plan.Erase():
+                self._remember(key, _Begun(card=begun.card))
+                return await self._erase(begun.card, device_class, cleaning)
             case _:
                 return await self._make(key, begun, action, device_class)
+
+    async def _erase(
+        self, card: model.Card | None, device_class: str | None, cleaning: Cleaning
+    ) -> plan.Outcome:
+        """Begin to erase what nothing uses any more; the kernel refuses while it does."""
+        assert card is not None  # the plan is of this card
+        assert cleaning.erasure is not None  # or nothing would be to erase
+        await self._quiesce(card, device_class)
+        eraser = cleaning.eraser(self._host, card, device_class or card.first.device_class)
+        if eraser is not None:
+            log.info("erasing", extra={"device": card.address})
+            cleaning.erasure.begin(card.address, eraser)
+        return plan.Working(seconds=EFFECT_SECONDS)
 
     async def _make(
         self,
         key: str,
         begun: _Begun,
-        action: plan.DropVirtualFunctions | plan.Quiesce | plan.Unbind | plan.Remove | plan.PowerOff,
+        action: plan.Step,
         device_class: str | None,
     ) -> plan.Outcome:
         now = self._clock()
@@ -322,7 +393,7 @@ class Releaser:
 
     async def _do(
         self,
-        action: plan.DropVirtualFunctions | plan.Quiesce | plan.Unbind | plan.Remove | plan.PowerOff,
+        action: plan.Step,
         card: model.Card | None,
         device_class: str | None,
     ) -> None:
@@ -331,6 +402,8 @@ class Releaser:
                 await self._kernel.set_vfs(address, 0)
             case plan.Quiesce():
                 await self._quiesce(card, device_class)
+            case plan.Bind(address=address):
+                await self._kernel.probe(address)
             case plan.Unbind(address=address):
                 await self._quiesce(card, device_class)
                 await self._kernel.unbind(address)
@@ -373,3 +446,18 @@ class Releaser:
             self._warned = True
             if (why := users.blindness(self._host.proc)) is not None:
                 log.warning(why)
+
+
+def _erasing(state: erasing.State) -> plan.Outcome | None:
+    """The outcome of a step while the device is being erased, or that has just failed; None where it goes on."""
+    match state:
+        case erasing.Running(progress=progress, seconds=seconds):
+            if seconds < ERASE_REPORTED_SECONDS:
+                return plan.Working(seconds=EFFECT_SECONDS)
+            return plan.Blocked(reason=plan.CLEANING, message=progress, seconds=ERASE_LOOK_SECONDS)
+        case erasing.Failed(why=why):
+            return plan.Blocked(reason=plan.UNCLEAN, message=why, seconds=ERASE_LOOK_SECONDS)
+        case erasing.Due() | erasing.Done():
+            return None
+        case _:
+            assert_never(state)

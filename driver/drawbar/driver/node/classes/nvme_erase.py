@@ -1,0 +1,251 @@
+"""Makes an NVMe disk forget its user's data, through its controller's device file.
+
+Sanitize is preferred, for it reaches everything on the medium and reports its progress: by a new key, by erasing blocks. A
+controller that has neither formats each namespace with a secure erase (by a new key where it can), in the format that it
+has; and one that can only sanitize by overwriting does that.
+
+Whoever had the disk had its controller too, and may have left it in any state: a sanitize under way is waited for, and a
+namespace that is attached to no controller is a reason to refuse, since a format does not reach it.
+
+Source: NVM Express Base Specification 2.0: Identify, Sanitize, Format NVM, log page 81h; include/uapi/linux/nvme_ioctl.h.
+"""
+
+import ctypes
+import enum
+import errno
+import fcntl
+import os
+import stat
+import struct
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from drawbar.driver.node import erasing, errors
+from drawbar.driver.node.inventory import model
+
+COMMAND = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD
+_STRUCT = struct.Struct("=BBHIIIQQII6III")  # struct nvme_passthru_cmd
+_PAGE_BYTES = 4096
+_QUICK_MS = 30_000
+LONGEST_SECONDS = 24 * 3600
+"""For a whole disk; overwriting takes the longest. Afterwards it has failed."""
+LOOK_SECONDS = 0.5
+"""Between two looks at a sanitize's progress."""
+
+
+class Opcode(enum.IntEnum):
+    """Admin commands."""
+
+    GET_LOG_PAGE = 0x02
+    IDENTIFY = 0x06
+    FORMAT_NVM = 0x80
+    SANITIZE = 0x84
+
+
+class Identify(enum.IntEnum):
+    """CNS of Identify."""
+
+    NAMESPACE = 0x00
+    CONTROLLER = 0x01
+    ACTIVE = 0x02
+    ALLOCATED = 0x10
+
+
+_SANITIZE_STATUS = 0x81
+_FORMAT_ADMITTED, _NAMESPACE_MANAGEMENT = 1 << 1, 1 << 3  # OACS
+_ERASE_TAKES_ALL, _FORMAT_TAKES_ALL, _CRYPTOGRAPHIC = 1 << 1, 1 << 0, 1 << 2  # FNA
+_BY_KEY, _BY_BLOCK, _BY_OVERWRITING = 1 << 0, 1 << 1, 1 << 2  # SANICAP
+_ACTIONS = {_BY_KEY: 0b100, _BY_BLOCK: 0b010, _BY_OVERWRITING: 0b011}  # SANACT
+_ONE_PASS, _UNRESTRICTED_EXIT = 1 << 4, 1 << 3
+_IN_PROGRESS, _FAILED = 2, 3  # SSTAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """An admin command; `cdw10` and `cdw11` are the dwords of that name."""
+
+    opcode: Opcode
+    namespace: int = 0
+    cdw10: int = 0
+    cdw11: int = 0
+    timeout_ms: int = _QUICK_MS
+    reads: bool = False
+
+
+Submit = Callable[[int, Command, "ctypes.Array[ctypes.c_char] | None"], int]
+"""Sends a command to the controller behind a descriptor: its status, 0 for success. Raises OSError."""
+
+
+def submit(descriptor: int, command: Command, data: "ctypes.Array[ctypes.c_char] | None") -> int:
+    """As `Submit`: to the kernel's NVMe driver."""
+    address = ctypes.addressof(data) if data is not None else 0
+    raw = bytearray(
+        _STRUCT.pack(
+            *(command.opcode, 0, 0, command.namespace, 0, 0, 0, address),
+            *(0, len(data) if data is not None else 0),
+            *(command.cdw10, command.cdw11, 0, 0, 0, 0),
+            *(command.timeout_ms, 0),
+        )
+    )
+    return int(fcntl.ioctl(descriptor, COMMAND, raw, True))
+
+
+def eraser(path: Path, node: model.DeviceNode, serial: str, submit: Submit = submit) -> erasing.Eraser:
+    """Return what erases the disk.
+
+    Args:
+        path: where this process finds the controller's device file.
+        node: that file as the kernel describes it.
+        serial: of the disk; another one is not touched.
+        submit: sends a command.
+    """
+
+    def erase(report: erasing.Report) -> None:
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            raise _refused(node.path, f"cannot open {path}: {os.strerror(error.errno or 0)}") from error
+        try:
+            facts = os.fstat(descriptor)
+            if not stat.S_ISCHR(facts.st_mode) or facts.st_rdev != os.makedev(node.major, node.minor):
+                raise _refused(node.path, f"{path} is another device by now")
+            _Disk(descriptor, node.path, submit).erase(serial, report)
+        finally:
+            os.close(descriptor)
+
+    return erase
+
+
+class _Disk:
+    """A disk behind its controller's descriptor."""
+
+    def __init__(self, descriptor: int, name: str, submit: Submit) -> None:
+        self._descriptor = descriptor
+        self._name = name
+        self._submit = submit
+        self._ends = time.monotonic() + LONGEST_SECONDS
+
+    def erase(self, serial: str, report: erasing.Report) -> None:
+        """Choose the best way that the disk has, and go it to its end."""
+        about = self._identify(Identify.CONTROLLER)
+        own = about[4:24].decode("ascii", errors="replace").strip()
+        if model.canonical_serial(own) != model.canonical_serial(serial):
+            raise _refused(self._name, f"it has the serial number {own!r}, and {serial!r} is to be erased")
+        admitted, attributes = int.from_bytes(about[256:258], "little"), about[524]
+        sanitizes = int.from_bytes(about[328:332], "little")
+        quick = next((way for way in (_BY_KEY, _BY_BLOCK) if sanitizes & way), None)
+        if quick is not None:
+            self._sanitize(quick, report)
+        elif admitted & _FORMAT_ADMITTED:
+            self._format(attributes, report, unattached=bool(admitted & _NAMESPACE_MANAGEMENT))
+        elif sanitizes & _BY_OVERWRITING:
+            self._sanitize(_BY_OVERWRITING, report)
+        else:
+            raise _refused(
+                self._name,
+                "it can neither be sanitized nor formatted; set policy.clean of its Fabric to reset for disks "
+                "whose data the next user may read",
+            )
+
+    def _sanitize(self, way: int, report: erasing.Report) -> None:
+        self._await(report)  # whoever had the disk may have begun one
+        passes = _ONE_PASS if way == _BY_OVERWRITING else 0
+        begin = Command(opcode=Opcode.SANITIZE, cdw10=_ACTIONS[way] | _UNRESTRICTED_EXIT | passes)
+        self._send(begin, "sanitize")
+        state = self._await(report)
+        if state == _FAILED:
+            raise _refused(
+                self._name,
+                "its sanitize failed half way; it is tried again, and if it fails again the disk is broken",
+            )
+
+    def _await(self, report: erasing.Report) -> int:
+        """Wait until no sanitize is under way; return how the last one ended."""
+        while True:
+            state, done = self._sanitizing()
+            if state != _IN_PROGRESS:
+                return state
+            if time.monotonic() > self._ends:
+                raise _refused(self._name, f"its sanitize did not end within {LONGEST_SECONDS // 3600} h")
+            report(f"sanitizing {self._name}, {done // 10 * 10} % done")  # each change is a write
+            time.sleep(LOOK_SECONDS)
+
+    def _sanitizing(self) -> tuple[int, int]:
+        """The state of the most recent sanitize, and its progress in percent."""
+        dwords = 512 // 4 - 1
+        page = ctypes.create_string_buffer(512)
+        ask = Command(
+            opcode=Opcode.GET_LOG_PAGE,
+            namespace=0xFFFFFFFF,
+            cdw10=dwords << 16 | _SANITIZE_STATUS,
+            reads=True,
+        )
+        self._send(ask, "report its sanitize's state", page)
+        done, state = struct.unpack_from("<HH", page.raw)
+        return state & 0b111, done * 100 // 65536
+
+    def _format(self, attributes: int, report: erasing.Report, *, unattached: bool) -> None:
+        namespaces = self._namespaces(Identify.ACTIVE)
+        if unattached:
+            hidden = sorted(set(self._namespaces(Identify.ALLOCATED)) - set(namespaces))
+            if hidden:
+                raise _refused(
+                    self._name,
+                    f"its namespace {hidden[0]} is attached to no controller, and a format does not reach it; delete it "
+                    "(nvme delete-ns), or attach it",
+                )
+        if attributes & (_ERASE_TAKES_ALL | _FORMAT_TAKES_ALL):
+            namespaces = namespaces[:1]
+        erase = 0b010 if attributes & _CRYPTOGRAPHIC else 0b001
+        for number, namespace in enumerate(namespaces):
+            report(f"formatting {self._name}, namespace {number + 1} of {len(namespaces)}")
+            about = self._identify(Identify.NAMESPACE, namespace)
+            size, protection = about[26], about[29]
+            kept = (
+                (size & 0b1111)
+                | (size >> 4 & 1) << 4
+                | (protection & 0b111) << 5
+                | (protection >> 3 & 1) << 8
+                | (size >> 5 & 0b11) << 12
+            )
+            left_ms = max(1, int((self._ends - time.monotonic()) * 1000))
+            command = Command(
+                opcode=Opcode.FORMAT_NVM,
+                namespace=namespace,
+                cdw10=kept | erase << 9,
+                timeout_ms=min(left_ms, 0xFFFFFFFF),
+            )
+            self._send(command, f"format namespace {namespace}")
+
+    def _namespaces(self, which: Identify) -> list[int]:
+        """The numbers of at most 1,024 namespaces: more than any disk has."""
+        page = self._identify(which)
+        return [number for number in struct.unpack("<1024I", page) if number]
+
+    def _identify(self, what: Identify, namespace: int = 0) -> bytes:
+        page = ctypes.create_string_buffer(_PAGE_BYTES)
+        self._send(
+            Command(opcode=Opcode.IDENTIFY, namespace=namespace, cdw10=what, reads=True),
+            "identify itself",
+            page,
+        )
+        return page.raw
+
+    def _send(self, command: Command, what: str, page: "ctypes.Array[ctypes.c_char] | None" = None) -> None:
+        try:
+            status = self._submit(self._descriptor, command, page)
+        except OSError as error:
+            number = error.errno or 0
+            name = errno.errorcode.get(number, "no errno")
+            raise _refused(
+                self._name,
+                f"asked to {what}, the kernel answered {os.strerror(number)} ({name}); look at its log",
+            ) from error
+        if status:
+            raise _refused(self._name, f"asked to {what}, it answered with status {status:#06x}")
+
+
+def _refused(name: str, why: str) -> errors.NotCleaned:
+    return errors.NotCleaned(f"{name} is not erased, so no other user gets it: {why}")
