@@ -28,8 +28,23 @@ PLACES = (
 
 
 async def cycles(node, disk, port, count):
-    for _ in range(count):
-        await handover.give_back(node, await handover.attached(node, disk, port))
+    for number in range(count):
+        lent = await handover.attached(node, disk, port, erase=True)
+        await write(node, lent, f"what cycle {number} of {port} wrote")
+        await handover.give_back(node, lent)
+        assert not any(await asyncio.to_thread(disk.file.read_bytes)), f"cycle {number} of {port} left bytes"
+
+
+async def write(node, lent, text):
+    """Write to the first and the last block of a disk, and to one in the middle."""
+    report = (await node.cluster.attachment(lent.device))["status"]["node"]
+    (controller,) = await node.guest.names(f"/sys/bus/pci/devices/{report['pciAddress']}/nvme")
+    path = f"/dev/{controller}n1"
+    blocks = lent.card.file.stat().st_size // 512
+    for block in (0, blocks // 2, blocks - 1):
+        command = f"printf %s '{text}' | dd of={path} bs=512 seek={block} conv=sync,fsync,notrunc status=none"
+        await node.guest.output("sh", "-c", command)
+    assert text.encode() in await asyncio.to_thread(lent.card.file.read_bytes)
 
 
 async def everywhere(node, disks, count):

@@ -16,12 +16,12 @@ def described(disk):
     return cluster.Device(device=disk.name, serial=disk.serial)
 
 
-async def attach(node, name, port):
+async def attach(node, name, port, *, disk=None, erase=False):
     """A disk that is plugged in for a claim of its name, and visible; disk, device, and what the node says of it."""
-    disk = await node.chassis.disk(name)
+    disk = disk or await node.chassis.disk(name)
     device = described(disk)
     claim = await node.cluster.claim(name, device, node=node.name)
-    await node.cluster.intend(claim, device, node=node.name)
+    await node.cluster.intend(claim, device, node=node.name, erase=erase)
     await node.chassis.plug(disk, port)
     await node.cluster.say_attached(device, port=port)
     return disk, device, await node.cluster.visible(device)
@@ -58,6 +58,31 @@ async def test_a_disk_is_attached_read_through_its_cdi_device_and_released(node)
     assert await node.cdi_files() == []
     await give_back(node, disk, device)
     assert await node.slot(seen["slot"]) == ("0", "0")
+
+
+@pytest.mark.short
+@pytest.mark.hardware(nvme=1, writes=True)
+async def test_the_next_pod_reads_nothing_of_the_last_one(node):
+    disk, device, _ = await attach(node, "disk-g", "port-1", erase=True)
+    await node.cluster.pod("pod-g", "disk-g", node=node.name)
+    pod = await node.cluster.running_pod("pod-g")
+    (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
+    write = f"printf %s 'a secret of pod-g' | dd of={path} bs=512 seek=9 conv=sync,fsync,notrunc status=none"
+    done = await node.contained(pod, "sh", "-c", write)
+    assert done.status == 0, done.errors
+    read = ("dd", f"if={path}", "bs=512", "skip=9", "count=1", "status=none")
+    assert (await node.contained(pod, *read)).output.startswith("a secret of pod-g")
+    await node.cluster.end_pod("pod-g")
+    await give_back(node, disk, device)
+    disk, device, _ = await attach(node, "disk-g", "port-1", disk=disk, erase=True)
+    await node.cluster.pod("pod-h", "disk-g", node=node.name)
+    pod = await node.cluster.running_pod("pod-h")
+    (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
+    # Whatever an erase leaves of a disk, zeros or ones, it is the same in every byte.
+    done = await node.contained(pod, "sh", "-c", f"head -c 1048576 {path} | tr -d '\\000\\377' | wc -c")
+    assert (done.status, done.output.strip()) == (0, "0"), done.errors
+    await node.cluster.end_pod("pod-h")
+    await give_back(node, disk, device)
 
 
 @pytest.mark.short

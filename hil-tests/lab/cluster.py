@@ -157,9 +157,23 @@ class Cluster:
     # -- the controller
 
     async def intend(
-        self, claim: dict[str, Any] | None, device: Device, *, node: str, memory_mode: str = ""
+        self,
+        claim: dict[str, Any] | None,
+        device: Device,
+        *,
+        node: str,
+        memory_mode: str = "",
+        erase: bool = False,
     ) -> None:
-        """The intent to have a device on a node, for a claim or by hand; `memory_mode` is what the claim makes of its memory."""
+        """The intent to have a device on a node.
+
+        Args:
+            claim: None for by hand.
+            device: which.
+            node: the Node's name.
+            memory_mode: what the claim makes of its memory.
+            erase: its data are erased at the end; else they are kept, for devices of hardware are tested with.
+        """
         spec: dict[str, Any] = {
             "fabric": FABRIC,
             "deviceID": device.device,
@@ -172,6 +186,8 @@ class Cluster:
                 deviceClass=device.device_class, serial=device.serial, pciID=device.pci_id, slot=device.slot
             ),
         }
+        if not erase:
+            spec["clean"] = "reset"
         if claim is not None:
             spec["claim"] = {
                 "namespace": "default",

@@ -33,11 +33,13 @@ class Lent:
         return self.card.name
 
 
-async def intended(node: worker.Worker, card: chassis.Card, port: str, *, memory_mode: str = "") -> Lent:
+async def intended(
+    node: worker.Worker, card: chassis.Card, port: str, *, memory_mode: str = "", erase: bool = False
+) -> Lent:
     """A claim was allocated the device, and the controller means to attach it; nothing is plugged in."""
     lent = Lent(card=card, device=_described(card, port), port=port)
     claim = await node.cluster.claim(lent.name, lent.device, node=node.name)
-    await node.cluster.intend(claim, lent.device, node=node.name, memory_mode=memory_mode)
+    await node.cluster.intend(claim, lent.device, node=node.name, memory_mode=memory_mode, erase=erase)
     return lent
 
 
@@ -47,9 +49,11 @@ async def connect(node: worker.Worker, lent: Lent) -> None:
     await node.cluster.say_attached(lent.device, port=lent.port)
 
 
-async def attached(node: worker.Worker, card: chassis.Card, port: str, *, memory_mode: str = "") -> Lent:
+async def attached(
+    node: worker.Worker, card: chassis.Card, port: str, *, memory_mode: str = "", erase: bool = False
+) -> Lent:
     """A device that its node shows."""
-    lent = await intended(node, card, port, memory_mode=memory_mode)
+    lent = await intended(node, card, port, memory_mode=memory_mode, erase=erase)
     await connect(node, lent)
     await node.cluster.visible(lent.device)
     return lent

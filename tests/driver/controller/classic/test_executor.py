@@ -7,7 +7,7 @@ import types
 import pytest
 import yaml
 
-from drawbar.driver.api import attachments, classic, classic_v1alpha3
+from drawbar.driver.api import attachments, classic, classic_v1alpha3, fabrics
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.classic import actions, claim_watch, executor
@@ -43,7 +43,11 @@ class Hands:
         cluster = types.SimpleNamespace(
             driver=DRIVER,
             manager="drawbar-controller",
-            sessions={"fab": types.SimpleNamespace(device={"gpu-0": device}.get)},
+            sessions={
+                "fab": types.SimpleNamespace(
+                    spec=fabrics.FabricSpec(adapter="a", endpoint="e"), device={"gpu-0": device}.get
+                )
+            },
             attachments=mirror.Mirror(
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
             ),
