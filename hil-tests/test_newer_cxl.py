@@ -89,6 +89,23 @@ async def test_a_pod_has_the_memory_for_itself_as_a_dax_device_and_it_goes_again
     await nothing_left(node, before)
 
 
+async def test_nothing_of_a_pods_data_is_left_in_memory_that_leaves_the_node(newer_node, drawbar):
+    node = newer_node
+    before = await total(node)
+    memory = await node.chassis.memory("memory-e", size_bytes=SIZE, volatile=True)
+    lent = await handover.attached(node, memory, "cxl-1", erase=True)
+    await node.cluster.pod("pod-e", lent.name, node=node.name)
+    pod = await node.cluster.running_pod("pod-e")
+    python = drawbar.rpartition("/")[0] + "/python"
+    done = await node.contained(pod, python, "-c", USES, f"/dev/{DAX}", str(SIZE))
+    assert (done.status, done.output) == (0, "drawn\n"), done.errors
+    assert b"drawn" in await asyncio.to_thread(memory.file.read_bytes)
+    await node.cluster.end_pod("pod-e")
+    await handover.give_back(node, lent)
+    assert len(set(await asyncio.to_thread(memory.file.read_bytes))) == 1, "it is the same in every byte"
+    await nothing_left(node, before)
+
+
 async def test_memory_of_the_node_comes_online_as_movable_and_goes_again(newer_node):
     node = newer_node
     before = await total(node)

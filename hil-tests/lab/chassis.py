@@ -39,12 +39,14 @@ class Memory:
     Attributes:
         serial: a number of 64 bits; the kernel shows it as `0x35200`.
         volatile: its memory loses its content with its power; QEMU 7.2 has none such.
+        file: its content.
     """
 
     name: str
     serial: int
     size_bytes: int
     volatile: bool = False
+    file: Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,13 +78,19 @@ class Chassis:
 
     async def memory(self, name: str, *, size_bytes: int = 256 << 20, volatile: bool = False) -> Memory:
         """New CXL memory, not plugged in; persistent memory has a label area."""
-        for part, size in (("memory", size_bytes), *(() if volatile else (("labels", 1 << 20),))):
-            await self._guest.monitor.ask(
-                "object-add",
-                {"qom-type": "memory-backend-ram", "id": f"{name}-{part}", "size": size, "share": True},
-            )
+        file = self._folder / f"{self._guest.machine.name}-{name}.memory"
+        backend = {"qom-type": "memory-backend-file", "mem-path": str(file), "share": True}
+        await self._guest.monitor.ask("object-add", {**backend, "id": f"{name}-memory", "size": size_bytes})
+        if not volatile:
+            labels = {
+                "qom-type": "memory-backend-ram",
+                "id": f"{name}-labels",
+                "size": 1 << 20,
+                "share": True,
+            }
+            await self._guest.monitor.ask("object-add", labels)
         serial = _MEMORY_SERIALS | zlib.crc32(name.encode())
-        return Memory(name=name, serial=serial, size_bytes=size_bytes, volatile=volatile)
+        return Memory(name=name, serial=serial, size_bytes=size_bytes, volatile=volatile, file=file)
 
     def controller(self, name: str, *, functions: int = 2) -> Controller:
         """A controller that can have so many virtual functions, not plugged in; one at a time has its subsystem."""

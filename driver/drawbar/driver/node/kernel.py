@@ -318,6 +318,14 @@ class Kernel:
         return files.number(f"{self.sysfs}/{path}")
 
 
+def write(path: Path, value: str) -> None:
+    """Write one value, for who has a thread of its own to wait in; raises `errors.KernelRefused`."""
+    try:
+        _write(os.fspath(path), value)
+    except OSError as error:
+        raise refusal(os.fspath(path), value, error) from error
+
+
 def refusal(path: str, value: str, error: OSError) -> errors.KernelRefused:
     """The refusal of a write, in words, with what to do about it."""
     number = error.errno or 0

@@ -161,7 +161,7 @@ class Generic:
         )
 
     def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
-        """Return what makes the device forget its user's data; None of a class that has no way to, or keeps none. No I/O.
+        """Return what makes the device forget its user's data; None of a class that has no way to, or keeps none. Reads files.
 
         It needs the device's driver. Called when the device is at rest, before the driver goes.
         """

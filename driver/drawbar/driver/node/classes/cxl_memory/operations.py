@@ -4,15 +4,18 @@ Not done: interleaving, a part of a device, persistent memory, and devices whose
 A region's memory blocks are those in its range of host addresses, so they are found without the dax device, too.
 """
 
+import functools
 import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import assert_never
 
 import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import errors, kernel
+from drawbar.driver.node import erasing, errors, kernel
 from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.cxl_memory import plan
 from drawbar.driver.node.classes.users import Host
@@ -276,6 +279,17 @@ class CxlMemory(generic.Generic):
         if step is not None:
             await _do(kernel, standing, step)
 
+    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
+        """Sanitizes volatile memory, where kernel and device can; persistent memory is left alone."""
+        memdev = next(iter(card.memdevs), None)
+        if memdev is None:
+            return functools.partial(_without_memory, card.address)
+        folder = Path(host.sysfs, "bus/cxl/devices", memdev.name, "security")
+        is_volatile = bool(memdev.ram_bytes) and not memdev.pmem_bytes
+        if not is_volatile or not os.path.lexists(folder / "sanitize"):
+            return None
+        return functools.partial(_sanitize, folder, memdev.name)
+
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """The dax device alone, where there is one: whoever has the memory device's own file can erase the memory."""
         given = generic.Generic.edits(self, card, host)
@@ -285,6 +299,34 @@ class CxlMemory(generic.Generic):
             if nodes
             else given
         )
+
+
+SANITIZE_SECONDS = 3600.0
+"""A device's controller does it; the longest that a mailbox command may take is not specified."""
+SANITIZE_LOOK_SECONDS = 0.5
+
+
+def _without_memory(address: str, report: erasing.Report) -> None:
+    del report
+    raise errors.NotCleaned(
+        f"{address} is not erased, so no other user gets it: its driver shows no memory device; look at the kernel's log"
+    )
+
+
+def _sanitize(folder: Path, name: str, report: erasing.Report) -> None:
+    """Sanitize a memory device without regions (Documentation/ABI/testing/sysfs-bus-cxl, `security/`)."""
+    report(f"sanitizing {name}")
+    try:
+        kernel.write(folder / "sanitize", "1")
+    except errors.KernelRefused as refused:
+        raise errors.NotCleaned(f"{name} is not erased, so no other user gets it: {refused}") from refused
+    ends = time.monotonic() + SANITIZE_SECONDS
+    while files.text(f"{folder}/state") == "sanitize":
+        if time.monotonic() > ends:
+            raise errors.NotCleaned(
+                f"{name} is not erased, so no other user gets it: its sanitize did not end within an hour"
+            )
+        time.sleep(SANITIZE_LOOK_SECONDS)
 
 
 async def _standing(kernel: kernel.Kernel, host: Host, card: model.Card) -> plan.Standing:
