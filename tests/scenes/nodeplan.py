@@ -58,8 +58,10 @@ HERE = attachments.NodeReport(
 attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
 
 
-def tried(card=CARD, lack="", *, at=0, since=0, reason=""):
-    return actions.Attempt(card=card, lack=lack, reason=reason, at=moment(at), since=moment(since))
+def tried(card=CARD, lack="", *, at=0, since=0, reason="", final=False):
+    return actions.Attempt(
+        card=card, lack=lack, reason=reason, final=final, at=moment(at), since=moment(since)
+    )
 
 
 def since(of, kind):

@@ -50,6 +50,43 @@ def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
     assert wish(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
 
 
+def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
+    digest = "ab" * 32
+    asked = wish(
+        ("FromClass", {"initialise": {"hook": "load", "timeoutSeconds": 1200}}),
+        ("FromClaim", {"fpga": {"bitstream": "b.bit", "sha256": digest}}),
+    )
+    assert asked.claim.initialise == attachments.Initialisation(
+        hook="load", timeout_seconds=1200, bitstream="b.bit", sha256=digest
+    )
+    plain = wish(("FromClass", {"initialise": {"hook": "load"}}))
+    assert plain.claim.initialise == attachments.Initialisation(hook="load", timeout_seconds=60)
+    assert wish().claim.initialise is None
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ([("FromClaim", {"initialise": {"hook": "x"}})], "initialise.hook is an administrator's to say"),
+        ([("FromClass", {"initialise": {"hook": "../x"}})], "write the name of a file without its directory"),
+        ([("FromClass", {"initialise": {"hook": "x", "timeoutSeconds": 1801}})], "from 1 to 1800"),
+        ([("FromClass", {"initialise": {"timeoutSeconds": 5}})], "is a hook's: name it in initialise.hook"),
+        ([("FromClaim", {"fpga": {"bitstream": "b"}})], "belong together: give both"),
+        ([("FromClaim", {"fpga": {"bitstream": "b", "sha256": "ab" * 32}})], "its DeviceClass names none"),
+        ([("FromClaim", {"fpga": {"sha256": "xyz"}})], "64 small hexadecimal digits"),
+        (
+            [
+                ("FromClass", {"initialise": {"hook": "x"}, "fpga": {"bitstream": "b", "sha256": "ab" * 32}}),
+                ("FromClaim", {"fpga": {"bitstream": "c"}}),
+            ],
+            "fpga.bitstream is set by its DeviceClass",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_hook_or_a_bitstream_is_a_clause(config, words):
+    assert words in wish(*config).unfit.message
+
+
 def attachment(*, uid="u", deleting=False):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
     fields = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}

@@ -18,6 +18,7 @@ from drawbar.driver.controller import settings as controller_settings
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.node import daemon as node
 from drawbar.driver.node import settings as node_settings
+from drawbar.driver.node.attachments import hooks
 from drawbar.driver.node.health import policy as health_policy
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks.cluster import deployment
@@ -51,6 +52,10 @@ class Lab(worlds.World):
         """The API server double; a test that uses it is skipped on real components."""
         return self.site.server
 
+    def hooks(self):
+        """Where the nodes have their hooks and bitstreams."""
+        return hooks.Settings(hooks=self.path / "hooks", bitstreams=self.path / "bitstreams")
+
     async def until(self, read, holds, seconds=None):
         """Read until it holds; return what was read then."""
         return await super().until(read, holds, seconds or self.site.patience_seconds)
@@ -78,7 +83,7 @@ class Lab(worlds.World):
             cdi_dir=home / "k" / "cdi",
             sysfs=home / "sys",
             uevents=f"unix:{home / 'uevents'}",
-            **({"health": HEALTH} | changes),
+            **({"health": HEALTH, "initialise": self.hooks()} | changes),
         )
         self.run(daemon or name, node.run(options))
 

@@ -17,7 +17,7 @@ from tests.scenes import nodes
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import events, kinds
 from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, reporting
+from drawbar.driver.node.attachments import executor, hooks, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.release import releaser
 from drawbar.mocks import sysfs
@@ -55,6 +55,7 @@ class Cluster(nodes.Node):
         asked = kernel.Kernel(self.tree.root)
         recorder = events.Recorder(self.api, controller=DRIVER, instance="n")
         yield executor.Context(
+            hooks=hooks.Runner(hooks.Settings(), self.tree.root),
             reporter=reporting.Reporter(
                 api=self.api,
                 recorder=recorder,

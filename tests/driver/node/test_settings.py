@@ -60,6 +60,7 @@ WRONG = {
     "release": ("kernel_seconds", 0.0),
     "local_pool": ("classes", ("toaster",)),
     "health": ("interval_seconds", float("nan")),
+    "initialise": ("hooks", Path("hooks")),
 }
 
 

@@ -12,7 +12,13 @@ from drawbar.driver.webhook import review, settings
 
 PAGE = (Path(__file__).parents[3] / "docs" / "parameters.md").read_text()
 HEAD = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
-TOPICS = {"deviceFiles": parameters.DeviceFiles, "network": parameters.Network, "memory": parameters.Memory}
+TOPICS = {
+    "deviceFiles": parameters.DeviceFiles,
+    "network": parameters.Network,
+    "memory": parameters.Memory,
+    "initialise": parameters.Hook,
+    "fpga": parameters.Fpga,
+}
 
 
 def test_the_examples_are_what_the_webhook_lets_through():

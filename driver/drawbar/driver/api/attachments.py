@@ -9,7 +9,7 @@ import hashlib
 
 import msgspec
 
-from drawbar.driver.api import meta
+from drawbar.driver.api import meta, parameters
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceAttachment"
@@ -46,6 +46,22 @@ def node_label(node_name: str) -> str:
     return f"sha256-{hashlib.sha256(node_name.encode()).hexdigest()[:32]}"
 
 
+class Initialisation(meta.Struct, frozen=True):
+    """The program that makes the device ready, and what for.
+
+    Attributes:
+        hook: name of a file in the node daemon's directory of hooks.
+        timeout_seconds: how long it may take.
+        bitstream: name of a file in the node daemon's directory of bitstreams; empty for none.
+        sha256: of that file's content, 64 hexadecimal digits.
+    """
+
+    hook: str
+    timeout_seconds: int = parameters.HOOK_SECONDS
+    bitstream: str = ""
+    sha256: str = ""
+
+
 class ClaimReference(meta.Struct, frozen=True):
     """The claim that a device is attached for.
 
@@ -54,6 +70,7 @@ class ClaimReference(meta.Struct, frozen=True):
         devices: how many devices of this driver the claim has; a node that knows as many need not read the claim.
             0 where the node has to read it.
         memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
+        initialise: what makes the device ready for the claim, beside its class; None for nothing.
     """
 
     namespace: str
@@ -62,6 +79,7 @@ class ClaimReference(meta.Struct, frozen=True):
     requests: tuple[str, ...] = ()
     devices: int = 0
     memory_mode: str = ""
+    initialise: Initialisation | None = None
 
 
 class Clean(enum.Enum):
@@ -114,6 +132,11 @@ class AttachmentSpec(meta.Struct, frozen=True):
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
+
+    @property
+    def initialise(self) -> Initialisation | None:
+        """`ClaimReference.initialise` of its claim; None without one."""
+        return self.claim.initialise if self.claim is not None else None
 
     @property
     def memory_mode(self) -> str:

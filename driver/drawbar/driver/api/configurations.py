@@ -87,13 +87,28 @@ def merged(layers: Sequence[Layer]) -> parameters.DeviceParameters:
     """
     by_class = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLASS])
     by_claim = _merged([layer.said for layer in layers if layer.source is parameters.Source.CLAIM])
-    problems = tuple(
-        f"opaque parameters of the claim: {problem}" for problem in _violations(by_class, by_claim)
+    merged = _merged([by_class, by_claim])
+    problems = (
+        *(f"opaque parameters of the claim: {problem}" for problem in _violations(by_class, by_claim)),
+        *(f"opaque parameters: {problem}" for problem in _incomplete(merged)),
     )
     if problems:
         raise parameters.Invalid(problems)
     # The list of allowed variables is of no more use.
-    return msgspec.structs.replace(_merged([by_class, by_claim]), claim_variables=())
+    return msgspec.structs.replace(merged, claim_variables=())
+
+
+def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
+    """What is wrong with class and claim together."""
+    if (merged.fpga.bitstream is None) != (merged.fpga.sha256 is None):
+        yield "fpga.bitstream and fpga.sha256 belong together: give both"
+    if merged.fpga.bitstream is not None and merged.initialise.hook is None:
+        yield (
+            "fpga.bitstream is loaded by a hook, and its DeviceClass names none: have an administrator set initialise.hook "
+            "of the class's parameters"
+        )
+    if merged.initialise.timeout_seconds is not None and merged.initialise.hook is None:
+        yield "initialise.timeoutSeconds is a hook's: name it in initialise.hook"
 
 
 def _violations(
@@ -109,6 +124,7 @@ def _violations(
         ("deviceFiles", by_class.device_files, by_claim.device_files),
         ("network", by_class.network, by_claim.network),
         ("memory", by_class.memory, by_claim.memory),
+        ("fpga", by_class.fpga, by_claim.fpga),
     ):
         fixed, wanted = msgspec.to_builtins(theirs), msgspec.to_builtins(own)
         for name in wanted:
@@ -158,6 +174,8 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
             device_files=_over(result.device_files, layer.device_files),
             network=_over(result.network, layer.network),
             memory=_over(result.memory, layer.memory),
+            initialise=_over(result.initialise, layer.initialise),
+            fpga=_over(result.fpga, layer.fpga),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
             vendor_kind=result.vendor_kind if kind is None else kind,
         )

@@ -40,6 +40,11 @@ RESERVED_PREFIX = "DRAWBAR_"
 DEVDAX = "devdax"
 SYSTEM_RAM = "system-ram"
 
+HOOK_SECONDS = 60
+HOOK_MAX_SECONDS = 1800
+FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+"""Of hooks and bitstreams: no name leads out of its directory."""
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 # The kernel's 15 characters less three for a number.
@@ -104,6 +109,30 @@ class Memory(meta.Struct, frozen=True):
     mode: str | None = None
 
 
+class Hook(meta.Struct, frozen=True):
+    """A program of the administrator's that makes a device ready, before the device is called visible.
+
+    Attributes:
+        hook: name of a file in the node daemon's directory of hooks; a class's alone.
+        timeout_seconds: how long it may take; None for `HOOK_SECONDS`; a class's alone.
+    """
+
+    hook: str | None = None
+    timeout_seconds: int | None = None
+
+
+class Fpga(meta.Struct, frozen=True):
+    """What an FPGA is programmed with, by the hook of its class.
+
+    Attributes:
+        bitstream: name of a file in the node daemon's directory of bitstreams.
+        sha256: of its content, 64 hexadecimal digits.
+    """
+
+    bitstream: str | None = None
+    sha256: str | None = None
+
+
 class DeviceParameters(meta.Struct, frozen=True):
     """The parameters that a class or a claim gives its devices.
 
@@ -120,6 +149,8 @@ class DeviceParameters(meta.Struct, frozen=True):
     device_files: DeviceFiles = DeviceFiles()
     network: Network = Network()
     memory: Memory = Memory()
+    initialise: Hook = Hook()
+    fpga: Fpga = Fpga()
     attach_timeout_seconds: int | None = None
     vendor_kind: str | None = None
 
@@ -307,6 +338,16 @@ def _memory_mode(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {_shown(value)}: write {DEVDAX} or {SYSTEM_RAM}"
 
 
+def _file_name(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not FILE_NAME.fullmatch(value):
+        yield "", f" is {_shown(value)}: write the name of a file without its directory"
+
+
+def _sha256(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not _SHA256.fullmatch(value):
+        yield "", f" is {_shown(value)}: write the 64 small hexadecimal digits that sha256sum prints"
+
+
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
@@ -320,6 +361,13 @@ _FIELDS: Mapping[str, _Field] = {
     ),
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
     "memory": _Field(fields={"mode": _Field(problems=_memory_mode)}),
+    "initialise": _Field(
+        fields={
+            "hook": _Field(problems=_file_name, by_class=True),
+            "timeoutSeconds": _Field(problems=_number(1, HOOK_MAX_SECONDS), by_class=True),
+        }
+    ),
+    "fpga": _Field(fields={"bitstream": _Field(problems=_file_name), "sha256": _Field(problems=_sha256)}),
     "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),
     "vendorKind": _Field(problems=_vendor_kind, by_class=True),
 }

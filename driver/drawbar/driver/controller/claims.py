@@ -239,7 +239,7 @@ def wish(
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
     return Wish(
-        claim=_reference(claim, driver, where, said.memory.mode or ""),
+        claim=_reference(claim, driver, where, said),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
@@ -255,7 +255,7 @@ def wish(
 
 
 def _reference(
-    claim: claims.ResourceClaim, driver: str, where: bindings.Key, memory_mode: str
+    claim: claims.ResourceClaim, driver: str, where: bindings.Key, said: parameters.DeviceParameters
 ) -> attachments.ClaimReference:
     requests: dict[tuple[str, str], set[str]] = {}
     allocation = claim.status.allocation
@@ -278,7 +278,20 @@ def _reference(
         uid=claim.metadata.uid,
         requests=tuple(sorted(requests.get((where.pool, where.device), ()))),
         devices=len(requests) if plain else 0,
-        memory_mode=memory_mode,
+        memory_mode=said.memory.mode or "",
+        initialise=_initialisation(said),
+    )
+
+
+def _initialisation(said: parameters.DeviceParameters) -> attachments.Initialisation | None:
+    if said.initialise.hook is None:
+        return None
+    seconds = said.initialise.timeout_seconds
+    return attachments.Initialisation(
+        hook=said.initialise.hook,
+        timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds,
+        bitstream=said.fpga.bitstream or "",
+        sha256=said.fpga.sha256 or "",
     )
 
 

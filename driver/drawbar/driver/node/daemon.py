@@ -23,7 +23,7 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
-from drawbar.driver.node.attachments import executor, reporting
+from drawbar.driver.node.attachments import executor, hooks, reporting
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import attached, monitor, readings, verdicts
@@ -179,6 +179,7 @@ class _Node:
             clock=functools.partial(datetime.datetime.now, datetime.UTC),
             holder=self._preparer.holder,
             judged=self._verdicts,
+            hooks=hooks.Runner(options.initialise, options.sysfs),
         )
         self._watch()
 
@@ -248,6 +249,7 @@ class _Node:
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:
+                self._context.hooks.tasks = tasks
                 for number in range(WORKERS):
                     work = self._queue.run(self._reconcile, lambda name: {"attachment": name})
                     tasks.create_task(work, name=f"worker-{number}")

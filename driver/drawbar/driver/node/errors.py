@@ -10,6 +10,7 @@
     ├── SocketError     a socket that the kubelet needs cannot be made
     ├── KernelRefused   the kernel does not do what was written to sysfs; says which file, why and what to do
     │   └── KernelSilent    it has not answered yet and may still do it: look again later
+    ├── HookFailed      an administrator's program did not make a device ready: mend that
     ├── NotCleaned      what a user left on a device cannot be taken away: keep the device out of service
     └── PrepareError    one claim cannot be prepared now; the kubelet shows the reason and tries again
         └── DeviceLate      because a device is not here yet: wait for the next change
@@ -102,6 +103,10 @@ class KernelSilent(KernelRefused):
             f"the kernel has not answered for {seconds:.0f} s, asked {what}; look at its log (dmesg)"
         )
         self.seconds = seconds
+
+
+class HookFailed(NodeError):
+    """An administrator's program did not make a device ready; the message has the remedy, or what it wrote last."""
 
 
 class NotCleaned(NodeError):

@@ -15,6 +15,7 @@ from pathlib import Path
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
+from drawbar.driver.node.attachments import hooks
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import nulls, residents
@@ -91,6 +92,7 @@ class Settings:
         discovery: how closely the inventory follows the kernel.
         prepare: how long a Prepare may wait.
         release: how long a release may take.
+        initialise: where the programs lie that make devices ready.
         local_pool: which devices of this node are its own to give out.
         null_device: whether a request may go without a device.
         health: when a device is ill, and what follows.
@@ -115,6 +117,7 @@ class Settings:
     discovery: devices.Tracking = field(default_factory=devices.Tracking)
     prepare: finding.Limits = field(default_factory=finding.Limits)
     release: releaser.Timeouts = field(default_factory=releaser.Timeouts)
+    initialise: hooks.Settings = field(default_factory=hooks.Settings)
     local_pool: residents.Selection = field(default_factory=residents.Selection)
     null_device: nulls.NullDevice = field(default_factory=nulls.NullDevice)
     health: policy.Policy = field(default_factory=policy.Policy)
@@ -137,6 +140,7 @@ def problems(settings: Settings) -> list[str]:
         "discovery": devices.problems(settings.discovery),
         "prepare": finding.problems(settings.prepare),
         "release": releaser.problems(settings.release),
+        "initialise": hooks.problems(settings.initialise),
         "localPool": residents.problems(settings.local_pool),
         "nullDevice": nulls.problems(settings.null_device),
         "health": policy.problems(settings.health),

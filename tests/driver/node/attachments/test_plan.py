@@ -244,6 +244,20 @@ ARRIVAL = {
         900,
         again(901),
     ),
+    "its-hook-failed": (
+        observed(
+            attachment(ATTACHED),
+            match=matched(),
+            attempt=tried(lack="it ended", reason="HookFailed", final=True),
+        ),
+        1,
+        fails(plan.HOOK_FAILED),
+    ),
+    "its-hook-failed-and-is-reported": (
+        observed(attachment(ATTACHED, FAILED), match=matched(), attempt=tried(lack="it ended", final=True)),
+        1,
+        [],
+    ),
     "was-cleaned": (observed(USED, **READY, cleaned=""), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),

@@ -37,6 +37,7 @@ WORKERS = 4
 _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
 
 
+HOOK_TOO_LONG = "HookTooLong"
 ClassicWish = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
     claim_index.Wish | None,
@@ -352,6 +353,19 @@ class _Round:
             statements.emit_taken_back(self._cluster.recorder, stored, kept)
         extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
         log.info("attachment created", extra=extra)
+        self._warn_of_hook(wish)
+
+    def _warn_of_hook(self, wish: claim_index.Wish) -> None:
+        """Emit an Event where the device's hook may take longer than the scheduler waits."""
+        hook, limit = wish.claim.initialise, self._context.binding_timeout.total_seconds()
+        claim = self._claim(wish)
+        if hook is not None and claim is not None and hook.timeout_seconds >= limit:
+            message = (
+                f"the hook {hook.hook} may take {hook.timeout_seconds} s, and the scheduler waits {limit:.0f} s: shorten "
+                "initialise.timeoutSeconds of the DeviceClass, or lengthen bindingTimeout of the scheduler and "
+                "bindingTimeoutSeconds of the controller"
+            )
+            self._emit(claim, warning=True, reason=HOOK_TOO_LONG, message=message)
 
     async def _restore(self, where: actions.Restore, now: datetime.datetime) -> None:
         seen = self._device

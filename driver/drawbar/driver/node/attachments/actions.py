@@ -21,12 +21,14 @@ class Attempt:
         at: when.
         since: when the first such try was.
         memory_mode: of the claim then.
+        final: trying again would not help.
     """
 
     card: model.Card | None
     lack: str
     memory_mode: str = ""
     reason: str = ""
+    final: bool = False
     at: datetime.datetime
     since: datetime.datetime
 

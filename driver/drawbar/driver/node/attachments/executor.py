@@ -14,7 +14,7 @@ from typing import assert_never
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import classes, erasing, errors, kernel
-from drawbar.driver.node.attachments import actions, matching, plan, reporting
+from drawbar.driver.node.attachments import actions, hooks, matching, plan, reporting
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model, pci
@@ -93,6 +93,8 @@ class Memory:
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
         erasure: of the last use of the device.
+        hook: the run of its hook.
+        hook_for: uid and allocation timestamp of the claim that the hook runs or ran for.
         seen: by condition, and for its deletion, when that was first seen to hold.
         looked: the device was read from the kernel since it was attached.
     """
@@ -103,7 +105,15 @@ class Memory:
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
+    hook: asyncio.Task[str] | None = None
+    hook_for: tuple[str, str] = ("", "")
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
+
+    def end_hook(self) -> None:
+        """End its hook, if that still runs."""
+        if self.hook is not None:
+            self.hook.cancel()
+            self.hook = None
 
     def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
         """Note what of the attachment holds now."""
@@ -119,6 +129,7 @@ class Context:
     Attributes:
         memories: by name of the attachment; `forget` bounds it.
         judged: the health of the devices; None where it is not monitored.
+        hooks: runs the programs that make devices ready.
     """
 
     reporter: reporting.Reporter
@@ -130,17 +141,22 @@ class Context:
     patience: datetime.timedelta
     clock: Clock
     holder: Callable[[str, str], str | None]
+    hooks: hooks.Runner
     judged: verdicts.Verdicts | None = None
     memories: dict[str, Memory] = field(default_factory=dict)
 
     def forget(self, name: str) -> None:
         """The attachment is gone."""
-        self.memories.pop(name, None)
+        memory = self.memories.pop(name, None)
+        if memory is not None:
+            memory.end_hook()
 
     def memory(self, attachment: attachments.DeviceAttachment) -> Memory:
         """What is remembered of it."""
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
+            if memory is not None:
+                memory.end_hook()
             memory = self.memories[attachment.metadata.name] = Memory(uid=attachment.metadata.uid)
         return memory
 
@@ -220,7 +236,7 @@ class _Work:
             held_by=context.holder(spec.pool, spec.device),
             boot_id=context.boot_id,
             since=context.since,
-            patience=context.patience,
+            patience=self._patience(),
             claim_notified=self._memory.claim_notified,
             attached_at=seen.since(attachments.ATTACHED),
             visible_at=seen.since(attachments.VISIBLE),
@@ -230,6 +246,12 @@ class _Work:
             released=done.released,
             cleaned=done.cleaned,
         )
+
+    def _patience(self) -> datetime.timedelta:
+        """How long the device may take: as any other, and as long as its hook."""
+        hook = self._attachment.spec.initialise
+        seconds = hook.timeout_seconds if hook is not None else 0
+        return self._context.patience + datetime.timedelta(seconds=seconds)
 
     def _stale(self, match: matching.Match) -> Callable[[], Awaitable[object]] | None:
         """What to read again before anything is decided, if that matters now."""
@@ -298,7 +320,7 @@ class _Work:
         return _Done()
 
     async def _initialise(self, card: model.Card, now: datetime.datetime) -> _Done:
-        reason = ""
+        reason, final = "", False
         try:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
                 lack, reason = _ALL_ONES, plan.LINK_DOWN
@@ -307,10 +329,40 @@ class _Work:
                 mode = self._attachment.spec.memory_mode or None
                 said = parameters.DeviceParameters(memory=parameters.Memory(mode=mode))
                 lack = await operations.initialise(self._context.kernel, card, said) or ""
+                if not lack:
+                    lack = self._hook(card)
         except errors.KernelRefused as refused:
             lack = str(refused)
-        self._remember(card, lack, now, reason=reason)
+        except errors.HookFailed as failed:
+            lack, reason, final = str(failed), plan.HOOK_FAILED, True
+        self._remember(card, lack, now, reason=reason, final=final)
         return _Done(again=True)
+
+    def _hook(self, card: model.Card) -> str:
+        """Run the hook of the claim's class, once for the claim; return what is still missing.
+
+        Raises:
+            errors.HookFailed: it did not succeed.
+        """
+        attachment, memory, context = self._attachment, self._memory, self._context
+        asked, claim, node = attachment.spec.initialise, attachment.spec.claim, attachment.status.node
+        if asked is None or claim is None:
+            return ""
+        user = (claim.uid, attachment.spec.allocation_timestamp or "")
+        is_ready = attachment.holds(attachments.VISIBLE) and node is not None and node.claim_uid == claim.uid
+        if is_ready and node is not None and node.boot_id == context.boot_id:
+            return ""  # its pods may use it already
+        if memory.hook_for != user:
+            memory.end_hook()
+            memory.hook_for = user
+            memory.hook = context.hooks.begin(attachment, asked, card)
+            context.reporter.hook_begun(attachment, asked)
+        if memory.hook is None or not memory.hook.done():
+            return f"its hook {asked.hook} is running"
+        why = memory.hook.result()
+        if why:
+            raise errors.HookFailed(why)
+        return ""
 
     async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
         context = self._context
@@ -341,7 +393,13 @@ class _Work:
         return _Done(again=True, released=outcome)
 
     def _remember(
-        self, card: model.Card | None, lack: str, now: datetime.datetime, *, reason: str = ""
+        self,
+        card: model.Card | None,
+        lack: str,
+        now: datetime.datetime,
+        *,
+        reason: str = "",
+        final: bool = False,
     ) -> None:
         """Remember the result of a try; failed tries of the same kind in a row count from the first."""
         before = self._memory.attempt
@@ -349,5 +407,5 @@ class _Work:
         since = before.since if before is not None and same else now
         mode = self._attachment.spec.memory_mode
         self._memory.attempt = actions.Attempt(
-            card=card, lack=lack, memory_mode=mode, reason=reason, at=now, since=since
+            card=card, lack=lack, memory_mode=mode, reason=reason, final=final, at=now, since=since
         )

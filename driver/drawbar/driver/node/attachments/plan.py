@@ -44,6 +44,7 @@ LINK_DOWN = "LinkDown"
 NO_DRIVER = "DriverNotBound"
 NO_FILES = "NoDeviceFiles"
 NOT_INITIALISED = "NotInitialised"
+HOOK_FAILED = "HookFailed"
 NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
 
@@ -121,6 +122,8 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     waited = f"{observed.patience.total_seconds():.0f} s"
     serial = observed.attachment.identity.serial
     name = f"{card.address} (serial {serial})" if serial else card.address
+    if attempt is not None and attempt.final:
+        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {lack}")
     return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
 
 
@@ -262,6 +265,9 @@ def _make_ready(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
     if not observed.ready:
+        attempt = observed.attempt
+        if attempt is not None and attempt.final and not _is_failed(observed):
+            return (_not_ready(observed, card),)
         if _is_due(observed, now):
             return (actions.Initialise(card=card),)
         # What was ready may have lost its driver: that is reported while the device is waited for.
@@ -284,6 +290,8 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
         return True
     if attempt.memory_mode != observed.attachment.spec.memory_mode:
         return True
+    if attempt.final:
+        return False
     return not _is_failed(observed) and _next(attempt) <= now < _deadline(observed, now)
 
 

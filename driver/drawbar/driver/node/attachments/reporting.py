@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 MANAGER = "drawbar-node"
 DEVICE_READY = "DeviceReady"
+INITIALISING = "Initialising"
 NOT_IN_USE = "NotInUse"
 # Of a device whose record was lost, and with it whose it was.
 UNKNOWN_USER = "unknown"
@@ -72,6 +73,16 @@ class Reporter:
         phase = IDLE if idle else READY
         await self._apply(attachment, applied(attachment, fresh=fresh, node=node, phase=phase))
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
+
+    def hook_begun(self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation) -> None:
+        """The device's hook runs."""
+        what = f" with bitstream {asked.bitstream}" if asked.bitstream else ""
+        message = (
+            f"hook {asked.hook}{what} makes {attachment.spec.device} ready, within {asked.timeout_seconds} s"
+        )
+        self.recorder.normal(attachment.spec.claim, reason=INITIALISING, message=message)
+        self.recorder.attachment_normal(attachment, reason=INITIALISING, message=message)
+        log.info(message, extra={"attachment": attachment.metadata.name})
 
     async def failed(
         self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime

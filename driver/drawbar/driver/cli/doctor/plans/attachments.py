@@ -37,6 +37,7 @@ _VISIBLE: Mapping[str, str] = {
     "SerialNotUnique": "take the other devices with that serial number out",
     "SlotNotPowered": "give the node daemon a writable /sys",
     "LinkDown": "look at cable and port",
+    "HookFailed": "do what the message says: mend the hook, the bitstream, or the parameters of the class or claim",
     "NotCleaned": "delete the DeviceAttachment",
 }
 _SEE = "see the reason in docs/conditions.md"

@@ -1,0 +1,140 @@
+"""Hooks as programs: what they are given, how they end, and which files are not run."""
+
+import asyncio
+import hashlib
+import os
+import re
+from pathlib import Path
+
+import pytest
+from tests.scenes import attachments as scenes
+from tests.scenes import cards
+
+from drawbar.driver.api.attachments import Initialisation
+from drawbar.driver.node.attachments import hooks
+from drawbar.driver.node.inventory import model
+
+CARD = model.Card(functions=(cards.function("0000:03:00.0", dsn="00-11"),))
+BITS = b"x" * (3 << 20)
+DIGEST = hashlib.sha256(BITS).hexdigest()
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Return the settings; both directories are there, with a bitstream."""
+    settings = hooks.Settings(hooks=tmp_path / "hooks", bitstreams=tmp_path / "bitstreams")
+    for folder in (settings.hooks, settings.bitstreams):
+        folder.mkdir(mode=0o755)
+    (settings.bitstreams / "b.bit").write_bytes(BITS)
+    return settings
+
+
+def put(settings, text, name="h"):
+    path = settings.hooks / name
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+async def outcome(settings, **asked):
+    """Why the device is not ready; empty where it is."""
+    runner = hooks.Runner(settings, settings.hooks.parent / "sys")
+    attachment = scenes.attachment(device="card-1", device_class="fpga")
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        task = runner.begin(attachment, Initialisation(**{"hook": "h"} | asked), CARD)
+    return task.result()
+
+
+async def test_a_hook_gets_the_device_in_its_environment_and_no_other(place, monkeypatch):
+    monkeypatch.setenv("DRAWBAR_SECRET", "of the daemon")
+    path = put(place, "#!/bin/sh\nenv | grep ^DRAWBAR_ | grep -v RUN | sort > $(dirname $0)/../said\n")
+    assert await outcome(place, bitstream="b.bit", sha256=DIGEST) == ""
+    said = dict(line.split("=", 1) for line in (path.parents[1] / "said").read_text().splitlines())
+    assert said == {
+        "DRAWBAR_BITSTREAM": str(place.bitstreams / "b.bit"),
+        "DRAWBAR_CLASS": "fpga",
+        "DRAWBAR_DEVICE": "card-1",
+        "DRAWBAR_FABRIC": "fab",
+        "DRAWBAR_PCI_ADDRESS": "0000:03:00.0",
+        "DRAWBAR_SERIAL": "00-11",
+        "DRAWBAR_SYSFS": str(place.hooks.parent / "sys"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("#!/bin/sh\necho no port >&2; exit 3\n", "ended with status 3; it wrote last: no port"),
+        ("#!/bin/sh\necho begun; sleep 600\n", "was killed after 1 s; it wrote last: begun"),
+        ("#!/bin/sh\nyes\n", "wrote more than 65536 bytes, and was killed"),
+        ("#!/no/such/interpreter\n", "cannot be executed: No such file"),
+    ],
+)
+async def test_a_hook_that_does_not_succeed_ends_in_its_words(place, text, words):
+    put(place, text)
+    assert words in await outcome(place, timeout_seconds=1 if "600" in text else 20)
+
+
+async def test_a_hook_ends_with_the_daemon(place):
+    put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
+    runner = hooks.Runner(place, place.hooks)
+    file = place.hooks.parent / "pid"
+
+    async def daemon():
+        async with asyncio.TaskGroup() as tasks:
+            runner.tasks = tasks
+            asked = Initialisation(hook="h", timeout_seconds=600)
+            runner.begin(scenes.attachment(), asked, CARD)
+            while not (file.exists() and file.read_text().strip()):  # noqa: ASYNC110 - a file has no event
+                await asyncio.sleep(0.01)
+            raise RuntimeError("it ends")
+
+    with pytest.raises(ExceptionGroup):
+        await asyncio.wait_for(daemon(), 20)
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(file.read_text()), 0)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "asked", "words"),
+    [
+        (lambda place: None, {"hook": "other"}, "there is no hook .*other on this node .*put it there"),
+        (lambda place: None, {"hook": "../h"}, "hook '../h' is no name of a file"),
+        (
+            lambda place: (place.hooks / "h").chmod(0o777),
+            {},
+            "may be written by others than root: chown root",
+        ),
+        (lambda place: place.hooks.chmod(0o777), {}, "hooks may be written by others than root"),
+        (
+            lambda place: (place.hooks / "l").symlink_to("/bin/sh"),
+            {"hook": "l"},
+            "others than root|no regular file",
+        ),
+        (lambda place: (place.hooks / "d").mkdir(), {"hook": "d"}, "is no regular file"),
+        (lambda place: (place.hooks / "h").chmod(0o644), {}, "is it an executable file"),
+        (lambda place: None, {"bitstream": "no.bit", "sha256": DIGEST}, "there is no bitstream .*no.bit"),
+        (
+            lambda place: None,
+            {"bitstream": "b.bit", "sha256": "0" * 64},
+            f"has the SHA-256 {DIGEST}, and 0000",
+        ),
+        (
+            lambda place: (place.bitstreams / "b.bit").chmod(0o666),
+            {"bitstream": "b.bit", "sha256": DIGEST},
+            "b.bit may be written by others than root",
+        ),
+    ],
+)
+async def test_what_is_not_there_or_not_trusted_is_not_run(place, spoil, asked, words):
+    path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
+    spoil(place)
+    assert re.search(words, await outcome(place, **asked))
+    assert not (path.parents[1] / "ran").exists()
+
+
+def test_settings_that_cannot_be_are_named():
+    wrong = hooks.problems(hooks.Settings(hooks=Path("x")))
+    assert wrong == ["hooks x is not an absolute path"]
+    assert hooks.problems(hooks.Settings()) == []
