@@ -35,7 +35,7 @@ def put(cluster):
     """Put hooks and the bitstream where the nodes look for them."""
     settings = cluster.hooks()
     for folder in (settings.hooks, settings.bitstreams):
-        folder.mkdir(mode=0o755)
+        folder.mkdir(mode=0o755, exist_ok=True)
     for name, text in (("loads", LOADS), ("fails", FAILS)):
         (settings.hooks / name).write_text(text)
         (settings.hooks / name).chmod(0o755)
@@ -65,6 +65,10 @@ async def test_a_hook_that_fails_or_a_wrong_bitstream_ends_in_its_words(flow_lab
         await make_class(cluster, "broken", initialise={"hook": "fails"})
         await make_pod(cluster, "b", "broken")
         await cluster.noted("HookFailed", "ended with status 3; it wrote last: no such port on the card")
+        for device in await cluster.attachments():
+            assert not await cluster.taints(device), (
+                "a claim takes no device from others by what it has loaded"
+            )
         await cluster.api.delete(kinds.POD, "b", namespace="default")
         await cluster.gone("b")
         await make_class(cluster, "packets", initialise={"hook": "loads"})

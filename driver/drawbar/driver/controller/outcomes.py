@@ -26,9 +26,21 @@ UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
 
-# Reasons for which another device would have failed as well, or the device is tainted already.
+HOOK_FAILED = "HookFailed"
+
+# Reasons for which another device would have failed as well, or may have (a claim chooses what a hook loads), or the device is
+# tainted already.
 NOT_THE_DEVICE = frozenset(
-    {IN_USE, NO_HOST, NO_FREE_PORT, UNREACHABLE, CREDENTIALS, policies.NODE_FULL, policies.MODELS_CONFLICT}
+    {
+        IN_USE,
+        NO_HOST,
+        NO_FREE_PORT,
+        UNREACHABLE,
+        CREDENTIALS,
+        HOOK_FAILED,
+        policies.NODE_FULL,
+        policies.MODELS_CONFLICT,
+    }
 )
 
 ATTACHED = "Attached"
@@ -57,6 +69,7 @@ FAILURES = frozenset(
         # The node's.
         "DeviceNotFound",
         "DriverNotBound",
+        HOOK_FAILED,
         "LinkDown",
         "NoDeviceFiles",
         "NotCleaned",
