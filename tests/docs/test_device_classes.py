@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drawbar.driver.api import fabrics
 from drawbar.driver.node import classes
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import residents
@@ -51,6 +52,17 @@ def test_the_definition_of_attachments_takes_every_class():
     enums = [values.split(", ") for values in re.findall(r'"enum": \[([^]]*)\]', text)]
     assert [f'"{name}"' for name in NAMES] in enums, (
         "deploy/drawbar/crds/deviceattachments.yaml: enum of deviceClass"
+    )
+
+
+def test_a_fabric_may_say_of_every_class_how_it_is_cleaned():
+    assert set(fabrics.CleanPolicy.__struct_fields__) == {name.replace("-", "_") for name in NAMES}
+    (definition,) = documents("deploy/drawbar/crds/fabrics.yaml")
+    (version,) = definition["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    policy = spec["properties"]["policy"]["properties"]["clean"]["properties"]
+    assert set(policy) == set(fabrics.CleanPolicy.__struct_encode_fields__), (
+        "deploy/drawbar/crds/fabrics.yaml"
     )
 
 

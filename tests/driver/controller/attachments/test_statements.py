@@ -28,8 +28,3 @@ def test_an_attachment_carries_how_its_fabric_has_such_devices_cleaned(device_cl
     spec = statements.held_by_hand(FABRIC, key, device, "node-1", "h1")["spec"]
     assert spec.get("clean") == clean
     assert spec["driver"] == "d.example"
-
-
-def test_every_class_of_device_has_a_place_in_the_policy():
-    fields = set(fabrics.CleanPolicy.__struct_fields__)
-    assert fields == {name.value.replace("-", "_") for name in contract.OFFERED_CLASSES}
