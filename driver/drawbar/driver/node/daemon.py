@@ -180,6 +180,7 @@ class _Node:
             holder=self._preparer.holder,
             judged=self._verdicts,
             hooks=hooks.Runner(options.initialise, options.sysfs),
+            sharing=self._sharing,
         )
         self._watch()
 
@@ -204,6 +205,21 @@ class _Node:
 
     def _held(self) -> frozenset[tuple[str, str]]:
         return self._preparer.held()
+
+    def _sharing(self, attachment: attachments.DeviceAttachment) -> executor.Sharing:
+        """The use of the virtual functions of an attachment's card."""
+        functions = self._local.virtual_functions(attachment)
+        if not functions:
+            return executor.Sharing()
+        clauses = []
+        for pool, device in sorted(self._held()):
+            if device in functions and (not pool or self._local.owns(pool)):
+                uid = self._preparer.holder(pool, device) or ""
+                claim = self._preparer.store.claims.get(uid)
+                holder = f"{claim.namespace}/{claim.name}" if claim is not None else f"of uid {uid}"
+                clauses.append(f"claim {holder} has {device}")
+        offered = (device.name for listed in self._publisher.published for device in listed.spec.devices)
+        return executor.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
 
     def _watch(self) -> None:
         """Shows an administrator what is here."""

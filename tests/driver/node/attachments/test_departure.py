@@ -79,6 +79,12 @@ DEPARTURE = {
         [("ReportBlocked", plan.NOT_UNIQUE)],
     ),
     "held": (observed(GOING, matched(), held_by="u"), 1, again(5)),
+    "a-claim-has-a-virtual-function": (
+        observed(GOING, matched(), sharers=("claim ns/c has nic-1-vf0",), offered=True),
+        5,
+        [("ReportBlocked", release_plan.IN_USE), *again(6)],
+    ),
+    "a-virtual-function-is-still-offered": (observed(GOING, matched(), offered=True), 5, again(5.05)),
     "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", plan.PREPARED)]),
     "blocked": (
         observed(GOING, matched(), released=BUSY),

@@ -213,6 +213,13 @@ def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(c
     ]
 
 
+def test_the_interfaces_of_a_virtual_function_move_into_the_container_that_has_just_that(card):
+    seen = card(device(DeviceClass.NIC, total_vfs=2, vf_driver="iavf"), vfs=2)
+    virtual = dataclasses.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
+    edits = nic.Nic().edits(model.Card(functions=(virtual,)), classes.Host())
+    assert [interface.host_name for interface in edits.net_devices] == ["ens1f0v0"]
+
+
 def test_an_interface_never_takes_the_name_of_the_pods_own(card):
     edits = nic.Nic().edits(card(device(DeviceClass.NIC)), classes.Host())
     assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [("eth0", "nic0")]

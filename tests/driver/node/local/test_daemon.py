@@ -164,3 +164,46 @@ def test_a_cdi_file_of_another_program_that_names_our_device_is_found(tmp_path):
     (conflict,) = publisher.conflicts(tmp_path, DRIVER)
     assert conflict.file == tmp_path / "copy.json"
     assert conflict.effect is files.Effect.NOBODY_WINS
+
+
+CARD = sysfs.MockDevice(
+    device_class=DeviceClass.FPGA,
+    vendor=0x8086,
+    device=0x0B2B,
+    serial=SERIAL.format(5),
+    driver="dfl-pci",
+    total_vfs=2,
+    vf_device=0x0B2C,
+    vf_driver="dfl-pci",
+)
+FUNCTIONS = [f"fpga-{SERIAL.format(5)}-vf{number}" for number in range(2)]
+
+
+async def test_a_card_attached_by_hand_lends_its_virtual_functions_and_leaves_when_no_claim_has_one(
+    tmp_path, until
+):
+    async with world(tmp_path, slots=(), virtual_functions=True) as cluster:
+        await cluster.plug(1, CARD)
+        await cluster.attach(deviceClass="fpga", serial=CARD.serial, pciID="8086:0b2b")
+        await cluster.controller_says(connection={"port": "1", "slot": "1"})
+        await until(cluster.conditions, lambda conditions: "Visible" in conditions)
+        await asyncio.to_thread(cluster.tree.set_vfs, 1, 2)
+        devices = await until(cluster.devices, lambda devices: sorted(devices) == FUNCTIONS)
+        attributes = devices[FUNCTIONS[0]]["attributes"]
+        assert attributes["fabric"] == {"string": "fab"}
+        assert attributes["deviceID"] == {"string": "nvme-0"}
+        assert attributes["physicalFunction"] == {"string": cluster.tree.address(1)}
+
+        claim = await cluster.allocated(pool=NODE, device=FUNCTIONS[1])
+        assert not (await cluster.prepare(claim)).error
+        await cluster.detach()
+        await until(cluster.devices, lambda devices: list(devices) == FUNCTIONS[1:])
+        conditions = await until(cluster.conditions, lambda conditions: "Released" in conditions)
+        assert (conditions["Released"]["status"], conditions["Released"]["reason"]) == ("False", "InUse")
+        assert f"claim default/c1 has {FUNCTIONS[1]}" in conditions["Released"]["message"]
+        numvfs = cluster.tree.root / f"bus/pci/devices/{cluster.tree.address(1)}/sriov_numvfs"
+        assert numvfs.read_text().strip() == "2", "nothing was undone"
+
+        assert not (await cluster.unprepare(claim)).error
+        await until(cluster.devices, lambda devices: not devices)
+        await until(cluster.conditions, lambda conditions: conditions["Released"]["status"] == "True")

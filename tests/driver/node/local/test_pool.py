@@ -3,7 +3,7 @@
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import attachments, meta, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import verdicts
@@ -130,6 +130,34 @@ async def test_what_a_fabric_attached_is_neither_offered_nor_found(tmp_path):
     world.attach(SERIAL)
     assert await world.names() == {MEMORY}
     assert world.pool.card(NODE, NAME) is None
+
+
+PARENT = sysfs.MockDevice(
+    device_class=DeviceClass.FPGA,
+    vendor=0x8086,
+    device=0x0B2B,
+    serial="48-b0-2d-00-00-00-00-05",
+    total_vfs=2,
+    vf_driver="dfl-pci",
+)
+FUNCTION = f"fpga-{PARENT.serial}-vf1"
+
+
+@pytest.mark.parametrize("deleting", [False, True])
+async def test_the_virtual_functions_of_a_card_attached_by_hand_are_found_until_they_go(tmp_path, deleting):
+    world = World(tmp_path, classes=("fpga",), virtual_functions=True)
+    world.tree.attach(3, PARENT)
+    world.tree.set_vfs(3, 2)
+    world.inventory = reader.read(tmp_path / "sys")
+    node = attachments.NodeReport(boot_id="b", pci_address=world.tree.address(3))
+    conditions = (attachments.ATTACHED, attachments.VISIBLE)
+    by_hand = scenes.attachment(*conditions, serial=PARENT.serial, node=node, deleting=deleting)
+    world.attached.append(by_hand)
+    assert world.pool.card(NODE, FUNCTION).first.physical_function == world.tree.address(3)
+    assert world.pool.card(NODE, f"fpga-{PARENT.serial}") is None
+    assert world.pool.leaving(NODE, FUNCTION) == (by_hand.metadata.name if deleting else None)
+    assert world.pool.virtual_functions(by_hand) == {FUNCTION, FUNCTION.replace("vf1", "vf0")}
+    assert len(await world.names()) == (0 if deleting else 2)
 
 
 async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_was_said_of_it(tmp_path):

@@ -183,10 +183,59 @@ def test_a_virtual_function_keeps_its_name_when_its_address_moves():
     assert {resident.name for resident in residents.residents([card(moved, vf)])} == {"gpu-p", "gpu-p-vf0"}
 
 
-def test_the_virtual_functions_of_an_attached_card_are_the_fabrics_too():
-    asked = residents.Selection(virtual_functions=True)
-    offered, _ = chosen(card(PARENT, *PARTS), wanted=asked, attached=(attachment("P"),))
-    assert offered == set()
+LENT = cards.slot("3")
+LENT_PARENT = dataclasses.replace(PARENT, slot="3")
+LENT_PARTS = tuple(dataclasses.replace(part, slot="3") for part in PARTS)
+
+
+def by_hand(*, deleting=False, boot_id=BOOT, visible=True, **changes):
+    conditions = (attachments.VISIBLE,) if visible else ()
+    node = attachments.NodeReport(boot_id=boot_id, pci_address=PARENT.address, slot="3")
+    fields = {"serial": "P", "node": node, "deleting": deleting} | changes
+    return scenes.attachment(*conditions, **fields)
+
+
+def lent(*attached, virtual_functions=True, **situation):
+    asked = residents.Selection(virtual_functions=virtual_functions)
+    whole = card(LENT_PARENT, *LENT_PARTS, slot=LENT)
+    return chosen(whole, wanted=asked, attached=attached, driver="drawbar.dev", **situation)
+
+
+def test_the_virtual_functions_of_a_card_that_is_attached_by_hand_are_offered_and_never_the_card():
+    offered, refused = lent(by_hand())
+    assert offered == {"gpu-p-vf0", "gpu-p-vf1"}
+    assert list(refused) == ["gpu-p"]
+    assert lent(by_hand(), virtual_functions=False)[0] == set()
+
+
+@pytest.mark.parametrize(
+    "attached",
+    [
+        pytest.param((by_hand(visible=False),), id="not-visible"),
+        pytest.param((by_hand(boot_id="boot-0"),), id="of-another-boot"),
+        pytest.param((by_hand(driver="another.example.com"),), id="of-another-driver"),
+        pytest.param((by_hand(idle_since="2026-01-02T03:04:05Z"),), id="waits-for-the-next-claim"),
+        pytest.param(
+            (by_hand(claim=attachments.ClaimReference(namespace="ns", name="c", uid="u")),), id="for-a-claim"
+        ),
+        pytest.param((by_hand(), by_hand(device="e")), id="two-attachments"),
+    ],
+)
+def test_the_virtual_functions_of_any_other_card_of_a_fabric_are_not_offered(attached):
+    assert lent(*attached)[0] == set()
+
+
+def test_a_card_that_is_detached_offers_only_the_virtual_functions_that_claims_have():
+    offered, refused = lent(by_hand(deleting=True), held=frozenset({"gpu-p-vf1"}))
+    assert offered == {"gpu-p-vf1"}
+    assert "being detached: attachment fab.d" in refused["gpu-p-vf0"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"visible": False}, {"deleting": True}, {"idle_since": "2026-01-02T03:04:05Z"}]
+)
+def test_what_decides_whether_virtual_functions_are_offered_wakes_the_pool(changes):
+    assert residents.marks(by_hand()) != residents.marks(by_hand(**changes))
 
 
 def names(*cards):

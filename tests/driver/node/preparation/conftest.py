@@ -72,10 +72,13 @@ class LocalPool:
     """The devices of the node's own pool, by name."""
 
     def __init__(self):
-        self.cards = {}
+        self.cards, self.detached = {}, {}
 
     def card(self, pool, device):
         return self.cards.get((pool, device))
+
+    def leaving(self, pool, device):
+        return self.detached.get((pool, device))
 
     def device_class(self, pool, device):
         return "nvme"

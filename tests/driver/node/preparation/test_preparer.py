@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from tests.scenes import waiting
 
 from drawbar.driver.kube import client, config
 from drawbar.driver.node import errors
@@ -320,6 +321,26 @@ async def test_a_device_of_the_nodes_own_pool_needs_no_attachment(world):
     assert (prepared.pool, prepared.device) == ("n", "own")
     assert world.preparer.holder("n", "own") == name.uid
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-own"]}
+
+
+async def test_a_part_of_a_card_that_is_being_detached_is_given_to_no_claim(world):
+    world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
+    world.local.detached["n", "own"] = "fab.card"
+    name = await world.claim(results=(world.result("own", pool="n"),))
+    assert "being detached from this node: attachment fab.card" in await refused(world, name)
+    assert world.cdi() == {}
+
+
+async def test_a_device_of_the_nodes_own_pool_has_its_holder_before_it_is_recorded(world):
+    await world.restarted(waits=world.LONG)
+    name = await world.claim(results=(world.result("own", pool="n"),))
+    preparing = asyncio.Task(world.preparer.prepare(name))
+    await waiting.eventually(lambda: world.preparer.holder("n", "own"))
+    assert world.preparer.held() == {("n", "own")}
+    world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
+    world.preparer.changed()
+    await preparing
+    assert world.preparer.holder("n", "own") == name.uid
 
 
 async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_said(world):

@@ -43,6 +43,8 @@ class Observed:
         lack: what the card itself shows to be missing before it is ready.
         attempt: the last one.
         held_by: uid of the claim that was prepared with it on this node.
+        sharers: the claims that were prepared with a virtual function of it on this node, each in a clause.
+        offered: the node's pool still has a virtual function of it.
         boot_id: of the running kernel.
         since: when this daemon started.
         patience: how long a device may take to become ready.
@@ -70,6 +72,8 @@ class Observed:
     visible_at: datetime.datetime | None = None
     leaving_at: datetime.datetime | None = None
     health: verdicts.Verdict = verdicts.UNKNOWN
+    sharers: tuple[str, ...] = ()
+    offered: bool = False
     leaving: model.Card | None = None
     released: plan.Outcome | None = None
     cleaned: str | plan.Working | None = None

@@ -123,10 +123,28 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """The use of a device's virtual functions on this node.
+
+    Attributes:
+        claims: that have one, each in a clause.
+        offered: the node's pool has one.
+    """
+
+    claims: tuple[str, ...] = ()
+    offered: bool = False
+
+
+def _unshared(_: attachments.DeviceAttachment) -> Sharing:
+    return Sharing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What the executor works with.
 
     Attributes:
+        sharing: which claims have virtual functions of an attachment's device, and whether such are offered.
         memories: by name of the attachment; `forget` bounds it.
         judged: the health of the devices; None where it is not monitored.
         hooks: runs the programs that make devices ready.
@@ -143,6 +161,7 @@ class Context:
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
     judged: verdicts.Verdicts | None = None
+    sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
     memories: dict[str, Memory] = field(default_factory=dict)
 
     def forget(self, name: str) -> None:
@@ -228,12 +247,15 @@ class _Work:
         spec = attachment.spec
         card = match.card if isinstance(match, matching.Found) else None
         key = verdicts.Key(pool=spec.pool, device=spec.device)
+        sharing = context.sharing(attachment) if attachment.deleting else Sharing()
         return actions.Observed(
             attachment=attachment,
             match=match,
             lack=classes.by_name(attachment.identity.device_class).lacks(card) if card is not None else None,
             attempt=self._memory.attempt,
             held_by=context.holder(spec.pool, spec.device),
+            sharers=sharing.claims,
+            offered=sharing.offered,
             boot_id=context.boot_id,
             since=context.since,
             patience=self._patience(),

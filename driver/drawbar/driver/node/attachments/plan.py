@@ -14,8 +14,8 @@ before the taint. After a reboot the devices come anew, so they have as long as 
 do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
 is made again.
 
-An attachment that is being deleted: the claim first, for a container may still use the device; then one release step after
-the other, each of which looks at the kernel anew; then the report that the fabric may take it. A device that only
+An attachment that is being deleted: the claims first, for a container may still use the device or a virtual function of
+it; then the node's pool, so that no claim gets such a function any more; then one release step after the other, each of which looks at the kernel anew; then the report that the fabric may take it. A device that only
 appears after that report is released all the same, without another report, where its serial number identifies it: from then
 on its slot may hold another device.
 
@@ -145,7 +145,15 @@ def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[
         return _stragglers(observed, now)
     if observed.held_by is not None:
         return _held(observed, now)
+    if observed.sharers:
+        message = f"{release_plan.message(observed.sharers)}; delete the pods that use it"
+        return (
+            *_blocked(observed, release_plan.IN_USE, message),
+            actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),
+        )
     match observed.released:
+        case None if observed.offered:
+            return (actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),)
         case None:
             return _begin(observed)
         case release_plan.Working(seconds=seconds):

@@ -30,7 +30,7 @@ class Nic(generic.Generic):
     needs_driver: bool = True
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """Device files, and the interfaces of the card itself under their own names; those of virtual functions stay."""
+        """Device files, and the `interfaces` under their own names."""
         moved = tuple(
             spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
             for name in self.interfaces(card)
@@ -38,10 +38,11 @@ class Nic(generic.Generic):
         return msgspec.structs.replace(generic.Generic.edits(self, card, host), net_devices=moved)
 
     def interfaces(self, card: model.Card) -> tuple[str, ...]:
-        """Those of the card itself; those of virtual functions stay."""
+        """Those of the card itself; those of virtual functions stay, unless the device is a virtual function."""
+        is_virtual = card.first.physical_function is not None
         return tuple(
             name
             for function in card.functions
-            if function.physical_function is None
+            if is_virtual or function.physical_function is None
             for name in function.net_interfaces
         )

@@ -24,7 +24,7 @@ Value = str | int | bool
 def from_card(card: model.Card) -> dict[str, Value]:
     """Everything that is known of a card, by name; what the kernel does not say is left out."""
     values = _standard(card.first) | _own(card) | _memory(card)
-    return {name: value for name, value in values.items() if value is not None and _fits(value)}
+    return {name: value for name, value in values.items() if value is not None and fits(value)}
 
 
 def _standard(first: model.PciFunction) -> dict[str, Value | None]:
@@ -53,6 +53,7 @@ def _own(card: model.Card) -> dict[str, Value | None]:
         "slot": first.slot,
         "iommuGroup": first.iommu_group,
         "physicalFunctions": len(physical),
+        "physicalFunction": first.physical_function,
         "totalVFs": first.sriov.total_vfs if first.sriov is not None else None,
         "maxLinkSpeedMTs": round(fastest * 1000) if fastest is not None else None,
         "maxLinkWidth": first.link.max_width,
@@ -75,7 +76,8 @@ def _hexadecimal(number: int | None) -> str | None:
     return None if number is None else f"0x{number:04x}"
 
 
-def _fits(value: Value) -> bool:
+def fits(value: Value) -> bool:
+    """Return whether the API server takes the value."""
     if isinstance(value, str):
         return 0 < len(value.encode()) <= MOST_BYTES
     return -(1 << 63) <= value < 1 << 63

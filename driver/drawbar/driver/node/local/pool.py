@@ -75,10 +75,20 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]
             uses[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
 
 
-def published(resident: residents.Resident) -> slices.Device:
-    """The device with everything a claim can select it by, and without taints."""
+def published(
+    resident: residents.Resident, attachment: attachments.DeviceAttachment | None = None
+) -> slices.Device:
+    """The device with everything a claim can select it by, and without taints.
+
+    Args:
+        resident: the device.
+        attachment: of the card that it is a virtual function of, where a fabric attached that.
+    """
     amount = memory_bytes(resident)
     values = attributes.from_card(resident.card)
+    if attachment is not None:
+        texts = {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
+        values |= {name: text for name, text in texts.items() if attributes.fits(text)}
     return slices.Device(
         name=resident.name,
         attributes={name: _attribute(value) for name, value in sorted(values.items())},
@@ -176,12 +186,31 @@ class LocalPool:
         return nodepools.is_pool(pool, self._node_name)
 
     def card(self, pool: str, device: str) -> model.Card | None:
-        """The device as it is now, offered or not; None while it is not here, or for what a fabric brought."""
+        """The device as it is now, offered or not; None while it is not here, or for what a fabric brought.
+
+        A virtual function of a card that was attached by hand is this node's.
+        """
         resident = self._resident(device) if self.owns(pool) else None
         if resident is None:
             return None
+        if self._lender(resident) is not None:
+            return resident.card
         problem = residents.of_fabric(resident.whole, self._around.attached(), self._around.boot_id)
         return None if problem is not None else resident.card
+
+    def leaving(self, pool: str, device: str) -> str | None:
+        """Return the name of the attachment of its card while that is being detached; None of any other device."""
+        resident = self._resident(device) if self.owns(pool) else None
+        attachment = self._lender(resident) if resident is not None else None
+        return attachment.metadata.name if attachment is not None and attachment.deleting else None
+
+    def virtual_functions(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
+        """Return the names of the virtual functions that the attachment's card has on this node, offered or not."""
+        listed = (resident for each in DeviceClass for resident in self._of_class(each).values())
+        return residents.virtual_functions(listed, attachment, self._around.boot_id)
+
+    def _lender(self, resident: residents.Resident) -> attachments.DeviceAttachment | None:
+        return residents.lender(resident, self._around.attached(), self._driver, self._around.boot_id)
 
     def device_class(self, pool: str, device: str) -> str:
         """One of `drawbar.fabric.contract.DeviceClass`; `other` for a device that is not here."""
@@ -206,13 +235,14 @@ class LocalPool:
         # What a claim holds is in use by that claim: it need not be looked at.
         cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
         busy = await self._busy(cards)
-        devices = {candidate.name: published(candidate) for candidate in candidates}
+        devices = {candidate.name: published(candidate, self._lender(candidate)) for candidate in candidates}
         await self._judge(devices)
         chosen = residents.choose(
             candidates,
             self._wanted,
             residents.Situation(
                 attached=tuple(self._around.attached()),
+                driver=self._driver,
                 boot_id=self._around.boot_id,
                 held=frozenset(pools),
                 busy=busy,

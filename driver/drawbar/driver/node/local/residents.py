@@ -7,7 +7,8 @@ is added; serial numbers do not. A virtual function is named after its card and 
 Invariants, whatever is configured:
 
 - nothing that a fabric brought, or may have brought, is offered: what an attachment of this node means, and what sits in
-  a hot-plug slot that the configuration does not claim for the node;
+  a hot-plug slot that the configuration does not claim for the node; except the virtual functions of a card that is
+  attached by hand (`lender`), which are here alone;
 - nothing that the host lives on is offered: a disk that the host uses, a network interface with an address, a bridge,
   the screen of a management controller. A device that a claim holds here stays offered, for its claim is who uses it;
 - a card is offered whole, or as its virtual functions, never both.
@@ -225,12 +226,14 @@ class Situation:
 
     Attributes:
         attached: the DeviceAttachments of this node, those that are being deleted among them.
+        driver: whose attachments lend the virtual functions of their cards.
         boot_id: of this kernel; a PCI address in an attachment counts for the boot that saw it.
         held: names of devices that a claim holds on this node.
         busy: by the address of a card, what the host itself uses it for; cards that were not looked at are absent.
     """
 
     attached: tuple[attachments.DeviceAttachment, ...] = ()
+    driver: str = ""
     boot_id: str = ""
     held: frozenset[str] = frozenset()
     busy: Mapping[str, str] = field(default_factory=dict)
@@ -282,11 +285,23 @@ def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str 
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (
         _partition(resident, wanted)
-        or of_fabric(resident.whole, situation.attached, situation.boot_id)
-        or _perhaps_of_fabric(resident, situation)
-        or _foreign_slot(resident.whole, wanted)
+        or _belongs(resident, wanted, situation)
         or (None if resident.name in situation.held else situation.busy.get(resident.card.address))
     )
+
+
+def _belongs(resident: Resident, wanted: Selection, situation: Situation) -> str | None:
+    """Why it is not this node's to give out, if so."""
+    attachment = lender(resident, situation.attached, situation.driver, situation.boot_id)
+    if attachment is None:
+        return (
+            of_fabric(resident.whole, situation.attached, situation.boot_id)
+            or _perhaps_of_fabric(resident, situation)
+            or _foreign_slot(resident.whole, wanted)
+        )
+    if attachment.deleting and resident.name not in situation.held:
+        return f"its card is being detached: attachment {attachment.metadata.name}"
+    return None
 
 
 def _partition(resident: Resident, wanted: Selection) -> str | None:
@@ -299,12 +314,13 @@ def _partition(resident: Resident, wanted: Selection) -> str | None:
 
 
 def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...] | None:
-    """Return all that tells which card an attachment means, or may mean; None without an attachment."""
+    """Return all that tells which card an attachment means, or may mean, and lends; None without an attachment."""
     if attachment is None:
         return None
     node = attachment.status.node
     place = (node.pci_address, node.boot_id) if node is not None else None
-    return attachment.identity, _slots(attachment), place
+    lends = attachment.held_by_hand, attachment.holds(attachments.VISIBLE), attachment.deleting
+    return attachment.identity, _slots(attachment), place, lends
 
 
 def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment], boot_id: str) -> str | None:
@@ -313,6 +329,34 @@ def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment]
         if _means(attachment, card, boot_id):
             return f"attachment {attachment.metadata.name} shows that it belongs to fabric {attachment.spec.fabric}"
     return None
+
+
+def lender(
+    resident: Resident, attached: Iterable[attachments.DeviceAttachment], driver: str, boot_id: str
+) -> attachments.DeviceAttachment | None:
+    """Return the attachment, made by hand, of the card whose virtual function this is; None of anything else.
+
+    The card must be visible on this node since it booted, and of one attachment alone, of that driver.
+    """
+    if not resident.is_virtual:
+        return None
+    meant = [attachment for attachment in attached if _means(attachment, resident.whole, boot_id)]
+    if len(meant) != 1 or meant[0].spec.driver != driver or not meant[0].held_by_hand:
+        return None
+    node = meant[0].status.node
+    is_here = node is not None and node.boot_id == boot_id and meant[0].holds(attachments.VISIBLE)
+    return meant[0] if is_here else None
+
+
+def virtual_functions(
+    listed: Iterable[Resident], attachment: attachments.DeviceAttachment, boot_id: str
+) -> frozenset[str]:
+    """Return the names of the virtual functions of the card that the attachment means."""
+    return frozenset(
+        resident.name
+        for resident in listed
+        if resident.is_virtual and _means(attachment, resident.whole, boot_id)
+    )
 
 
 def _means(attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str) -> bool:

@@ -91,6 +91,10 @@ class LocalDevices(Protocol):
         """One of `drawbar.fabric.contract.DeviceClass`."""
         ...
 
+    def leaving(self, pool: str, device: str) -> str | None:
+        """The attachment of its card while that is being detached, or None."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -389,6 +393,13 @@ class Finder:
         )
 
     def _found_local(self, local: LocalDevices, wanted: Wanted, uid: str) -> Found:
+        attachment = local.leaving(wanted.pool, wanted.device)
+        if attachment is not None:
+            raise errors.PrepareError(
+                f"{wanted.name} is a part of a card that is being detached from this node: attachment {attachment}; "
+                "trying again",
+                reason=DETACHING,
+            )
         card = local.card(wanted.pool, wanted.device)
         if card is None:
             raise errors.DeviceLate(
