@@ -87,6 +87,16 @@ def test_what_is_wrong_with_a_hook_or_a_bitstream_is_a_clause(config, words):
     assert words in wish(*config).unfit.message
 
 
+def test_a_wish_names_the_lowest_versions():
+    asked = wish(("FromClass", {"minimumVersions": {"driver": "550.54.14", "firmware": "2B4QFXO7"}}))
+    assert asked.claim.minimum_versions == attachments.Versions(driver="550.54.14", firmware="2B4QFXO7")
+    assert wish().claim.minimum_versions == attachments.Versions()
+    words = "write a version as a string"
+    assert words in wish(("FromClass", {"minimumVersions": {"driver": 5.15}})).unfit.message
+    words = "minimumVersions.driver is an administrator's to say"
+    assert words in wish(("FromClaim", {"minimumVersions": {"driver": "1"}})).unfit.message
+
+
 def attachment(*, uid="u", deleting=False):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
     fields = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}

@@ -76,3 +76,12 @@ async def test_a_hook_that_fails_or_a_wrong_bitstream_ends_in_its_words(flow_lab
         await cluster.noted("HookFailed", "and 000")
         await cluster.api.delete(kinds.POD, "w", namespace="default")
         await cluster.gone("w")
+
+
+async def test_a_device_whose_firmware_is_too_old_for_its_class_is_not_handed_to_a_pod(flow_lab):
+    async with flow_lab("1.36") as cluster:
+        await make_class(cluster, "newer", minimumVersions={"firmware": "999"})
+        await make_pod(cluster, "n", "newer")
+        await cluster.noted("VersionTooOld", "and at least 999 is asked for")
+        await cluster.api.delete(kinds.POD, "n", namespace="default")
+        await cluster.gone("n")

@@ -18,6 +18,7 @@ TOPICS = {
     "memory": parameters.Memory,
     "initialise": parameters.Hook,
     "fpga": parameters.Fpga,
+    "minimumVersions": parameters.Versions,
 }
 
 

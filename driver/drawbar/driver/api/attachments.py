@@ -62,6 +62,13 @@ class Initialisation(meta.Struct, frozen=True):
     sha256: str = ""
 
 
+class Versions(meta.Struct, frozen=True):
+    """The lowest versions with which the device is called visible, as `parameters.Versions`; empty for any."""
+
+    driver: str = ""
+    firmware: str = ""
+
+
 class ClaimReference(meta.Struct, frozen=True):
     """The claim that a device is attached for.
 
@@ -71,6 +78,7 @@ class ClaimReference(meta.Struct, frozen=True):
             0 where the node has to read it.
         memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
         initialise: what makes the device ready for the claim, beside its class; None for nothing.
+        minimum_versions: of its driver and firmware.
     """
 
     namespace: str
@@ -80,6 +88,7 @@ class ClaimReference(meta.Struct, frozen=True):
     devices: int = 0
     memory_mode: str = ""
     initialise: Initialisation | None = None
+    minimum_versions: Versions = Versions()
 
 
 class Clean(enum.Enum):

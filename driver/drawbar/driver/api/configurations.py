@@ -176,6 +176,7 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
             memory=_over(result.memory, layer.memory),
             initialise=_over(result.initialise, layer.initialise),
             fpga=_over(result.fpga, layer.fpga),
+            minimum_versions=_over(result.minimum_versions, layer.minimum_versions),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
             vendor_kind=result.vendor_kind if kind is None else kind,
         )

@@ -44,6 +44,7 @@ HOOK_SECONDS = 60
 HOOK_MAX_SECONDS = 1800
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 """Of hooks and bitstreams: no name leads out of its directory."""
+_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
@@ -121,6 +122,18 @@ class Hook(meta.Struct, frozen=True):
     timeout_seconds: int | None = None
 
 
+class Versions(meta.Struct, frozen=True):
+    """The lowest versions with which a device is called visible; a class's alone.
+
+    Attributes:
+        driver: of its kernel module.
+        firmware: as the kernel shows it.
+    """
+
+    driver: str | None = None
+    firmware: str | None = None
+
+
 class Fpga(meta.Struct, frozen=True):
     """What an FPGA is programmed with, by the hook of its class.
 
@@ -151,6 +164,7 @@ class DeviceParameters(meta.Struct, frozen=True):
     memory: Memory = Memory()
     initialise: Hook = Hook()
     fpga: Fpga = Fpga()
+    minimum_versions: Versions = Versions()
     attach_timeout_seconds: int | None = None
     vendor_kind: str | None = None
 
@@ -348,6 +362,11 @@ def _sha256(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {_shown(value)}: write the 64 small hexadecimal digits that sha256sum prints"
 
 
+def _version(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not _VERSION.fullmatch(value):
+        yield "", f' is {_shown(value)}: write a version as a string, such as "5.15.2"'
+
+
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
@@ -368,6 +387,12 @@ _FIELDS: Mapping[str, _Field] = {
         }
     ),
     "fpga": _Field(fields={"bitstream": _Field(problems=_file_name), "sha256": _Field(problems=_sha256)}),
+    "minimumVersions": _Field(
+        fields={
+            "driver": _Field(problems=_version, by_class=True),
+            "firmware": _Field(problems=_version, by_class=True),
+        }
+    ),
     "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),
     "vendorKind": _Field(problems=_vendor_kind, by_class=True),
 }

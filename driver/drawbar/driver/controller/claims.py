@@ -280,6 +280,9 @@ def _reference(
         devices=len(requests) if plain else 0,
         memory_mode=said.memory.mode or "",
         initialise=_initialisation(said),
+        minimum_versions=attachments.Versions(
+            driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
+        ),
     )
 
 

@@ -76,6 +76,7 @@ FAILURES = frozenset(
         "NotInitialised",
         "SerialNotUnique",
         "SlotNotPowered",
+        "VersionTooOld",
         "WrongDevice",
     }
 )

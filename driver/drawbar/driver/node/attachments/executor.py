@@ -14,7 +14,7 @@ from typing import assert_never
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import classes, erasing, errors, kernel
-from drawbar.driver.node.attachments import actions, hooks, matching, plan, reporting
+from drawbar.driver.node.attachments import actions, hooks, matching, plan, reporting, versions
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model, pci
@@ -351,7 +351,10 @@ class _Work:
                 mode = self._attachment.spec.memory_mode or None
                 said = parameters.DeviceParameters(memory=parameters.Memory(mode=mode))
                 lack = await operations.initialise(self._context.kernel, card, said) or ""
-                if not lack:
+                old = await self._too_old(card) if not lack else None
+                if old is not None:
+                    lack, reason, final = old, plan.TOO_OLD, True
+                elif not lack:
                     lack = self._hook(card)
         except errors.KernelRefused as refused:
             lack = str(refused)
@@ -359,6 +362,14 @@ class _Work:
             lack, reason, final = str(failed), plan.HOOK_FAILED, True
         self._remember(card, lack, now, reason=reason, final=final)
         return _Done(again=True)
+
+    async def _too_old(self, card: model.Card) -> str | None:
+        claim = self._attachment.spec.claim
+        if claim is None or claim.minimum_versions == attachments.Versions():
+            return None
+        return await asyncio.to_thread(
+            versions.too_old, card, claim.minimum_versions, self._context.kernel.sysfs
+        )
 
     def _hook(self, card: model.Card) -> str:
         """Run the hook of the claim's class, once for the claim; return what is still missing.

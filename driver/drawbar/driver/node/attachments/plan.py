@@ -45,6 +45,7 @@ NO_DRIVER = "DriverNotBound"
 NO_FILES = "NoDeviceFiles"
 NOT_INITIALISED = "NotInitialised"
 HOOK_FAILED = "HookFailed"
+TOO_OLD = "VersionTooOld"
 NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
 

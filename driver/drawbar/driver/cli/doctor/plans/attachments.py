@@ -37,6 +37,7 @@ _VISIBLE: Mapping[str, str] = {
     "SerialNotUnique": "take the other devices with that serial number out",
     "SlotNotPowered": "give the node daemon a writable /sys",
     "LinkDown": "look at cable and port",
+    "VersionTooOld": "bring the node's driver or the device's firmware up to date",
     "HookFailed": "do what the message says: mend the hook, the bitstream, or the parameters of the class or claim",
     "NotCleaned": "delete the DeviceAttachment",
 }
