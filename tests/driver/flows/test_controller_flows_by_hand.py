@@ -1,8 +1,21 @@
 """A device that an operator attaches with `drawbar fabric`: held by a DeviceAttachment, kept by both daemons, and given back."""
 
+import asyncio
+
 from tests.driver.flows.lab import drawbar_fabric
 
 from drawbar.driver.kube import kinds
+from drawbar.driver.node.local import residents
+
+FPGA = {
+    "id": "fpga-0",
+    "class": "fpga",
+    "serial": "00-0a-35-00-00-00-00-01",
+    "pciVendor": 0x8086,
+    "pciDevice": 0x0B2B,
+}
+FUNCTIONS = [f"fpga-{FPGA['serial']}-vf{number}" for number in range(2)]
+WITH_FUNCTIONS = {"local_pool": residents.Selection(virtual_functions=True)}
 
 
 async def test_a_device_attached_by_hand_is_kept_until_it_is_detached(flow_lab, capsys):
@@ -66,3 +79,37 @@ async def test_force_takes_no_device_from_a_claim_that_keeps_it(flow_lab, capsys
         assert await drawbar_fabric(cluster, "detach", device, "--force") == 1
         assert "delete the pod or claim" in capsys.readouterr().err
         assert list(await cluster.connected()) == [device]
+
+
+async def make_pod(cluster, name):
+    request = {"name": "card", "exactly": {"deviceClassName": "fpga.drawbar.dev"}}
+    await cluster.pod_from_template(name, {"requests": [request]}, ["card"])
+
+
+async def test_pods_share_the_virtual_functions_of_a_card_attached_by_hand_and_it_leaves_after_them(
+    flow_lab, capsys
+):
+    enclosures = [{"id": "enc", "devices": [FPGA]}]
+    async with flow_lab("1.36", node=WITH_FUNCTIONS, enclosures=enclosures) as cluster:
+        await cluster.until(cluster.slices, bool)
+        assert await drawbar_fabric(cluster, "attach", "fpga-0", "node-2") == 0
+        tree = cluster.trees["node-2"]
+        (slot,) = tree.attached()
+        await asyncio.to_thread(tree.set_vfs, slot, 2)
+        for name in ("a", "b"):
+            await make_pod(cluster, name)
+        placed = [await cluster.running(name) for name in ("a", "b")]
+        assert sorted(placed) == [("node-2", [name]) for name in FUNCTIONS]
+        assert len(cluster.cdi_files) == 2
+
+        assert await drawbar_fabric(cluster, "detach", "fpga-0", "--timeout", "3") == 1
+        assert "InUse" in capsys.readouterr().err
+        released = (await cluster.attachments())["fpga-0"]["status"]["conditions"]
+        (message,) = [entry["message"] for entry in released if entry["type"] == "Released"]
+        assert all(f"has {name}" in message for name in FUNCTIONS)
+        # A function that becomes free goes to no other pod, which waits for the card itself.
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        await cluster.gone("a")
+        await make_pod(cluster, "late")
+        await cluster.api.delete(kinds.POD, "b", namespace="default")
+        assert (await cluster.running("late"))[1] == ["fpga-0"]

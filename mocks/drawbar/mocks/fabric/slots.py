@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from drawbar.mocks import sysfs as sysfs_types
     from drawbar.mocks.fabric import faults
 
+FPGA_VFS = 8
+"""How many virtual functions an FPGA can have."""
+
 
 def problems(device: contract.Device) -> list[str]:
     """Why the device cannot appear in a mocked tree; empty when it can."""
@@ -108,14 +111,18 @@ def _unplug(root: Path, port_id: str, *, surprise: bool) -> None:
 
 
 def _card(device: contract.Device) -> "sysfs_types.MockDevice":
+    """The card of a device. FPGAs can have virtual functions; other cards have none."""
     from drawbar.mocks import sysfs
 
+    is_fpga = device.device_class is contract.DeviceClass.FPGA
     return sysfs.MockDevice(
         device_class=device.device_class,
         vendor=device.pci_vendor_id or 0,
         device=device.pci_device_id or 0,
         serial=device.serial,
         memory_bytes=device.memory_bytes,
+        total_vfs=FPGA_VFS if is_fpga else 0,
+        vf_driver="dfl-pci" if is_fpga else None,
     ).with_usual_link()
 
 

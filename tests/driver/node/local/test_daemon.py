@@ -197,7 +197,9 @@ async def test_a_card_attached_by_hand_lends_its_virtual_functions_and_leaves_wh
         claim = await cluster.allocated(pool=NODE, device=FUNCTIONS[1])
         assert not (await cluster.prepare(claim)).error
         await cluster.detach()
-        await until(cluster.devices, lambda devices: list(devices) == FUNCTIONS[1:])
+        devices = await until(cluster.devices, lambda devices: list(devices) == FUNCTIONS[1:])
+        (taint,) = devices[FUNCTIONS[1]]["taints"]
+        assert (taint["key"], taint["effect"]) == (f"{DRIVER}/in-use", "NoSchedule")
         conditions = await until(cluster.conditions, lambda conditions: "Released" in conditions)
         assert (conditions["Released"]["status"], conditions["Released"]["reason"]) == ("False", "InUse")
         assert f"claim default/c1 has {FUNCTIONS[1]}" in conditions["Released"]["message"]

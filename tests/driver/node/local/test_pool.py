@@ -158,6 +158,9 @@ async def test_the_virtual_functions_of_a_card_attached_by_hand_are_found_until_
     assert world.pool.leaving(NODE, FUNCTION) == (by_hand.metadata.name if deleting else None)
     assert world.pool.virtual_functions(by_hand) == {FUNCTION, FUNCTION.replace("vf1", "vf0")}
     assert len(await world.names()) == (0 if deleting else 2)
+    world.held.add((NODE, FUNCTION))
+    taints = {offer.device.name: offer.taints for offer in await world.pool.survey(())}
+    assert taints[FUNCTION] == ((pool.LEAVING,) if deleting else None)
 
 
 async def test_a_device_that_its_claim_holds_stays_though_it_is_gone_with_what_was_said_of_it(tmp_path):

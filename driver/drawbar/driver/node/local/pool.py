@@ -112,6 +112,8 @@ def _attribute(value: attributes.Value) -> slices.Attribute:
 
 log = logging.getLogger(__name__)
 
+LEAVING = verdicts.Taint(key="in-use", value="releasing", effect=verdicts.Effect.NO_SCHEDULE)
+"""Of a virtual function that a claim has while its card is being detached: no other claim gets it after that one."""
 REFUSED_MAX = 256
 """Devices whose reason is remembered so that it is said once; more say it again."""
 
@@ -209,6 +211,10 @@ class LocalPool:
         listed = (resident for each in DeviceClass for resident in self._of_class(each).values())
         return residents.virtual_functions(listed, attachment, self._around.boot_id)
 
+    def _is_leaving(self, resident: residents.Resident) -> bool:
+        attachment = self._lender(resident)
+        return attachment is not None and attachment.deleting
+
     def _lender(self, resident: residents.Resident) -> attachments.DeviceAttachment | None:
         return residents.lender(resident, self._around.attached(), self._driver, self._around.boot_id)
 
@@ -254,7 +260,9 @@ class LocalPool:
         return lost + tuple(
             plan.Offer(
                 device=devices[candidate.name],
-                taints=self._taints(candidate.name),
+                taints=(LEAVING, *(self._taints(candidate.name) or ()))
+                if self._is_leaving(candidate)
+                else self._taints(candidate.name),
                 pool=pools.get(candidate.name, ""),
             )
             for candidate in chosen.offered
