@@ -152,7 +152,8 @@ async def detach(
             "set the Fabric's policy.keepAttachedSeconds to 0"
         )
     what_follows = (
-        "The node is not asked: what runs there loses the device, and its kernel may fail."
+        "The node is not asked: what runs there loses the device, its kernel may fail, and the device's next user may "
+        "read what its last one left on it."
         if force
         else "The node lets go of it first."
     )
