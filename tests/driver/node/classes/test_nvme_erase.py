@@ -23,8 +23,9 @@ KEY, BLOCK, OVERWRITE = 1, 2, 4
 class Disk:
     """An NVMe disk with one controller; each namespace keeps some bytes."""
 
-    def __init__(self, *, serial="SN1", oacs=FORMAT, fna=0, sanicap=0, namespaces=1, looks=3):
+    def __init__(self, *, serial="SN1", oacs=FORMAT, fna=0, sanicap=0, namespaces=1, looks=3, cmic=0):
         self.serial, self.oacs, self.fna, self.sanicap, self.looks = serial, oacs, fna, sanicap, looks
+        self.cmic = cmic
         self.data = dict.fromkeys(range(1, namespaces + 1), SECRET)
         self.unattached, self.status, self.left = set(), 0, 0
         self.done, self.formats, self.refused, self.fails = [], {}, {}, 0
@@ -54,6 +55,7 @@ class Disk:
         match command.cdw10:
             case Identify.CONTROLLER:
                 page[4:24] = self.serial.encode().ljust(20)
+                page[76] = self.cmic
                 page[256:258] = struct.pack("<H", self.oacs)
                 page[328:332] = struct.pack("<I", self.sanicap)
                 page[524] = self.fna
@@ -149,11 +151,23 @@ def test_where_one_format_takes_all_one_is_made(fna):
 def test_a_namespace_that_its_user_hid_is_no_way_past_the_erase():
     disk = Disk(oacs=FORMAT | NAMESPACES, namespaces=2)
     disk.unattached = {2}
-    with pytest.raises(errors.NotCleaned, match=r"namespace 2 is attached to no controller.*nvme delete-ns"):
+    with pytest.raises(errors.NotCleaned, match=r"namespace 2 is not attached to this controller.*delete-ns"):
         erase(disk)
     assert disk.done == []
     disk = Disk(oacs=FORMAT | NAMESPACES, namespaces=2, sanicap=BLOCK)
     disk.unattached = {2}
+    erase(disk)
+    assert set(disk.data.values()) == {b""}
+
+
+@pytest.mark.parametrize("ways", [0, BLOCK])
+def test_what_may_be_another_hosts_is_not_erased_with_it(ways):
+    disk = Disk(oacs=FORMAT | NAMESPACES, namespaces=2, sanicap=ways, cmic=0b10)
+    disk.unattached = {2}
+    with pytest.raises(errors.NotCleaned, match="or is another host's"):
+        erase(disk)
+    assert (disk.done, set(disk.data.values())) == ([], {SECRET})
+    disk.unattached = set()
     erase(disk)
     assert set(disk.data.values()) == {b""}
 

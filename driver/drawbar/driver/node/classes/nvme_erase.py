@@ -5,7 +5,8 @@ controller that has neither formats each namespace with a secure erase (by a new
 has; and one that can only sanitize by overwriting does that.
 
 Whoever had the disk had its controller too, and may have left it in any state: a sanitize under way is waited for, and a
-namespace that is attached to no controller is a reason to refuse, since a format does not reach it.
+namespace that is not attached to this controller is a reason to refuse: a format does not reach it; and where the disk has
+more controllers it may be another host's, which a sanitize would erase, too.
 
 Source: NVM Express Base Specification 2.0: Identify, Sanitize, Format NVM, log page 81h; include/uapi/linux/nvme_ioctl.h.
 """
@@ -54,6 +55,7 @@ class Identify(enum.IntEnum):
 
 
 _SANITIZE_STATUS = 0x81
+_MANY_CONTROLLERS = 1 << 1  # CMIC
 _FORMAT_ADMITTED, _NAMESPACE_MANAGEMENT = 1 << 1, 1 << 3  # OACS
 _ERASE_TAKES_ALL, _FORMAT_TAKES_ALL, _CRYPTOGRAPHIC = 1 << 1, 1 << 0, 1 << 2  # FNA
 _BY_KEY, _BY_BLOCK, _BY_OVERWRITING = 1 << 0, 1 << 1, 1 << 2  # SANICAP
@@ -136,10 +138,13 @@ class _Disk:
         admitted, attributes = int.from_bytes(about[256:258], "little"), about[524]
         sanitizes = int.from_bytes(about[328:332], "little")
         quick = next((way for way in (_BY_KEY, _BY_BLOCK) if sanitizes & way), None)
+        self._refuse_hidden(
+            admitted, is_shared=bool(about[76] & _MANY_CONTROLLERS), reached=quick is not None
+        )
         if quick is not None:
             self._sanitize(quick, report)
         elif admitted & _FORMAT_ADMITTED:
-            self._format(attributes, report, unattached=bool(admitted & _NAMESPACE_MANAGEMENT))
+            self._format(attributes, report)
         elif sanitizes & _BY_OVERWRITING:
             self._sanitize(_BY_OVERWRITING, report)
         else:
@@ -186,16 +191,20 @@ class _Disk:
         done, state = struct.unpack_from("<HH", page.raw)
         return state & 0b111, done * 100 // 65536
 
-    def _format(self, attributes: int, report: erasing.Report, *, unattached: bool) -> None:
+    def _refuse_hidden(self, admitted: int, *, is_shared: bool, reached: bool) -> None:
+        """Refuse a disk with namespaces that are not attached here, unless an erase reaches them and no other host can have them."""
+        if not admitted & _NAMESPACE_MANAGEMENT or (reached and not is_shared):
+            return
+        hidden = set(self._namespaces(Identify.ALLOCATED)) - set(self._namespaces(Identify.ACTIVE))
+        if hidden:
+            raise _refused(
+                self._name,
+                f"its namespace {min(hidden)} is not attached to this controller, so it would be missed, or is another host's; "
+                "delete it (nvme delete-ns) or attach it here",
+            )
+
+    def _format(self, attributes: int, report: erasing.Report) -> None:
         namespaces = self._namespaces(Identify.ACTIVE)
-        if unattached:
-            hidden = sorted(set(self._namespaces(Identify.ALLOCATED)) - set(namespaces))
-            if hidden:
-                raise _refused(
-                    self._name,
-                    f"its namespace {hidden[0]} is attached to no controller, and a format does not reach it; delete it "
-                    "(nvme delete-ns), or attach it",
-                )
         if attributes & (_ERASE_TAKES_ALL | _FORMAT_TAKES_ALL):
             namespaces = namespaces[:1]
         erase = 0b010 if attributes & _CRYPTOGRAPHIC else 0b001
