@@ -346,7 +346,10 @@ class Storm(clusters.Cluster):
 
     async def delete_an_attachment(self, device):
         with contextlib.suppress(kube_errors.NotFound):
-            await self.api.begin_delete(kinds.ATTACHMENT, f"f.{device}", into=dict)
+            left = await self.api.begin_delete(kinds.ATTACHMENT, f"f.{device}", into=dict)
+            if left is None and device not in self.unmarked():
+                # Made by hand and not adopted yet, it had no finalizer: the record is gone, and the device may be connected.
+                self.orphans.add(device)
 
     async def an_attachment_vanishes(self, device):
         """Removed by force, or not in the backup that was restored."""
