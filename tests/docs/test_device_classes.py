@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.node import classes
+from drawbar.driver.node.classes import generic
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import residents
 from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
@@ -53,6 +54,13 @@ def test_the_definition_of_attachments_takes_every_class():
     assert [f'"{name}"' for name in NAMES] in enums, (
         "deploy/drawbar/crds/deviceattachments.yaml: enum of deviceClass"
     )
+
+
+def test_the_classes_that_erase_are_those_whose_detach_without_an_erase_is_recorded():
+    erasing = {
+        str(made.device_class) for made in classes.CLASSES if type(made).eraser is not generic.Generic.eraser
+    }
+    assert erasing == attachments.ERASED_CLASSES
 
 
 def test_a_fabric_may_say_of_every_class_how_it_is_cleaned():

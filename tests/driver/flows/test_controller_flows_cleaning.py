@@ -3,6 +3,7 @@
 import threading
 
 import pytest
+from tests.driver.flows.lab import drawbar_fabric
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
@@ -73,3 +74,34 @@ async def test_a_disk_that_cannot_be_erased_stays_until_an_administrator_lets_it
         await cluster.change(kinds.ATTACHMENT, name, spec={"clean": "reset"})
         await cluster.is_free(device)
         assert disks.erased == []
+
+
+async def test_a_disk_that_left_a_silent_node_by_force_is_erased_by_the_next(flow_lab, disks, capsys):
+    disks.let.set()
+    async with flow_lab("1.36", devices=1) as cluster:
+        await cluster.until(cluster.slices, bool)
+        (device,) = (await cluster.fabric.devices()).devices
+
+        async def unclean():
+            fabric = await cluster.api.read(kinds.FABRIC, "fab", into=dict)
+            return fabric["status"].get("unclean", [])
+
+        assert await drawbar_fabric(cluster, "attach", device.id, "node-1") == 0
+        await cluster.until(
+            cluster.attachments, lambda value: value[device.id]["status"].get("phase") == "Ready"
+        )
+        assert "unclean" not in (await cluster.attachments())[device.id]["spec"]
+        await cluster.stop("node-1")
+        assert await drawbar_fabric(cluster, "detach", device.id, "--force") == 0
+        assert (await unclean(), disks.erased) == ([device.id], [])
+        await cluster.reported(f"fab.{device.id}", "LeftUnclean")
+
+        cluster.start_node("node-1")
+        await cluster.pod("next")
+        await cluster.running("next")
+        assert (await cluster.attachments())[device.id]["spec"]["unclean"] is True
+        assert disks.erased == [device.serial], "before its user has it"
+        await cluster.api.delete(kinds.POD, "next", namespace="default")
+        await cluster.is_free(device.id)
+        assert (await unclean(), disks.erased) == ([], [device.serial] * 2)
+        capsys.readouterr()

@@ -91,6 +91,10 @@ class ClaimReference(meta.Struct, frozen=True):
     minimum_versions: Versions = Versions()
 
 
+ERASED_CLASSES = frozenset({"nvme", "cxl-memory"})
+"""Classes of device that keep their users' data, and are erased unless their Fabric has another policy."""
+
+
 class Clean(enum.Enum):
     """What is done about what a user left on a device, before another one gets it or it leaves its node."""
 
@@ -125,6 +129,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
         claim: who has it; None while it is kept for the next one, or held by an operator.
         model: of the device, as the fabric reports it.
         clean: what is done about its users' traces; None for what its class does.
+        unclean: it may have data of an earlier user when it arrives.
         idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
     """
 
@@ -138,9 +143,16 @@ class AttachmentSpec(meta.Struct, frozen=True):
     identity: Identity
     model: str = ""
     clean: Clean | None = None
+    unclean: bool = False
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
+
+    @property
+    def erases(self) -> bool:
+        """Whether data of its users are to be erased."""
+        by_class = self.identity.device_class in ERASED_CLASSES
+        return self.clean is Clean.ERASE or (self.clean is None and by_class)
 
     @property
     def initialise(self) -> Initialisation | None:
@@ -291,7 +303,8 @@ class DeviceAttachment(meta.Struct, frozen=True):
     @property
     def is_used(self) -> bool:
         """Whether the device may have been used since its node last cleaned it."""
-        return self.held_by_hand or bool(self.status.node is not None and self.status.node.claim_uid)
+        by_claim = self.status.node is not None and bool(self.status.node.claim_uid)
+        return by_claim or self.held_by_hand or self.spec.unclean
 
     @property
     def forced(self) -> bool:

@@ -149,12 +149,18 @@ class FabricSpec(meta.Struct, frozen=True):
 
 
 class FabricStatus(meta.Struct, frozen=True):
-    """What the controller sees."""
+    """What the controller sees.
+
+    Attributes:
+        unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
+            erased: the next node does that first.
+    """
 
     conditions: tuple[meta.Condition, ...] = ()
     devices: int = 0
     attached: int = 0
     hosts: int = 0
+    unclean: tuple[str, ...] = ()
 
 
 class Fabric(meta.Struct, frozen=True):

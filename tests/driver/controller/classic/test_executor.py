@@ -51,6 +51,7 @@ class Hands:
             attachments=mirror.Mirror(
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
             ),
+            fabrics={},
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )
         context = types.SimpleNamespace(cluster=cluster, calls=calls.Calls(), latency=self.seen)

@@ -233,6 +233,16 @@ ARRIVAL = {
     "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
     "has-traces": (observed(USED, **READY), 1, [("Clean", CARD)]),
+    "was-never-cleaned-elsewhere": (
+        observed(attachment(ATTACHED, unclean=True), **READY),
+        1,
+        [("Clean", CARD)],
+    ),
+    "was-cleaned-on-arrival": (
+        observed(attachment(ATTACHED, node=CLEAN, unclean=True), **READY),
+        1,
+        [("ReportVisible", CARD)],
+    ),
     "has-traces-and-is-held": (observed(USED, **READY, held_by="claim-0"), 1, []),
     "has-traces-and-no-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),

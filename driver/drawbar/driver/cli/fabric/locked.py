@@ -63,7 +63,8 @@ async def attach(
     _refuse_taken(source, device)
     await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
     key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
-    body = statements.held_by_hand(source.spec, key, device, node, host_id)
+    unclean = device.id in source.cluster.fabric.status.unclean
+    body = statements.held_by_hand(source.spec, key, device, node, host_id, unclean=unclean)
     try:
         made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
     except kube_errors.AlreadyExists as error:
@@ -152,8 +153,8 @@ async def detach(
             "set the Fabric's policy.keepAttachedSeconds to 0"
         )
     what_follows = (
-        "The node is not asked: what runs there loses the device, its kernel may fail, and the device's next user may "
-        "read what its last one left on it."
+        "The node is not asked: what runs there loses the device, its kernel may fail, and what its user left on it is "
+        "erased only by the next node."
         if force
         else "The node lets go of it first."
     )

@@ -38,6 +38,7 @@ _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured
 
 
 HOOK_TOO_LONG = "HookTooLong"
+LEFT_UNCLEAN = "LeftUnclean"
 ClassicWish = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
     claim_index.Wish | None,
@@ -341,7 +342,8 @@ class _Round:
 
     async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
-        body = statements.intent(self._open.spec, self._key, self._device, wish)
+        unclean = self._device.id in self._unclean
+        body = statements.intent(self._open.spec, self._key, self._device, wish, unclean=unclean)
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
         try:
@@ -616,7 +618,37 @@ class _Round:
         await self._patch({"finalizers": finalizers, "labels": label})
         log.info("attachment made by hand adopted", extra=self._extras())
 
+    @property
+    def _unclean(self) -> tuple[str, ...]:
+        """Return the ids of the fabric's devices that left a node without being erased."""
+        fabric = self._cluster.fabrics.get(self._key.fabric)
+        return fabric.status.unclean if fabric is not None else ()
+
+    async def _note_cleanliness(self) -> None:
+        """Record whether the device has left its node clean, before its own record goes."""
+        fabric, attachment = self._cluster.fabrics.get(self._key.fabric), self._existing
+        if fabric is None:
+            return
+        rest = [device for device in fabric.status.unclean if device != attachment.device_id]
+        released = attachment.holds(attachments.RELEASED)
+        unclean = not released and attachment.is_used and attachment.spec.erases
+        wanted = [*rest, attachment.device_id] if unclean else rest
+        if (attachment.device_id in fabric.status.unclean) == unclean or (not unclean and not released):
+            return
+        body = {
+            "metadata": {"uid": fabric.metadata.uid, "resourceVersion": fabric.metadata.resource_version},
+            "status": {"unclean": wanted},
+        }
+        await self._cluster.fabrics.merge(fabric, body, manager=self._cluster.manager, subresource="status")
+        if unclean:
+            node = attachment.spec.node_name
+            message = (
+                f"it left node {node} without being erased; the next node that it goes to erases it first"
+            )
+            self._cluster.recorder.attachment_warning(attachment, reason=LEFT_UNCLEAN, message=message)
+
     async def _remove_finalizer(self) -> None:
+        await self._note_cleanliness()
         remaining = [
             finalizer
             for finalizer in self._existing.metadata.finalizers

@@ -23,9 +23,22 @@ ROLLED_BACK = "AttachRolledBack"
 
 
 def intent(
-    fabric: fabrics.FabricSpec, key: names.DeviceKey, device: contract.Device, wish: claim_index.Wish
+    fabric: fabrics.FabricSpec,
+    key: names.DeviceKey,
+    device: contract.Device,
+    wish: claim_index.Wish,
+    *,
+    unclean: bool = False,
 ) -> dict[str, Any]:
-    """Return the attachment as it is created, before the fabric is called."""
+    """Return the attachment as it is created, before the fabric is called.
+
+    Args:
+        fabric: the device's.
+        key: of the device.
+        device: as the fabric lists it.
+        wish: what it is attached for.
+        unclean: it may have data of an earlier user.
+    """
     assert wish.host_id is not None
     spec = attachments.AttachmentSpec(
         fabric=key.fabric,
@@ -38,6 +51,7 @@ def intent(
         identity=_identity(device),
         model=device.model,
         clean=fabric.policy.clean.way(device.device_class.value),
+        unclean=unclean,
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )
@@ -69,7 +83,13 @@ def restored(
 
 
 def held_by_hand(
-    fabric: fabrics.FabricSpec, key: names.DeviceKey, device: contract.Device, node: str, host_id: str
+    fabric: fabrics.FabricSpec,
+    key: names.DeviceKey,
+    device: contract.Device,
+    node: str,
+    host_id: str,
+    *,
+    unclean: bool = False,
 ) -> dict[str, Any]:
     """Return the attachment that an operator makes, for no claim; its device is in no pool that a claim was given."""
     spec = attachments.AttachmentSpec(
@@ -83,6 +103,7 @@ def held_by_hand(
         identity=_identity(device),
         model=device.model,
         clean=fabric.policy.clean.way(device.device_class.value),
+        unclean=unclean,
     )
     return _object(key, spec)
 

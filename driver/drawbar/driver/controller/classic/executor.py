@@ -148,7 +148,9 @@ class _Subject:
             allocated_at=step.allocated_at,
             seen_at=context.cluster.clock(),
         )
-        body = attachment_statements.intent(session.spec, key, device, wanted)
+        fabric = context.cluster.fabrics.get(key.fabric)
+        unclean = fabric is not None and device.id in fabric.status.unclean
+        body = attachment_statements.intent(session.spec, key, device, wanted, unclean=unclean)
         context.latency.begun(key)
         try:
             stored = await context.cluster.attachments.create(body)

@@ -96,11 +96,12 @@ def status(
         devices=view.devices,
         attached=attached,
         hosts=view.hosts,
+        unclean=fabric.status.unclean,
     )
 
 
 def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, Any]:
-    """Return the object for a server-side apply to the status."""
+    """Return the object for a server-side apply to the status: all but `unclean`, which is written where devices are detached."""
     return {
         "apiVersion": fabrics.API_VERSION,
         "kind": fabrics.KIND,

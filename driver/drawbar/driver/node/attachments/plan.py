@@ -254,9 +254,11 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
 
 
 def has_traces(attachment: attachments.DeviceAttachment) -> bool:
-    """Whether the device was used for another allocation than the one it is attached for now."""
+    """Whether the device was used for another allocation than the one it is attached for now, here or on another node."""
     node, spec = attachment.status.node, attachment.spec
-    if node is None or not node.claim_uid:
+    if node is None:
+        return spec.unclean
+    if not node.claim_uid:
         return False
     now = (spec.claim.uid, spec.allocation_timestamp or "") if spec.claim is not None else None
     return (node.claim_uid, node.allocation_timestamp) != now
