@@ -62,6 +62,9 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     plain = wish(("FromClass", {"initialise": {"hook": "load"}}))
     assert plain.claim.initialise == attachments.Initialisation(hook="load", timeout_seconds=60)
     assert wish().claim.initialise is None
+    cleaned = wish(("FromClass", {"cleanUp": {"hook": "blank", "timeoutSeconds": 5}})).claim
+    assert cleaned.clean_up == attachments.CleanUp(hook="blank", timeout_seconds=5)
+    assert cleaned.initialise is None
 
 
 @pytest.mark.parametrize(
@@ -71,6 +74,8 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
         ([("FromClass", {"initialise": {"hook": "../x"}})], "write the name of a file without its directory"),
         ([("FromClass", {"initialise": {"hook": "x", "timeoutSeconds": 1801}})], "from 1 to 1800"),
         ([("FromClass", {"initialise": {"timeoutSeconds": 5}})], "is a hook's: name it in initialise.hook"),
+        ([("FromClaim", {"cleanUp": {"hook": "x"}})], "cleanUp.hook is an administrator's to say"),
+        ([("FromClass", {"cleanUp": {"timeoutSeconds": 5}})], "name it in cleanUp.hook"),
         ([("FromClaim", {"fpga": {"bitstream": "b"}})], "belong together: give both"),
         ([("FromClaim", {"fpga": {"bitstream": "b", "sha256": "ab" * 32}})], "its DeviceClass names none"),
         ([("FromClaim", {"fpga": {"sha256": "xyz"}})], "64 small hexadecimal digits"),

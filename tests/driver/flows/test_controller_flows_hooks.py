@@ -14,6 +14,12 @@ while [ ! -e "$folder/go" ]; do sleep 0.05; done
 cp "$DRAWBAR_BITSTREAM" "$folder/loaded-$DRAWBAR_DEVICE"
 echo "$DRAWBAR_PCI_ADDRESS $DRAWBAR_CLASS" >> "$folder/runs"
 """
+BLANKS = """#!/bin/sh
+folder=$(dirname "$0")/..
+while [ ! -e "$folder/blank-now" ]; do sleep 0.05; done
+echo "$DRAWBAR_DEVICE" >> "$folder/blanked"
+"""
+HANGS = "#!/bin/sh\necho begun; sleep 600\n"
 FAILS = "#!/bin/sh\necho 'no such port on the card' >&2\nexit 3\n"
 
 
@@ -36,7 +42,7 @@ def put(cluster):
     settings = cluster.hooks()
     for folder in (settings.hooks, settings.bitstreams):
         folder.mkdir(mode=0o755, exist_ok=True)
-    for name, text in (("loads", LOADS), ("fails", FAILS)):
+    for name, text in (("loads", LOADS), ("fails", FAILS), ("blanks", BLANKS), ("hangs", HANGS)):
         (settings.hooks / name).write_text(text)
         (settings.hooks / name).chmod(0o755)
     (settings.bitstreams / "packets.bit").write_bytes(BITSTREAM)
@@ -76,6 +82,63 @@ async def test_a_hook_that_fails_or_a_wrong_bitstream_ends_in_its_words(flow_lab
         await cluster.noted("HookFailed", "and 000")
         await cluster.api.delete(kinds.POD, "w", namespace="default")
         await cluster.gone("w")
+
+
+async def released(cluster, device):
+    """Why its node does not let go of the device, as reason and message; None before that is reported."""
+    attachment = (await cluster.attachments()).get(device, {})
+    said = attachment.get("status", {}).get("conditions", ())
+    reports = [(entry["reason"], entry["message"]) for entry in said if entry["type"] == "Released"]
+    return reports[0] if reports else None
+
+
+async def test_a_hook_that_hangs_or_may_take_too_long_is_reported(flow_lab):
+    async with flow_lab("1.36") as cluster:
+        await asyncio.to_thread(put, cluster)
+        await make_class(cluster, "hanging", initialise={"hook": "hangs", "timeoutSeconds": 1})
+        await make_pod(cluster, "h", "hanging")
+        await cluster.noted("HookFailed", "was killed after 1 s; it wrote last: begun")
+        await cluster.api.delete(kinds.POD, "h", namespace="default")
+        await cluster.gone("h")
+        await make_class(cluster, "slow", initialise={"hook": "fails", "timeoutSeconds": 1800})
+        await make_pod(cluster, "s", "slow")
+        await cluster.noted("HookTooLong", "the hook fails may take 1800 s, and the scheduler waits 600 s")
+        await cluster.api.delete(kinds.POD, "s", namespace="default")
+        await cluster.gone("s")
+
+
+async def test_a_card_is_cleaned_by_its_hook_before_another_pod_gets_it(flow_lab):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await asyncio.to_thread(put, cluster)
+        await make_class(cluster, "blanked", cleanUp={"hook": "blanks", "timeoutSeconds": 60})
+        await make_pod(cluster, "first", "blanked")
+        _, (device,) = await cluster.running("first")
+        await cluster.api.delete(kinds.POD, "first", namespace="default")
+        await cluster.tainted(device, "cleaning=:NoSchedule")
+        reason, message = await released(cluster, device)
+        assert (reason, message.partition(" cleans ")[0]) == ("Cleaning", "hook blanks")
+        await make_pod(cluster, "second", "blanked")
+        (cluster.path / "blank-now").touch()
+        await cluster.running("second")
+        assert (cluster.path / "blanked").read_text() == f"{device}\n"
+        await cluster.api.delete(kinds.POD, "second", namespace="default")
+        await cluster.is_free(device)
+
+
+async def test_a_card_whose_clean_up_fails_stays_with_its_words(flow_lab):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await asyncio.to_thread(put, cluster)
+        await make_class(cluster, "dirty", cleanUp={"hook": "fails"})
+        await make_pod(cluster, "d", "dirty")
+        _, (device,) = await cluster.running("d")
+        await cluster.api.delete(kinds.POD, "d", namespace="default")
+        await cluster.tainted(device, "not-cleaned=:NoSchedule")
+        reason, message = await released(cluster, device)
+        assert reason == "NotCleaned"
+        assert message.endswith("ended with status 3; it wrote last: no such port on the card")
+        name = (await cluster.attachments())[device]["metadata"]["name"]
+        await cluster.change(kinds.ATTACHMENT, name, spec={"clean": "none"})
+        await cluster.is_free(device)
 
 
 async def test_a_device_whose_firmware_is_too_old_for_its_class_is_not_handed_to_a_pod(flow_lab):

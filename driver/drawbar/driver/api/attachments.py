@@ -62,6 +62,18 @@ class Initialisation(meta.Struct, frozen=True):
     sha256: str = ""
 
 
+class CleanUp(meta.Struct, frozen=True):
+    """The program that cleans the device after its use.
+
+    Attributes:
+        hook: name of a file in the node daemon's directory of hooks.
+        timeout_seconds: how long it may take.
+    """
+
+    hook: str
+    timeout_seconds: int = parameters.HOOK_SECONDS
+
+
 class Versions(meta.Struct, frozen=True):
     """The lowest versions with which the device is called visible, as `parameters.Versions`; empty for any."""
 
@@ -79,6 +91,7 @@ class ClaimReference(meta.Struct, frozen=True):
         memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
         initialise: what makes the device ready for the claim, beside its class; None for nothing.
         minimum_versions: of its driver and firmware.
+        clean_up: what cleans the device after the claim, beside its class; None for nothing.
     """
 
     namespace: str
@@ -89,6 +102,7 @@ class ClaimReference(meta.Struct, frozen=True):
     memory_mode: str = ""
     initialise: Initialisation | None = None
     minimum_versions: Versions = Versions()
+    clean_up: CleanUp | None = None
 
 
 ERASED_CLASSES = frozenset({"nvme", "cxl-memory"})
@@ -228,6 +242,7 @@ class NodeReport(meta.Struct, frozen=True):
         findings: what was found, worst first; from a node daemon that reports none, `health` alone describes it.
         claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
         allocation_timestamp: of that claim then.
+        clean_up: of that claim then: the next claim, or none, may name another.
     """
 
     pci_address: str = ""
@@ -239,6 +254,7 @@ class NodeReport(meta.Struct, frozen=True):
     findings: tuple[NodeFinding, ...] = ()
     claim_uid: str = msgspec.field(default="", name="claimUID")
     allocation_timestamp: str = ""
+    clean_up: CleanUp | None = None
 
     @property
     def unhealthy(self) -> bool:

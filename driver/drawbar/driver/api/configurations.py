@@ -107,8 +107,9 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
             "fpga.bitstream is loaded by a hook, and its DeviceClass names none: have an administrator set initialise.hook "
             "of the class's parameters"
         )
-    if merged.initialise.timeout_seconds is not None and merged.initialise.hook is None:
-        yield "initialise.timeoutSeconds is a hook's: name it in initialise.hook"
+    for topic, hook in (("initialise", merged.initialise), ("cleanUp", merged.clean_up)):
+        if hook.timeout_seconds is not None and hook.hook is None:
+            yield f"{topic}.timeoutSeconds is a hook's: name it in {topic}.hook"
 
 
 def _violations(
@@ -175,6 +176,7 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
             network=_over(result.network, layer.network),
             memory=_over(result.memory, layer.memory),
             initialise=_over(result.initialise, layer.initialise),
+            clean_up=_over(result.clean_up, layer.clean_up),
             fpga=_over(result.fpga, layer.fpga),
             minimum_versions=_over(result.minimum_versions, layer.minimum_versions),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,

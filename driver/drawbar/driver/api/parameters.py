@@ -111,7 +111,7 @@ class Memory(meta.Struct, frozen=True):
 
 
 class Hook(meta.Struct, frozen=True):
-    """A program of the administrator's that makes a device ready, before the device is called visible.
+    """A program of the administrator's that makes a device ready before it is called visible, or cleans it after its use.
 
     Attributes:
         hook: name of a file in the node daemon's directory of hooks; a class's alone.
@@ -163,6 +163,7 @@ class DeviceParameters(meta.Struct, frozen=True):
     network: Network = Network()
     memory: Memory = Memory()
     initialise: Hook = Hook()
+    clean_up: Hook = Hook()
     fpga: Fpga = Fpga()
     minimum_versions: Versions = Versions()
     attach_timeout_seconds: int | None = None
@@ -381,6 +382,12 @@ _FIELDS: Mapping[str, _Field] = {
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
     "memory": _Field(fields={"mode": _Field(problems=_memory_mode)}),
     "initialise": _Field(
+        fields={
+            "hook": _Field(problems=_file_name, by_class=True),
+            "timeoutSeconds": _Field(problems=_number(1, HOOK_MAX_SECONDS), by_class=True),
+        }
+    ),
+    "cleanUp": _Field(
         fields={
             "hook": _Field(problems=_file_name, by_class=True),
             "timeoutSeconds": _Field(problems=_number(1, HOOK_MAX_SECONDS), by_class=True),

@@ -280,9 +280,19 @@ def _reference(
         devices=len(requests) if plain else 0,
         memory_mode=said.memory.mode or "",
         initialise=_initialisation(said),
+        clean_up=_clean_up(said),
         minimum_versions=attachments.Versions(
             driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
         ),
+    )
+
+
+def _clean_up(said: parameters.DeviceParameters) -> attachments.CleanUp | None:
+    if said.clean_up.hook is None:
+        return None
+    seconds = said.clean_up.timeout_seconds
+    return attachments.CleanUp(
+        hook=said.clean_up.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
     )
 
 

@@ -4,14 +4,16 @@ import asyncio
 import hashlib
 import os
 import re
+import types
 from pathlib import Path
 
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import cards
 
+from drawbar.driver.api import attachments
 from drawbar.driver.api.attachments import Initialisation
-from drawbar.driver.node.attachments import hooks
+from drawbar.driver.node.attachments import executor, hooks
 from drawbar.driver.node.inventory import model
 
 CARD = model.Card(functions=(cards.function("0000:03:00.0", dsn="00-11"),))
@@ -132,6 +134,47 @@ async def test_what_is_not_there_or_not_trusted_is_not_run(place, spoil, asked, 
     spoil(place)
     assert re.search(words, await outcome(place, **asked))
     assert not (path.parents[1] / "ran").exists()
+
+
+def claimed(conditions):
+    """An attachment with these conditions, for a claim whose class has a hook."""
+    asked = Initialisation(hook="h")
+    claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", initialise=asked)
+    node = attachments.NodeReport(claim_uid="claim-1", boot_id="boot-1")
+    return scenes.attachment(*conditions, claim=claim, node=node)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "boot", "runs"),
+    [
+        ((attachments.VISIBLE,), "boot-1", False),
+        ((attachments.VISIBLE,), "boot-2", True),
+        ((), "boot-1", True),
+    ],
+    ids=["its pods may use it", "after a reboot", "it was not visible yet"],
+)
+def test_a_daemon_that_comes_back_runs_a_hook_only_for_a_device_that_is_not_in_use(conditions, boot, runs):
+    begun = []
+
+    class Pending:
+        def done(self):
+            return False
+
+    def begin(*asked):
+        begun.append(asked)
+        return Pending()
+
+    context = types.SimpleNamespace(
+        boot_id=boot,
+        hooks=types.SimpleNamespace(begin=begin),
+        reporter=types.SimpleNamespace(hook_begun=lambda *_: None),
+    )
+    attachment = claimed(conditions)
+    context.memory = lambda _: executor.Memory(uid="")
+    work = executor._Work(context, attachment)
+    assert bool(work._hook(CARD)) == runs
+    assert bool(work._hook(CARD)) == runs
+    assert len(begun) == runs, "once"
 
 
 def test_settings_that_cannot_be_are_named():

@@ -68,3 +68,14 @@ def test_who_used_a_device_stays_on_record_until_it_is_clean(spec, former, user)
     assert report.claim_uid == user
     assert scenes.attachment(node=report, **spec).is_used
     assert reporting.report(seen, card, "boot", used=False).claim_uid == ""
+
+
+def test_the_hook_that_is_to_clean_a_device_stays_on_record_until_it_is_clean():
+    blank = attachments.CleanUp(hook="blank")
+    claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", clean_up=blank)
+    card = model.Card(functions=(cards.function(),))
+    used = reporting.report(scenes.attachment(claim=claim), card, "boot", used=True)
+    assert used.clean_up == blank
+    idle = scenes.attachment(claim=None, idle_since="2026-01-01T00:00:00Z", node=used)
+    assert reporting.report(idle, card, "boot", used=True).clean_up == blank, "though its claim is gone"
+    assert reporting.report(idle, card, "boot", used=False).clean_up is None

@@ -46,6 +46,7 @@ CASES = [
     ("unrest", seen(BOUND, unrest="region0 is there"), plan.Quiesce(unrest="region0 is there")),
     ("data", seen(BOUND, data=A), plan.Erase()),
     ("data and no driver", seen(function(), data=A), plan.Bind(address=A)),
+    ("data that need no driver", seen(function(), data=A, driverless=True), plan.Erase()),
     ("data and unrest", seen(BOUND, data=A, unrest="x"), plan.Quiesce(unrest="x")),
     ("a driver", seen(BOUND), plan.Unbind(address=A)),
     ("two drivers", seen(BOUND, function(B, bound=True)), plan.Unbind(address=B)),

@@ -410,10 +410,14 @@ class _Work:
 
     def _cleaning(self) -> releaser.Cleaning:
         """Return what is to be done about the traces of the device's use. Without a use there is nothing to erase."""
-        attachment = self._attachment
+        attachment, node = self._attachment, self._attachment.status.node
+        asked = node.clean_up if node is not None else None
         return releaser.Cleaning(
             way=attachment.spec.clean,
             erasure=self._memory.erasure if attachment.is_used else None,
+            hook=functools.partial(self._context.hooks.eraser, attachment, asked)
+            if asked is not None
+            else None,
         )
 
     async def _release(self, card: model.Card | None, slot: str) -> _Done:

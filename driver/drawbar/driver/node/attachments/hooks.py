@@ -1,4 +1,4 @@
-"""Runs an administrator's program that makes a device ready, such as one that loads an FPGA's bitstream.
+"""Runs an administrator's programs: one that makes a device ready, such as by loading an FPGA's bitstream, and one that cleans it.
 
 The program and the bitstream lie in directories of the host that the daemon's settings name; classes and claims give names
 of files in them. What another user than root or the daemon's own could have written is not run, since it runs as root.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from drawbar.driver import programs
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import errors
+from drawbar.driver.node import erasing, errors
 from drawbar.driver.node.inventory import model
 
 OUTPUT_BYTES = 64 << 10
@@ -68,6 +68,23 @@ class Runner:
         run = self._run(attachment, asked, card)
         return self.tasks.create_task(run, name=f"hook of {attachment.metadata.name}")
 
+    def eraser(
+        self, attachment: attachments.DeviceAttachment, asked: attachments.CleanUp, card: model.Card
+    ) -> erasing.Eraser:
+        """Return what cleans a device after its use, in a thread without a loop."""
+
+        def clean(report: erasing.Report) -> None:
+            report(f"hook {asked.hook} cleans {card.address}")
+            environment = variables(attachment, card, None, self._sysfs)
+            try:
+                asyncio.run(run(self._settings, asked, environment))
+            except errors.HookFailed as failed:
+                raise errors.NotCleaned(
+                    f"{card.address} is not clean, so no other user gets it: {failed}"
+                ) from failed
+
+        return clean
+
     async def _run(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
     ) -> str:
@@ -94,7 +111,11 @@ def variables(
     }
 
 
-async def run(settings: Settings, asked: attachments.Initialisation, environment: Mapping[str, str]) -> None:
+async def run(
+    settings: Settings,
+    asked: attachments.Initialisation | attachments.CleanUp,
+    environment: Mapping[str, str],
+) -> None:
     """Run the hook.
 
     Args:

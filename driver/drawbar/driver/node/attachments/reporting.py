@@ -210,11 +210,11 @@ def report(
     """
     recorded, spec = attachment.status.node, attachment.spec
     former = recorded or attachments.NodeReport()
-    user = (former.claim_uid, former.allocation_timestamp)
+    user, clean_up = (former.claim_uid, former.allocation_timestamp), former.clean_up
     if not used:
-        user = ("", "")
+        user, clean_up = ("", ""), None
     elif spec.claim is not None:
-        user = (spec.claim.uid, spec.allocation_timestamp or "")
+        user, clean_up = (spec.claim.uid, spec.allocation_timestamp or ""), spec.claim.clean_up
     elif recorded is None and not attachment.held_by_hand:
         user = (UNKNOWN_USER, "")
     return msgspec.structs.replace(
@@ -225,6 +225,7 @@ def report(
         slot=card.first.slot or "",
         claim_uid=user[0],
         allocation_timestamp=user[1],
+        clean_up=clean_up,
     )
 
 

@@ -1,8 +1,4 @@
-"""FPGAs.
-
-Which bitstream to load stands in opaque parameters of a class or claim, and `initialise` is where it belongs: after the
-driver is bound, through the card's own `fpga_manager`, before the device is called ready. No parameters, no load.
-"""
+"""FPGAs. What is loaded into one, an administrator's hook loads (`attachments.hooks`): the kernel's `fpga_manager` files only report."""
 
 from dataclasses import dataclass
 

@@ -105,6 +105,7 @@ class Observed:
         used_by: who uses it, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
         unrest: what has to be brought to rest before the driver goes, in one clause.
         data: address of the function whose driver is to erase the user's data that the device still has; None without any.
+        driverless: its class needs no driver, and neither does that.
     """
 
     functions: tuple[Function, ...] = ()
@@ -112,6 +113,7 @@ class Observed:
     used_by: tuple[str, ...] = ()
     unrest: str | None = None
     data: str | None = None
+    driverless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +194,8 @@ def plan(observed: Observed) -> Action:
         return Quiesce(unrest=observed.unrest)
     left = sorted(observed.functions, key=_order)
     if observed.data is not None:
-        return Erase() if any(function.bound for function in left) else Bind(address=observed.data)
+        can = observed.driverless or any(function.bound for function in left)
+        return Erase() if can else Bind(address=observed.data)
     for function in left:
         if function.bound and not function.virtual:
             return Unbind(address=function.address)

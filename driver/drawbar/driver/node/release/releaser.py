@@ -81,10 +81,12 @@ class Cleaning:
     Attributes:
         way: as `attachments.AttachmentSpec.clean`, of which empty is the class's own.
         erasure: of this use of the device; None where it was not used since it was last cleaned.
+        hook: by card, an administrator's program that cleans it, after its data are erased; None without one.
     """
 
     way: attachments.Clean | None = None
     erasure: erasing.Erasure | None = None
+    hook: Callable[[model.Card], erasing.Eraser] | None = None
 
     @property
     def resets(self) -> bool:
@@ -92,12 +94,23 @@ class Cleaning:
         return self.way is not attachments.Clean.NONE
 
     def eraser(self, host: classes.Host, card: model.Card, device_class: str) -> erasing.Eraser | None:
-        """Return what erases the data that are still to be erased; None without any."""
-        if self.erasure is None or self.way in (attachments.Clean.NONE, attachments.Clean.RESET):
+        """Return what erases the data that are still to be erased, and runs the hook; None without any."""
+        if self.erasure is None or self.way is attachments.Clean.NONE:
             return None
         if isinstance(self.erasure.state(), erasing.Done):
             return None
-        return classes.by_name(device_class).eraser(host, card)
+        by_class = classes.by_name(device_class).eraser(host, card)
+        steps = (
+            None if self.way is attachments.Clean.RESET else by_class,
+            self.hook(card) if self.hook is not None else None,
+        )
+        wanted = tuple(step for step in steps if step is not None)
+
+        def all_of_them(report: erasing.Report) -> None:
+            for step in wanted:
+                step(report)
+
+        return all_of_them if wanted else None
 
 
 AS_ITS_CLASS = Cleaning()
@@ -126,7 +139,7 @@ def look(
     used: tuple[str, ...] = ()
     unrest = None
     resets: tuple[str, ...] = ()
-    data = None
+    data, driverless = None, False
     if own_card is not None:
         treated_as = device_class or own_card.first.device_class
         operations = classes.by_name(treated_as)
@@ -134,6 +147,7 @@ def look(
         resets = operations.resets(own_card) if cleaning.resets else ()
         if cleaning.eraser(host, own_card, treated_as) is not None:
             data = own_card.address
+            driverless = not operations.needs_driver
     return Observation(
         observed=plan.Observed(
             functions=tuple(_function(host, function, resets) for function in own),
@@ -141,6 +155,7 @@ def look(
             used_by=used,
             unrest=unrest,
             data=data,
+            driverless=driverless,
         ),
         card=own_card,
     )
