@@ -1,6 +1,7 @@
 """Letting go of devices on a mocked host that does what a kernel does when it is written to."""
 
 import asyncio
+import dataclasses
 import errno
 import functools
 import itertools
@@ -222,6 +223,32 @@ async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, m
         data.error = None
         await host.until(release.Released)
         assert not data.left
+
+
+@pytest.mark.parametrize("way", [Clean.RESET, Clean.NONE])
+async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
+    tmp_path, monkeypatch, said_at_once, way
+):
+    async with place(tmp_path, NVME) as host:
+        data = Data(host, monkeypatch, error=errors.NotCleaned("it is broken"))
+        data.let.set()
+        await host.until(release.Blocked, message="broken")
+        host.cleaning = dataclasses.replace(host.cleaning, way=way)
+        assert isinstance(await host.step(), release.Working), "though the next try is not due yet"
+        await host.until(release.Released)
+        assert data.left
+
+
+async def test_an_erase_that_runs_is_waited_for_whatever_is_asked_meanwhile(
+    tmp_path, monkeypatch, said_at_once
+):
+    async with place(tmp_path, NVME) as host:
+        data = Data(host, monkeypatch)
+        await host.until(release.Blocked, message="half")
+        host.cleaning = dataclasses.replace(host.cleaning, way=Clean.NONE)
+        assert (await host.step()).reason == plan.CLEANING
+        data.let.set()
+        await host.until(release.Released)
 
 
 async def test_a_disk_whose_driver_is_gone_gets_it_back_to_be_erased(tmp_path, monkeypatch):

@@ -41,7 +41,7 @@ async def clean(
     Returns:
         Why a trace of the last use may be left, in a clause; empty when none is; or that its data are being erased.
     """
-    match cleaning.erasure.state() if cleaning.erasure is not None else None:
+    match cleaning.state:
         case erasing.Running():
             return release_plan.Working(seconds=plan.LOOK_SECONDS)
         case erasing.Failed(why=why):

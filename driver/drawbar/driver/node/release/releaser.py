@@ -93,6 +93,14 @@ class Cleaning:
         """Whether the device is reset."""
         return self.way is not attachments.Clean.NONE
 
+    @property
+    def state(self) -> erasing.State:
+        """How the erasing stands; a failure counts no more once nothing is to be erased, by an administrator's word."""
+        state = self.erasure.state() if self.erasure is not None else erasing.Done()
+        spared = self.way is attachments.Clean.NONE
+        spared |= self.way is attachments.Clean.RESET and self.hook is None
+        return erasing.Done() if spared and isinstance(state, erasing.Failed) else state
+
     def eraser(self, host: classes.Host, card: model.Card, device_class: str) -> erasing.Eraser | None:
         """Return what erases the data that are still to be erased, and runs the hook; None without any."""
         if self.erasure is None or self.way is attachments.Clean.NONE:
@@ -329,7 +337,7 @@ class Releaser:
         if not key:
             return plan.Released()
         # This process has the device open while it erases it, and is no user to wait for.
-        if cleaning.erasure is not None and (under_way := _erasing(cleaning.erasure.state())) is not None:
+        if (under_way := _erasing(cleaning.state)) is not None:
             return under_way
         self._warn()
         begun = self._begun.get(key, _Begun())
