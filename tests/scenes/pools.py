@@ -53,7 +53,11 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
     fabric = fabrics.Fabric(
         metadata=meta.ObjectMeta(name=changes.pop("fabric", "f"), deletion_timestamp=going),
         spec=fabrics.FabricSpec(
-            adapter="a", endpoint="e", policy=policy, maintenance=tuple(changes.pop("maintenance", ()))
+            adapter="a",
+            endpoint="e",
+            policy=policy,
+            maintenance=tuple(changes.pop("maintenance", ())),
+            composites=tuple(changes.pop("wanted", ())),
         ),
     )
     silent = policy.unreachable_grace_seconds + 1.0 if changes.pop("unreachable", False) else 0.0

@@ -42,6 +42,12 @@ def attachment(*held, deleting=False, error=""):
 
 ATTACHMENT, ATTACHED = attachment(), attachment(attachments.ATTACHED)
 FAILED = attachment(error="LinkDown")
+MEMBER = msgspec.structs.replace(
+    ATTACHMENT,
+    spec=msgspec.structs.replace(
+        ATTACHMENT.spec, composite=attachments.Composite(name="duo", devices=("d", "e"))
+    ),
+)
 
 
 def attached(old, new, **facts):
@@ -87,6 +93,18 @@ CASES = {
         (routing.FabricChange(old=FABRIC, new=REPORTED), ()),
     ],
     "attachment: device": [(attached(None, ATTACHMENT), (KEY,)), (attached(ATTACHMENT, None), (KEY,))],
+    "attachment: members of its composite": [
+        (attached(ATTACHMENT, ATTACHED), ()),
+        (attached(None, MEMBER), (names.DeviceKey(fabric="f", device="e"),)),
+    ],
+    "attachment goes where a composite may be waiting for its device": [
+        (attached(ATTACHMENT, None), ()),
+        (attached(None, ATTACHMENT, has_composites=True), ()),
+        (
+            attached(ATTACHMENT, None, has_composites=True),
+            (WakeJob(Job.PUBLISH, "f", routing.GATHER_SECONDS),),
+        ),
+    ],
     "attachment: classic": [(attached(ATTACHMENT, ATTACHED), (Allocation.CLASSIC,))],
     "attachment: observers": [
         (attached(ATTACHMENT, ATTACHED), ()),

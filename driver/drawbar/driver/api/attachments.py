@@ -136,6 +136,18 @@ class Identity(meta.Struct, frozen=True):
     slot: str = ""
 
 
+class Composite(meta.Struct, frozen=True):
+    """The composite as a member of which a device is attached.
+
+    Attributes:
+        name: of the DRA device that the claim was given.
+        devices: the DRA names of all members.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+
+
 class AttachmentSpec(meta.Struct, frozen=True):
     """The intent. Only the claim may change.
 
@@ -144,6 +156,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
         model: of the device, as the fabric reports it.
         clean: what is done about its users' traces; None for what its class does.
         unclean: it may have data of an earlier user when it arrives.
+        composite: what the claim was given, where that is a composite of several devices; None for the device itself.
         idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
     """
 
@@ -158,6 +171,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     model: str = ""
     clean: Clean | None = None
     unclean: bool = False
+    composite: Composite | None = None
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
@@ -167,6 +181,17 @@ class AttachmentSpec(meta.Struct, frozen=True):
         """Whether data of its users are to be erased."""
         by_class = self.identity.device_class in ERASED_CLASSES
         return self.clean is Clean.ERASE or (self.clean is None and by_class)
+
+    @property
+    def allocated(self) -> str:
+        """The name of the DRA device that its claim was given: of the device, or of its composite."""
+        return self.composite.name if self.composite is not None else self.device
+
+    @property
+    def companions(self) -> tuple[str, ...]:
+        """The names of the DeviceAttachments of the other members of its composite."""
+        members = self.composite.devices if self.composite is not None else ()
+        return tuple(name(self.fabric, member) for member in members if member != self.device)
 
     @property
     def initialise(self) -> Initialisation | None:
@@ -326,3 +351,17 @@ class DeviceAttachment(meta.Struct, frozen=True):
     def forced(self) -> bool:
         """Whether an operator wants it detached without its node's word."""
         return self.metadata.annotations.get(FORCE_ANNOTATION) == "true"
+
+    def is_used_with(self, companion: "DeviceAttachment | None", condition_type: str) -> bool:
+        """Whether another member of its composite is there for the same allocation, and holds that condition for it."""
+        if companion is None or companion.deleting or not companion.holds(condition_type):
+            return False
+        mine, its, node = self.spec, companion.spec, companion.status.node
+        if mine.claim is None or its.claim is None:
+            return False
+        allocation = (mine.claim.uid, mine.allocation_timestamp)
+        if condition_type == VISIBLE and (
+            node is None or (node.claim_uid, node.allocation_timestamp or None) != allocation
+        ):
+            return False
+        return (its.claim.uid, its.allocation_timestamp) == allocation

@@ -107,6 +107,18 @@ class Policy(meta.Struct, frozen=True):
     clean: CleanPolicy = CleanPolicy()
 
 
+class Composite(meta.Struct, frozen=True):
+    """Devices that are allocated together as one DRA device.
+
+    Attributes:
+        name: of the DRA device.
+        devices: their ids.
+    """
+
+    name: str
+    devices: tuple[str, ...]
+
+
 class SecretReference(meta.Struct, frozen=True):
     """A Secret in the controller's own namespace."""
 
@@ -146,6 +158,7 @@ class FabricSpec(meta.Struct, frozen=True):
     maintenance: tuple[str, ...] = ()
     maintenance_nodes: tuple[str, ...] = ()
     policy: Policy = Policy()
+    composites: tuple[Composite, ...] = ()
 
 
 class FabricStatus(meta.Struct, frozen=True):

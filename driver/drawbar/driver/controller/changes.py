@@ -79,7 +79,8 @@ class Changes:
         for wake in wakes:
             match wake:
                 case names.DeviceKey():
-                    self.devices.add(wake)
+                    for key in self.cluster.members(wake) or (wake,):
+                        self.devices.add(key)
                 case routing.WakeJob(job=job, name=name, after=after):
                     self.jobs.add(job, name, after=after)
                 case routing.Allocation():
@@ -130,6 +131,7 @@ class Changes:
             limits_models=fabric is not None and bool(fabric.spec.policy.models),
             served=session is not None,
             shows_owner=self._shows_owner(key),
+            has_composites=fabric is not None and bool(fabric.spec.composites),
         )
         if session is not None and new is not None:
             if change.fails:

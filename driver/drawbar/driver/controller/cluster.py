@@ -9,9 +9,9 @@ from typing import Any
 
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
-from drawbar.driver.controller import absences, attachment_index, daemons, refusals
+from drawbar.driver.controller import absences, attachment_index, daemons, names, refusals
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import claimstatus, client, errors, events, kinds, mirror
 
@@ -61,6 +61,28 @@ class Cluster:
     absences: absences.Absences
     refusals: refusals.Refusals
     recorder: events.Recorder
+
+    def composites(self, fabric: str) -> composites.Arrangement | None:
+        """Return the composites of a Fabric that names any; what else is held, its attachments have themselves."""
+        opened = self.sessions.get(fabric)
+        if opened is None or not opened.listed or not opened.spec.composites:
+            return None
+        attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
+        given = {*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)}
+        return composites.arrange(opened.spec.composites, opened.devices, composites.held(attached), given)
+
+    def members(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
+        """Return the members of a composite; none of what is no composite."""
+        attached = (
+            attachment.spec.composite
+            for claim in self.allocated.with_device(key)
+            for attachment in self.placed.for_claim(claim.metadata.uid)
+            if attachment.spec.fabric == key.fabric and attachment.spec.composite is not None
+        )
+        held = next((composite.devices for composite in attached if composite.name == key.device), ())
+        arranged = None if held else self.composites(key.fabric)
+        devices = held if arranged is None else arranged.members.get(key.device, ())
+        return tuple(names.DeviceKey(fabric=key.fabric, device=device) for device in devices)
 
     @property
     def manager(self) -> str:

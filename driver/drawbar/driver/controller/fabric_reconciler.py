@@ -309,6 +309,8 @@ class FabricReconciler:
                 )
             sentences += self._stranded(view)
             sentences += view.troubles.values()
+            arranged = self._cluster.composites(view.name)
+            sentences += arranged.problems if arranged is not None else ()
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
             sentences.append(status.GIVING_UP)
         if left_out:

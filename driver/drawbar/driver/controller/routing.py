@@ -81,6 +81,7 @@ class AttachmentChange:
         limits_models: the Fabric has rules about models.
         served: there is a session with the fabric's manager.
         shows_owner: the pool shows whose the device is.
+        has_composites: the Fabric has composites, of which one may be waiting for the device.
     """
 
     old: attachments.DeviceAttachment | None
@@ -91,6 +92,19 @@ class AttachmentChange:
     limits_models: bool = False
     served: bool = True
     shows_owner: bool = False
+    has_composites: bool = False
+
+    @property
+    def companions(self) -> tuple[names.DeviceKey, ...]:
+        """The other members of its composite, for which the claim waits as well."""
+        attachment = self.new or self.old
+        composite = attachment.spec.composite if attachment is not None else None
+        members = composite.devices if composite is not None else ()
+        return tuple(
+            names.DeviceKey(fabric=self.key.fabric, device=device)
+            for device in members
+            if device != self.key.device
+        )
 
     @property
     def begins_release(self) -> bool:
@@ -270,6 +284,9 @@ TABLE = (
         lambda c: begin(c.name),
     ),
     routes.row("attachment: device", AttachmentChange, routes.always, lambda c: [c.key]),
+    routes.row(
+        "attachment: members of its composite", AttachmentChange, routes.always, lambda c: c.companions
+    ),
     routes.row("attachment: classic", AttachmentChange, routes.always, lambda _: [Allocation.CLASSIC]),
     routes.row(
         "attachment: observers",
@@ -294,6 +311,12 @@ TABLE = (
         AttachmentChange,
         lambda c: (c.old is None or c.new is None) and c.limits_models,
         lambda _: [WakeJob(Job.LABELS)],
+    ),
+    routes.row(
+        "attachment goes where a composite may be waiting for its device",
+        AttachmentChange,
+        lambda c: c.new is None and c.has_composites,
+        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
     ),
     routes.row(
         "release begins",

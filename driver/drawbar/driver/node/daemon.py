@@ -169,6 +169,7 @@ class _Node:
                 boot_id=boot_id,
                 learn=self._attachments.learn,
                 tells_claims=self._served.modern.is_set,
+                companion=self._own.get,
             ),
             arrivals=self._arrivals,
             kernel=asked,

@@ -46,6 +46,28 @@ SILENT = attachments.Failure(
     reason=outcomes.NODE_SILENT,
     message="node n1 did not report the device as ready within 90 s of the allocation; look at its node daemon",
 )
+HALF = {"host_id": "h1", "is_whole": False}
+NOT_WHOLE = attachments.Failure(
+    reason=outcomes.DEADLINE,
+    message="the other devices of composite d were not attached within 90 s of the allocation",
+)
+COMPOSITE = {
+    "of a composite it is recorded, and the claim waits for the other devices": (
+        HALF | {"attachment": attachment(), "attach": call("succeeded"), "wish": wish()},
+        [actions.RecordAttached(), actions.LookAgain(seconds=90.0)],
+    ),
+    "they have time until the deadline": (
+        HALF | {"wish": wish(seen_at=NOW - datetime.timedelta(seconds=90))},
+        [actions.RecordFailure(failure=NOT_WHOLE)],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "steps"), cases(COMPOSITE, attachment=attachment(ATTACHED)))
+def test_of_a_composite_whose_devices_are_not_all_attached(changes, steps):
+    assert_next_steps(changes, steps)
+
+
 SILENT_NODE = {
     "its node has time until the deadline": (
         {"host_id": "h1", "wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=89))},

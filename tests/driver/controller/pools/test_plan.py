@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenes.pools import NOW, device, observed, published, stored
 
-from drawbar.driver.api import meta, slices
+from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.pools import devices, plan
 from drawbar.driver.slices import plan as slice_plan
@@ -218,3 +218,53 @@ def test_any_id_becomes_a_dns_label(text):
 def test_two_ids_never_share_a_name(first, second):
     label = names.label(first)
     assert (label == names.label(second)) == (first == second) or label in (first, second)
+
+
+DUO = {"wanted": (fabrics.Composite(name="duo", devices=("a", "b")),)}
+
+
+def offered(actions):
+    return [device.name for action in actions for device in action.slice.spec.devices]
+
+
+def test_a_composite_is_published_as_one_device_in_place_of_its_members():
+    (action,) = plan.plan(observed(device("a"), device("b"), device("c"), **DUO), NOW)
+    assert offered([action]) == ["c", "duo"]
+
+
+def test_a_composite_has_the_taints_of_its_members():
+    (action,) = plan.plan(observed(device("a"), device("b"), maintenance=["b"], **DUO), NOW)
+    assert set(taints(action, "duo")) == {f"{DRIVER}/maintenance"}
+    (action,) = plan.plan(
+        observed(device("a"), device("b", connection=contract.Connection(host_id="h")), **DUO), NOW
+    )
+    assert set(taints(action, "duo")) == {f"{DRIVER}/in-use"}
+
+
+def test_a_member_that_a_claim_was_given_alone_stays_and_its_composite_is_not_offered():
+    before = published(device("a"), device("b"), device("c"))
+    changed = plan.plan(
+        observed(device("a"), device("b"), device("c"), ours=["a"], published=before, **DUO), NOW
+    )
+    assert offered(changed) == ["a", "c"]
+    changed = plan.plan(
+        observed(device("a"), device("b"), device("c"), claimed={"a": "f/e"}, published=before, **DUO), NOW
+    )
+    assert offered(changed) == ["a", "c"]
+
+
+def test_a_held_composite_that_lacks_a_member_stays_published_as_lost():
+    before = published(device("duo"))
+    held = {"ours": ["duo", "a", "b"], "composites": {"duo": ("a", "b")}}
+    (action,) = plan.plan(observed(device("a"), published=before, **held, **DUO), NOW)
+    assert set(taints(action, "duo")) == {f"{DRIVER}/device-lost"}
+
+
+def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not_offered_alone():
+    before = published(device("duo"))
+    assert kinds(plan.plan(observed(device("a"), published=before, **DUO), NOW)) == [slice_plan.Delete]
+
+
+def test_a_composite_stays_published_while_one_doubtful_listing_lacks_a_member():
+    before = published(device("duo"))
+    assert plan.plan(observed(device("a"), published=before, missing=frozenset({"b"}), **DUO), NOW) == ()

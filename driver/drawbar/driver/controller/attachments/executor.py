@@ -75,6 +75,7 @@ class _Observation:
         session: with its fabric manager; None when there is no such Fabric.
         attachment: its DeviceAttachment, if there is one.
         device: as the fabric manager last reported it; None when it does not list it.
+        composite: what the device is attached as a member of; None where it is given by itself.
     """
 
     def __init__(self, context: Context, key: names.DeviceKey) -> None:
@@ -84,6 +85,16 @@ class _Observation:
         self.session = self._cluster.sessions.get(key.fabric)
         self.attachment = self._cluster.attachments.get(key.attachment)
         self.device = self.session.device(key.device) if self.session else None
+        self.composite = self.attachment.spec.composite if self.attachment is not None else None
+        arranged = self._cluster.composites(key.fabric) if self.attachment is None else None
+        if arranged is not None:
+            self.composite = arranged.composite_of(key.device)
+
+    @property
+    def given_as(self) -> names.DeviceKey:
+        """Return what claims were given: the device, or its composite."""
+        device = self.composite.name if self.composite is not None else self._key.device
+        return names.DeviceKey(fabric=self._key.fabric, device=device)
 
     def whole(self) -> plan.Observed:
         """Return everything that the plan rests on."""
@@ -104,7 +115,7 @@ class _Observation:
             tainted=(
                 attachment is not None
                 and outcomes.problem(attachment) is not None
-                and self._cluster.pools.is_tainted(self._key.fabric, self._key.device)
+                and self._cluster.pools.is_tainted(self._key.fabric, self.given_as.device)
             ),
             node_gone_at=(
                 self._cluster.absences.gone_at(attachment.spec.node_name, (self._key.fabric,))
@@ -121,6 +132,15 @@ class _Observation:
             rivals=self._rivals(wish),
             owner=owner,
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
+            is_whole=self._is_whole(),
+        )
+
+    def _is_whole(self) -> bool:
+        """Return whether all other members of the composite are attached."""
+        attachment, by_name = self.attachment, self._cluster.attachments
+        return attachment is None or all(
+            attachment.is_used_with(by_name.get(name), attachments.ATTACHED)
+            for name in attachment.spec.companions
         )
 
     def _patience(self, wish: claim_index.Wish | None) -> datetime.timedelta:
@@ -175,7 +195,7 @@ class _Observation:
 
         A claim whose status has a failure waits no longer; it counts only while there is no other.
         """
-        given = self._cluster.allocated.with_device(self._key)
+        given = self._cluster.allocated.with_device(self.given_as)
         spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
         wishes = [wish for claim in (*mine, *given) if (wish := self._wish_of(claim)) is not None]
@@ -190,7 +210,7 @@ class _Observation:
 
     def _rivals(self, wish: claim_index.Wish | None) -> tuple[claim_index.Wish, ...]:
         """Return those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
-        given = self._cluster.allocated.with_device(self._key)
+        given = self._cluster.allocated.with_device(self.given_as)
         if wish is None or len(given) < 2:
             return ()
         driver = self._cluster.driver
@@ -198,7 +218,7 @@ class _Observation:
             self._wish_of(claim)
             for claim in given
             if claim.metadata.uid != wish.claim.uid
-            and claim_index.devices(claim, driver)[self._key].share_id is None
+            and claim_index.devices(claim, driver)[self.given_as].share_id is None
         )
         return tuple(rival for rival in rivals if rival is not None and not rival.failed_said)
 
@@ -206,7 +226,7 @@ class _Observation:
         node = claim.status.allocation.node if claim.status.allocation else None
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
         seen = self._cluster.allocated.seen(claim)
-        return claim_index.wish(claim, self._cluster.driver, self._key, host_id, seen)
+        return claim_index.wish(claim, self._cluster.driver, self.given_as, host_id, seen)
 
 
 async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> None:
@@ -235,6 +255,9 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
     Raises:
         kube.errors.KubeError, fabric.errors.FabricError: something failed; observe again and decide again.
     """
+    if context.cluster.members(key):
+        # Its members are reconciled, each by itself.
+        return None
     now = context.cluster.clock()
     work = _Round(context, key)
     again: float | None = None
@@ -264,6 +287,7 @@ class _Round:
         self._key = key
         seen = _Observation(context, key)
         self._session, self._attachment, self._device = seen.session, seen.attachment, seen.device
+        self._composite, self._given_as = seen.composite, seen.given_as
         self._waits = False
         self.observed = seen.whole()
 
@@ -343,7 +367,9 @@ class _Round:
     async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
         unclean = self._device.id in self._unclean
-        body = statements.intent(self._open.spec, self._key, self._device, wish, unclean=unclean)
+        body = statements.intent(
+            self._open.spec, self._key, self._device, wish, unclean=unclean, composite=self._composite
+        )
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
         try:
@@ -547,7 +573,7 @@ class _Round:
         if claim is None:
             return
         body = statements.claim_attached(
-            claim, self._cluster.driver, self._key, self._where(), now, occupants=self._occupants(claim)
+            claim, self._cluster.driver, self._given_as, self._where(), now, occupants=self._occupants(claim)
         )
         if body is not None:
             await self._cluster.apply_to_claim(claim, body)

@@ -7,6 +7,7 @@ Invariants, after every prefix of every plan:
 - `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
   more, or shows the device connected by another owner, or when an administrator has given the fabric up;
 - a connection that carries another owner's mark is never reported as ours, and never ended;
+- `SayAttached` about a composite is planned only when all its members are attached;
 - no claim waits longer than the scheduler does without a condition that says why.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
@@ -91,6 +92,7 @@ class Observed:
         binding_timeout: how long a failed allocation may stay until its attach is rolled back.
         idle_at: when the attachment was first seen to be idle.
         rivals: claims that were given the device although the wish's claim has it.
+        is_whole: all other members of the device's composite are attached; of a device by itself always so.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -111,6 +113,7 @@ class Observed:
     rivals: tuple[claim_index.Wish, ...] = ()
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
+    is_whole: bool = True
 
     @property
     def foreign(self) -> bool:
@@ -289,7 +292,8 @@ def _bring_about(
     settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
     if observed.connected(attachment.spec.host_id) and (settled or attached):
         # The claim first: the scheduler waits for it.
-        said = (actions.SayAttached(wish=wish),) if wish is not None and not wish.attached_said else ()
+        is_due = wish is not None and not wish.attached_said and observed.is_whole
+        said = (actions.SayAttached(wish=wish),) if wish is not None and is_due else ()
         recorded = () if attached else (actions.RecordAttached(),)
         return (*said, *recorded, *_until_ready(observed, attachment, now))
     if attached:
@@ -323,6 +327,14 @@ def _until_ready(
     left = _seconds(wish.seen_at + observed.ready_patience - now)
     if left > 0:
         return (actions.LookAgain(seconds=left),)
+    if not observed.is_whole:
+        message = (
+            f"the other devices of composite {attachment.spec.allocated} were not attached within "
+            f"{observed.ready_patience.total_seconds():.0f} s of the allocation"
+        )
+        return (
+            actions.RecordFailure(failure=attachments.Failure(reason=outcomes.DEADLINE, message=message)),
+        )
     message = (
         f"node {attachment.spec.node_name} did not report the device as ready within "
         f"{observed.ready_patience.total_seconds():.0f} s of the allocation; look at its node daemon"

@@ -29,6 +29,7 @@ def intent(
     wish: claim_index.Wish,
     *,
     unclean: bool = False,
+    composite: attachments.Composite | None = None,
 ) -> dict[str, Any]:
     """Return the attachment as it is created, before the fabric is called.
 
@@ -38,6 +39,7 @@ def intent(
         device: as the fabric lists it.
         wish: what it is attached for.
         unclean: it may have data of an earlier user.
+        composite: what it is attached as a member of.
     """
     assert wish.host_id is not None
     spec = attachments.AttachmentSpec(
@@ -52,6 +54,7 @@ def intent(
         model=device.model,
         clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
+        composite=composite,
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )

@@ -10,6 +10,8 @@ Invariants:
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
 - a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
   before: that stays, tainted, until the claim lets go of it;
+- the members of a composite are published as one device, which has the taints of all of them, and never alone, but for one
+  that was given alone before;
 - only slices that carry this fabric's label are ever touched.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
@@ -23,6 +25,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, slices
 from drawbar.driver.controller import names, policies
+from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
@@ -60,6 +63,7 @@ class Observed:
 
     Attributes:
         attached_by_us: by the names of devices that a claim's attachment covers the node.
+        composites: by name the members of the composites that have attachments; their names are in `attached_by_us` too.
         given: by their name the pools out of which they were given, as their attachments have it.
         reported: by device name the causes that its attachment reports.
         failed_since: by device name when this process first saw the taint of its failure.
@@ -71,6 +75,7 @@ class Observed:
     driver: str
     facts: Facts
     attached_by_us: Mapping[str, str] = field(default_factory=dict)
+    composites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
     reported: Mapping[str, tuple[causes.Cause, ...]] = field(default_factory=dict)
     failed_since: Mapping[str, datetime.datetime] = field(default_factory=dict)
@@ -197,11 +202,31 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
             _Candidate(pool=pool, device=device, causes=_causes(observed, device.name, None))
             for pool, device in published
         )
-    listed = {names.label(listed_device.id) for listed_device in observed.devices}
+    by_name = {names.label(listed_device.id): listed_device for listed_device in observed.devices}
+    wanted = () if observed.facts.fabric.deleting else observed.facts.fabric.spec.composites
+    given = observed.attached_by_us.keys() | observed.facts.claimed.keys()
+    arranged = composites.arrange(wanted, observed.devices, observed.composites, given)
+    whole = tuple(
+        composites.composed(name, present)
+        for name, members in arranged.members.items()
+        if (present := [by_name[member] for member in members if member in by_name])
+    )
+    offered = (*(by_name[name] for name in by_name.keys() - arranged.withheld), *whole)
+    listed = {names.label(listed_device.id) for listed_device in offered}
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
     stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
-    kept = (observed.attached_by_us.keys() | observed.facts.missing) - listed if stays else frozenset()
+    unlisted = {
+        composite.name: members
+        for composite in wanted
+        if not observed.facts.missing.isdisjoint(members := tuple(map(names.label, composite.devices)))
+    }
+    members_of = unlisted | dict(arranged.members)
+    kept = (
+        (observed.attached_by_us.keys() | observed.facts.missing | unlisted.keys()) - listed
+        if stays
+        else frozenset()
+    )
     rules = devices.Rules(
         restricted=policies.restricted(observed.policy.models),
         held=observed.attached_by_us,
@@ -209,23 +234,41 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         claimed=observed.facts.claimed,
         given=observed.given,
     )
-    places = devices.homes(observed.fabric, observed.devices, observed.published, rules)
+    places = devices.homes(observed.fabric, offered, observed.published, rules)
     candidates: dict[str, _Candidate] = {}
-    given = {device.name for _, device in published} & observed.attached_by_us.keys()
-    withheld = (reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)) - given
-    for listed_device in sorted(observed.devices, key=lambda listed_device: listed_device.id):
+    kept_alone = {device.name for _, device in published} & observed.attached_by_us.keys()
+    withheld = (reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)) - kept_alone
+    for listed_device in sorted(offered, key=lambda listed_device: listed_device.id):
         device = devices.published(observed.driver, observed.fabric, listed_device)
         if device.name in withheld:
             continue
         candidates[device.name] = _Candidate(
-            pool=places[device.name], device=device, causes=_causes(observed, device.name, listed_device)
+            pool=places[device.name],
+            device=device,
+            causes=_all_causes(observed, device.name, listed_device, members_of, by_name),
         )
     for pool, device in published:
         if device.name in kept and device.name not in candidates:
             candidates[device.name] = _Candidate(
-                pool=pool, device=device, causes=_causes(observed, device.name, None)
+                pool=pool,
+                device=device,
+                causes=_all_causes(observed, device.name, None, members_of, by_name),
             )
     return tuple(candidates.values())
+
+
+def _all_causes(
+    observed: Observed,
+    name: str,
+    device: contract.Device | None,
+    members_of: Mapping[str, tuple[str, ...]],
+    by_name: Mapping[str, contract.Device],
+) -> tuple[causes.Cause, ...]:
+    """Return the causes of a device, and of a composite with those of each of its members, each once."""
+    members = members_of.get(name, ())
+    own = _causes(observed, name, device) if device is not None or not members else ()
+    of_members = (cause for member in members for cause in _causes(observed, member, by_name.get(member)))
+    return tuple(dict.fromkeys((*own, *of_members)))
 
 
 def _causes(observed: Observed, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
@@ -290,7 +333,9 @@ def _next_look(
 def given(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, str]:
     """Return by device name the pool that its claim names; what an operator attached by hand was given out of none."""
     return {
-        attachment.spec.device: attachment.spec.pool for attachment in attached if not attachment.held_by_hand
+        attachment.spec.allocated: attachment.spec.pool
+        for attachment in attached
+        if not attachment.held_by_hand
     }
 
 
@@ -328,14 +373,16 @@ def observe(
         name: _counted(causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0))
         for name, attachment in by_device.items()
     }
+    ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
     return Observed(
         driver=driver,
         facts=facts,
         attached_by_us={
             name: attachment.spec.node_name
-            for name, attachment in by_device.items()
-            if not attachment.held_by_hand
+            for attachment in ours
+            for name in (attachment.spec.device, attachment.spec.allocated)
         },
+        composites=composites.held(ours),
         given=given(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
         published=published,

@@ -7,10 +7,12 @@ Server-side apply takes back whatever its manager said before and leaves out now
 node says: both its conditions, where the device is, and how it is.
 """
 
+import asyncio
 import datetime
 import logging
+import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -46,6 +48,7 @@ class Reporter:
 
     Attributes:
         learn: takes what a write returned, before the watch delivers it.
+        companion: returns the DeviceAttachment of that name on this node, or None.
         tells_claims: whether claims have conditions of their devices (`resource.k8s.io/v1`). Where they have none, the
             controller allocates a device only after its attachment shows it as visible.
     """
@@ -55,13 +58,37 @@ class Reporter:
     boot_id: str
     learn: Callable[[attachments.DeviceAttachment], None]
     tells_claims: Callable[[], bool]
+    companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
+    # By composite: of two members that become visible at once, the second one sees the first one's report.
+    _composites: weakref.WeakValueDictionary[tuple[str, str], asyncio.Lock] = field(
+        default_factory=weakref.WeakValueDictionary
+    )
 
     async def visible(
         self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime
     ) -> None:
-        """The device is here and ready. The claim first: the scheduler waits for it."""
+        """The device is here and ready. The claim first: the scheduler waits for it.
+
+        About a composite the claim gets the condition with its last member.
+        """
+        key = attachment.spec.fabric, attachment.spec.allocated
+        lock = self._composites.setdefault(key, asyncio.Lock())
+        async with lock:
+            await self._visible(attachment, card, now)
+
+    async def _visible(
+        self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime
+    ) -> None:
         message = f"visible as {card.address}, driver {card.first.driver or 'none'}"
-        claim = await self._set_claim_condition(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+        is_whole = all(
+            attachment.is_used_with(self.companion(name), attachments.VISIBLE)
+            for name in attachment.spec.companions
+        )
+        claim = (
+            await self._set_claim_condition(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+            if is_whole
+            else None
+        )
         if claim is not None:
             self.recorder.normal(attachment.spec.claim, reason=DEVICE_READY, message=message)
             self.recorder.tell_pods(claim, warning=False, reason=DEVICE_READY, message=message)
@@ -187,7 +214,7 @@ class Reporter:
             claim,
             spec.driver,
             own=bindings.NODE_CONDITIONS,
-            statements={bindings.Key(pool=spec.pool, device=spec.device): statement},
+            statements={bindings.Key(pool=spec.pool, device=spec.allocated): statement},
             now=meta.timestamp(now),
         )
         if body is None:

@@ -106,6 +106,7 @@ class Wanted:
         admin: admin access, which holds nothing.
         said: the parameters that hold for it.
         first_interface: see `records.PreparedDevice`.
+        composite: see `records.PreparedDevice`.
     """
 
     pool: str
@@ -115,6 +116,7 @@ class Wanted:
     admin: bool = False
     said: records.Json = field(default_factory=dict)
     first_interface: int = 0
+    composite: str = ""
 
     @property
     def name(self) -> str:
@@ -284,6 +286,7 @@ class Finder:
             if (
                 claim is None
                 or attachment.deleting
+                or attachment.spec.composite is not None
                 or not claim.requests
                 or claim.devices != len(mine)
                 or attachment.spec.allocation_timestamp != mine[0].spec.allocation_timestamp
@@ -317,12 +320,20 @@ class Finder:
                 requests=tuple(sorted(names)),
                 share_id=share_id,
                 admin=admin,
-                said=parameters.document(
-                    said.get(bindings.Key(pool=pool, device=device), parameters.NOTHING)
-                ),
+                said=parameters.document(said.get(bindings.Key(pool=pool, device=given), parameters.NOTHING)),
+                composite=composite,
             )
-            for (pool, device, share_id, admin), names in requests.items()
+            for (pool, given, share_id, admin), names in requests.items()
+            for device, composite in self._members(pool, given, claim.metadata.uid)
         )
+
+    def _members(self, pool: str, given: str, uid: str) -> tuple[tuple[str, str], ...]:
+        """The devices behind what a claim was given, each with the name of its composite."""
+        for attachment in self.attached_for(uid):
+            spec_ = attachment.spec
+            if spec_.composite is not None and (spec_.pool, spec_.allocated) == (pool, given):
+                return tuple((device, given) for device in spec_.composite.devices)
+        return ((given, ""),)
 
     def label(self, wanted: Wanted) -> str:
         """What names the device in CDI behind the claim's uid."""
@@ -356,6 +367,7 @@ class Finder:
             admin=held.admin,
             said=held.parameters,
             first_interface=held.first_interface,
+            composite=held.composite,
         )
         given = self.find(wanted, uid)
         if held.serial and given.record.serial != held.serial:
@@ -427,6 +439,7 @@ class Finder:
             serial=serial,
             parameters=wanted.said,
             first_interface=wanted.first_interface,
+            composite=wanted.composite,
         )
 
     def _attachment(self, wanted: Wanted, uid: str) -> attachments.DeviceAttachment:

@@ -149,7 +149,7 @@ class Preparer:
             servicers.Prepared(
                 requests=device.record.requests,
                 pool=device.record.pool,
-                device=device.record.device,
+                device=device.record.composite or device.record.device,
                 cdi_id=device.record.cdi_id,
                 share_id=device.record.share_id,
                 vendor_id=vendor_ids.get(device.record.cdi_id),

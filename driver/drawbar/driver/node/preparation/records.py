@@ -28,6 +28,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         serial: of the device when it was prepared; empty where it has none.
         parameters: of the device, as `api.parameters.document` writes them.
         first_interface: the number of its first network interface, where parameters name them.
+        composite: the name of the DRA device that the claim was given, where the device is a member of one; else empty.
         unknown: fields of a newer version.
     """
 
@@ -40,6 +41,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     serial: str = ""
     parameters: Json = {}
     first_interface: int = 0
+    composite: str = ""
     unknown: Json = {}
 
     def holds(self, pool: str, device: str) -> bool:
