@@ -148,6 +148,16 @@ async def test_a_device_that_was_given_to_two_claims_stays_with_the_first_and_th
         assert cluster.calls("detach") == []
 
 
+async def test_a_claim_that_failed_and_keeps_its_allocation_holds_up_no_other(served_world):
+    async with served_world() as cluster:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}}
+        await cluster.api.create(kinds.NODE, body, into=dict)
+        await cluster.allocate("gpu-0", name="c1", node="elsewhere")
+        await cluster.failed("gpu-0", "c1")
+        await cluster.allocate("gpu-0", name="c2", pod="pod-2")
+        await cluster.attached("gpu-0", "c2")
+
+
 async def test_a_device_that_its_node_does_not_let_go_of_is_marked_and_the_next_claim_gets_the_reason(
     served_world, until
 ):

@@ -198,10 +198,12 @@ class _Observation:
         given = self._cluster.allocated.with_device(self.given_as)
         spec = self.attachment.spec if self.attachment else None
         mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
-        wishes = [wish for claim in (*mine, *given) if (wish := self._wish_of(claim)) is not None]
-        if wishes:
-            waiting = (wish for wish in wishes if not wish.failed_said)
-            return wishes[0] if mine else next(waiting, wishes[0])
+        wishes = (wish for claim in (*mine, *given) if (wish := self._wish_of(claim)) is not None)
+        first = next(wishes, None)
+        if first is not None:
+            if mine or not first.failed_said:
+                return first
+            return next((wish for wish in wishes if not wish.failed_said), first)
         if self._context.classic_wish is None:
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
