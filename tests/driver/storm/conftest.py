@@ -249,6 +249,16 @@ class Storm(clusters.Cluster):
     async def claims(self):
         return list(await self.list(kinds.CLAIM))
 
+    async def wanted(self):
+        """Return the devices that claims were given, with the hosts of their nodes."""
+        wanted = set()
+        for claim in await self.claims():
+            allocation = claim.get("status", {}).get("allocation")
+            if allocation is not None:
+                node = allocation["nodeSelector"]["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
+                wanted |= {(result["device"], f"h-{node}") for result in allocation["devices"]["results"]}
+        return wanted
+
     # Nodes.
 
     async def nodes_do_their_duty(self):

@@ -105,12 +105,18 @@ class Truth:
             for device in self.storm.orphans - on_the_way
             if specs.get(device, {}).get("hostID") == connected.get(device) or device not in connected
         }
-        for device in self.storm.unmarked():
+        unmarked = self.storm.unmarked()
+        wanted = await self.storm.wanted() if unmarked else set()
+        # Where a claim for that very node has no attachment yet, it may be taken as it is at any moment.
+        undecided = {
+            device for device in unmarked if device not in specs and (device, connected[device]) in wanted
+        }
+        for device in unmarked:
             # On the very node that an attachment is for, it is taken as it is: the difference does not show.
-            taken = specs.get(device, {}).get("hostID") == connected[device]
+            taken = specs.get(device, {}).get("hostID") == connected[device] or device in undecided
             (self.storm.foreign.discard if taken else self.storm.foreign.add)(device)
         for device, host in connected.items():
-            if device not in self.storm.foreign | self.storm.orphans:
+            if device not in self.storm.foreign | self.storm.orphans | undecided:
                 assert device in specs, f"{device} hangs on {host} and no attachment is for it"
                 assert specs[device]["hostID"] == host, (
                     f"{device} hangs on {host}, recorded is {specs[device]}"
