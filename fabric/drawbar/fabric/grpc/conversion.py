@@ -116,7 +116,8 @@ def host(message: pb.Host) -> contract.Host:
         contract.Port(
             id=_name(port.id, "port id"),
             state=_PORT_STATES.get(port.state, contract.PortState.FAULT),
-            **_optional(port, *_PORT_OPTIONAL),
+            device_id=port.device_id or None,
+            slot_hint=port.slot_hint or None,
         )
         for port in message.ports
     )
