@@ -63,6 +63,10 @@ HARMLESS = {
             "v1alpha1: .spec: the rule is new: self.identity == oldSelf.identity && "
             "has(self.model) == has(oldSelf.model) && (!has(self.model) || self.model == oldSelf.model)"
         ),
+        (
+            "v1alpha1: .spec: the rule is new: has(self.composite) == has(oldSelf.composite) && "
+            "(!has(self.composite) || self.composite == oldSelf.composite)"
+        ),
     ),
     "fabrics.yaml": (
         (
