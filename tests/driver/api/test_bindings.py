@@ -225,3 +225,12 @@ def test_a_patch_has_the_conditions_of_an_apply_and_leaves_the_rest_as_it_is():
         {"op": "add", "path": "/status/devices/1/conditions", "value": [attached, fresh]},
         {"op": "add", "path": "/status/devices/-", "value": entries[1]},
     ]
+
+
+def test_a_patch_of_an_interface_leaves_the_conditions_as_they_are():
+    interface = {"interfaceName": "net0"}
+    body = bindings.document(
+        claim(given("d1")), [{"driver": DRIVER, "pool": "p", "device": "d1", "networkData": interface}]
+    )
+    _, _, *rest = bindings.operations(claim(devices=(said("d1", condition(VISIBLE)),)), body)
+    assert rest == [{"op": "add", "path": "/status/devices/0/networkData", "value": interface}]

@@ -154,9 +154,14 @@ def operations(claim: claims.ResourceClaim, body: Mapping[str, Any]) -> list[dic
         if key not in keys:
             patch.append({"op": "add", "path": "/status/devices/-", "value": device})
             continue
-        index, fresh = keys.index(key), device["conditions"]
-        if "data" in device:
-            patch.append({"op": "add", "path": f"/status/devices/{index}/data", "value": device["data"]})
+        index, fresh = keys.index(key), device.get("conditions", [])
+        patch.extend(
+            {"op": "add", "path": f"/status/devices/{index}/{name}", "value": device[name]}
+            for name in ("data", "networkData")
+            if name in device
+        )
+        if not fresh:
+            continue
         types = {condition["type"] for condition in fresh}
         kept = [
             msgspec.to_builtins(condition)
@@ -167,14 +172,11 @@ def operations(claim: claims.ResourceClaim, body: Mapping[str, Any]) -> list[dic
     return patch
 
 
-def entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...]) -> dict[str, Any]:
+def entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...] = ()) -> dict[str, Any]:
     """Return one device of the claim's status with all conditions of a writer."""
-    device: dict[str, Any] = {
-        "driver": result.driver,
-        "pool": result.pool,
-        "device": result.device,
-        "conditions": [msgspec.to_builtins(condition) for condition in conditions],
-    }
+    device: dict[str, Any] = {"driver": result.driver, "pool": result.pool, "device": result.device}
+    if conditions:
+        device["conditions"] = [msgspec.to_builtins(condition) for condition in conditions]
     return device | ({"shareID": result.share_id} if result.share_id else {})
 
 

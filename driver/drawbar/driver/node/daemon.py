@@ -32,7 +32,7 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.local import publisher, residents
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
-from drawbar.driver.node.preparation import finding, preparer, sharedfiles, store, sweeping
+from drawbar.driver.node.preparation import finding, networks, preparer, sharedfiles, store, sweeping
 from drawbar.driver.node.release import releaser
 
 log = logging.getLogger(__name__)
@@ -143,17 +143,22 @@ class _Node:
             host=users.Host.from_sysfs(options.sysfs),
             local=self._local,
         )
+        files = store.Store(
+            driver=options.driver,
+            cdi_dir=options.cdi_dir,
+            directory=options.data_dir,
+            lock_seconds=options.prepare.lock_seconds,
+        )
+        self._networks = networks.Networks(
+            api, driver=options.driver, files=files, tells_claims=self._served.modern.is_set
+        )
         self._preparer = preparer.Preparer(
             reader=reader,
             finder=finder,
-            files=store.Store(
-                driver=options.driver,
-                cdi_dir=options.cdi_dir,
-                directory=options.data_dir,
-                lock_seconds=options.prepare.lock_seconds,
-            ),
+            files=files,
             boot_id=boot_id,
             released=self._device_released,
+            prepared=self._networks.report,
             recorder=self._recorder,
             waits=options.prepare,
         )
@@ -245,11 +250,14 @@ class _Node:
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
+        for uid in self._preparer.store.last_read:
+            self._networks.report(uid)
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
         await self._served.known.wait()
         await publisher.say_conflicts(self._options.cdi_dir, self._options.driver)
         tasks.create_task(self._verdicts.run(), name="health")
+        tasks.create_task(self._networks.run(), name="networks")
         sockets.sweep(self._options.kubelet_dir, self._options.driver)
         prepared = self._measured.preparation(self._preparer)
         async with server.serving(

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from drawbar.mocks import sysfs as sysfs_types
     from drawbar.mocks.fabric import faults
 
-FPGA_VFS = 8
+VFS = 8
+_VF_DRIVERS = {contract.DeviceClass.FPGA: "dfl-pci", contract.DeviceClass.NIC: "mlx5_core"}
 """How many virtual functions an FPGA can have."""
 
 
@@ -111,18 +112,18 @@ def _unplug(root: Path, port_id: str, *, surprise: bool) -> None:
 
 
 def _card(device: contract.Device) -> "sysfs_types.MockDevice":
-    """The card of a device. FPGAs can have virtual functions; other cards have none."""
+    """The card of a device. FPGAs and network cards can have virtual functions; other cards have none."""
     from drawbar.mocks import sysfs
 
-    is_fpga = device.device_class is contract.DeviceClass.FPGA
+    vf_driver = _VF_DRIVERS.get(device.device_class)
     return sysfs.MockDevice(
         device_class=device.device_class,
         vendor=device.pci_vendor_id or 0,
         device=device.pci_device_id or 0,
         serial=device.serial,
         memory_bytes=device.memory_bytes,
-        total_vfs=FPGA_VFS if is_fpga else 0,
-        vf_driver="dfl-pci" if is_fpga else None,
+        total_vfs=VFS if vf_driver is not None else 0,
+        vf_driver=vf_driver,
     ).with_usual_link()
 
 

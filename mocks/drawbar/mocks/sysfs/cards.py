@@ -271,26 +271,34 @@ def _fpga(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
     yield Bind(kobject=function)
 
 
+_INTERFACES_APART = 1000
+
+
 def _nic(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
-    instance = seat.instance
-    name, index = f"eth{instance}", str(instance + 2)  # interface 1 is lo
-    yield Add(
-        kobject=Kobject(
-            path=f"{function.path}/net/{name}",
-            subsystem="net",
-            subsystem_path="class/net",
-            uevent={"INTERFACE": name, "IFINDEX": index},
-            files={
-                "address": readable(f"02:00:00:00:00:{instance:02x}"),
-                "dev_id": readable("0x0"),
-                "ifindex": readable(index),
-                "mtu": writable("1500"),
-                "operstate": readable("down"),
-            },
-            links={"device": function.path},
-        )
-    )
+    yield Add(kobject=interface(function, seat.instance))
     yield Bind(kobject=function)
+
+
+def interface(function: Kobject, instance: int, virtual: int | None = None) -> Kobject:
+    """The network interface of a card, or of its virtual function of that number."""
+    # Interface 1 is lo; the virtual functions' come after those of all cards.
+    name, index = f"eth{instance}", instance + 2
+    if virtual is not None:
+        name, index = f"{name}v{virtual}", (instance + 1) * _INTERFACES_APART + virtual
+    return Kobject(
+        path=f"{function.path}/net/{name}",
+        subsystem="net",
+        subsystem_path="class/net",
+        uevent={"INTERFACE": name, "IFINDEX": str(index)},
+        files={
+            "address": readable(f"02:00:00:00:{0 if virtual is None else virtual + 1:02x}:{instance:02x}"),
+            "dev_id": readable("0x0"),
+            "ifindex": readable(str(index)),
+            "mtu": writable("1500"),
+            "operstate": readable("down"),
+        },
+        links={"device": function.path},
+    )
 
 
 def _node(

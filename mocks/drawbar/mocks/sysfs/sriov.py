@@ -4,6 +4,7 @@ The order is that of `sriov_enable` and `sriov_disable` (drivers/pci/iov.c); no 
 the card's class and vendor, no serial number, and a link of which the kernel reads nothing but the maximum.
 """
 
+from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import cards, config_space, functions
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
@@ -26,6 +27,8 @@ def steps(seat: cards.Seat, device: MockDevice, amount: int) -> tuple[Step, ...]
             Change(kobject=virtual),
         ]
         if virtual.driver is not None:
+            if device.device_class is DeviceClass.NIC:
+                virtuals.append(Add(kobject=cards.interface(virtual, seat.instance, index)))
             virtuals.append(Bind(kobject=virtual))
     numbers = {"sriov_numvfs": writable(str(amount))}
     return (

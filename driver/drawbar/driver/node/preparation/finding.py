@@ -22,6 +22,7 @@ from drawbar.cdi import files, spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
+from drawbar.driver.node.inventory import files as inventory_files
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import nulls, residents
 from drawbar.driver.node.plugin import servicers
@@ -209,6 +210,14 @@ class Found:
             first_interface=self.record.first_interface,
         )
 
+    def network(self, content: spec.Device) -> records.Network | None:
+        """The first of the interfaces that the container runtime moves, by what a container gets."""
+        if not content.edits.net_devices or self.record.admin:
+            return None
+        first = content.edits.net_devices[0]
+        address = inventory_files.text(f"{self.host.sysfs}/class/net/{first.host_name}/address")
+        return records.Network(interface_name=first.name, hardware_address=address or "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
@@ -244,6 +253,10 @@ class Nothing:
     def content(self) -> spec.Device:
         """What a container gets."""
         return nulls.content(self.claim_uid, self.record.requests)
+
+    def network(self, content: spec.Device) -> None:
+        """It has no interface."""
+        del content
 
 
 Given = Found | Nothing

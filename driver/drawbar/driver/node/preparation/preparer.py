@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
+import msgspec
+
 from drawbar.cdi import spec
 from drawbar.driver.api import attachments
 from drawbar.driver.node import claim_versions, edits, errors
@@ -39,6 +41,10 @@ class Recorder(Protocol):
     def warning(self, claim: attachments.ClaimReference | None, *, reason: str, message: str) -> None:
         """Something needs attention."""
         ...
+
+
+def _nothing(_: str) -> None:
+    """Nothing follows a preparation."""
 
 
 class Complaints:
@@ -80,14 +86,17 @@ class Preparer:
         files: store.Store,
         boot_id: str,
         released: Callable[[str, str], None],
+        prepared: Callable[[str], None] = _nothing,
         recorder: Recorder | None = None,
         waits: finding.Limits | None = None,
     ) -> None:
-        # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it.
+        # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
+        # `prepared` with the uid of each claim that was prepared.
         self._lookup = finding.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released
+        self._prepared = prepared
         self._waits = waits or finding.Limits()
         self._complaints = Complaints(recorder)
         self.store = files
@@ -145,6 +154,7 @@ class Preparer:
                 self._complaints.say(claim, error)
                 raise
         self._complaints.forget(claim.uid)
+        self._prepared(claim.uid)
         return tuple(
             servicers.Prepared(
                 requests=device.record.requests,
@@ -256,18 +266,18 @@ class Preparer:
             store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(self, claim: servicers.ClaimName, given: list[finding.Given]) -> None:
+        if any(device.asks_the_driver for device in given):
+            devices, content = await asyncio.to_thread(self._content, given)
+        else:
+            devices, content = self._content(given)
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
             uid=claim.uid,
-            devices=tuple(device.record for device in given),
+            devices=devices,
             state=records.STARTED,
             boot_id=self._boot_id,
         )
-        if any(device.asks_the_driver for device in given):
-            content = await asyncio.to_thread(self._content, given)
-        else:
-            content = self._content(given)
         before = self.store.last_read.get(claim.uid)
         try:
             before = await self.store.start(record, content)
@@ -283,11 +293,16 @@ class Preparer:
             },
         )
 
-    def _content(self, given: list[finding.Given]) -> spec.Spec:
+    def _content(self, given: list[finding.Given]) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
         contents = [device.content() for device in given]
+        recorded = tuple(
+            device.record if network is None else msgspec.structs.replace(device.record, network=network)
+            for device, content in zip(given, contents, strict=True)
+            for network in (device.network(content),)
+        )
         # Two shares of one device are one device to the container.
         devices = {content.name: content for content in contents}
-        return spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
+        return recorded, spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
 
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""

@@ -16,6 +16,18 @@ COMPLETED = "completed"
 UNEXPLAINED = "unexplained"
 
 
+class Network(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The first network interface of a device, as its pod gets it.
+
+    Attributes:
+        interface_name: in the pod.
+        hardware_address: such as `02:00:00:00:00:01`; empty where the kernel shows none.
+    """
+
+    interface_name: str
+    hardware_address: str = ""
+
+
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One device handed to a claim.
 
@@ -29,6 +41,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         parameters: of the device, as `api.parameters.document` writes them.
         first_interface: the number of its first network interface, where parameters name them.
         composite: the name of the DRA device that the claim was given, where the device is a member of one; else empty.
+        network: of a device whose interfaces the container runtime moves into the pod.
         unknown: fields of a newer version.
     """
 
@@ -42,6 +55,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     parameters: Json = {}
     first_interface: int = 0
     composite: str = ""
+    network: Network | None = None
     unknown: Json = {}
 
     def holds(self, pool: str, device: str) -> bool:

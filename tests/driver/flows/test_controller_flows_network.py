@@ -1,0 +1,114 @@
+"""Network devices: what a pod's interface is called is in the status of its claim."""
+
+import asyncio
+
+from tests.driver.flows.lab import drawbar_fabric
+
+from drawbar.driver.kube import kinds
+from drawbar.driver.node.inventory import netdevs
+from drawbar.driver.node.local import residents
+
+NIC = {
+    "id": "nic-0",
+    "class": "nic",
+    "serial": "94-6d-ae-00-00-00-00-01",
+    "pciVendor": 0x15B3,
+    "pciDevice": 0x1021,
+}
+ENCLOSURES = [{"id": "enc", "devices": [NIC]}]
+WITH_FUNCTIONS = {"local_pool": residents.Selection(classes=("nic",), virtual_functions=True)}
+
+
+async def make_pod(cluster, name, *, prefix=None):
+    spec = {"requests": [{"name": "card", "exactly": {"deviceClassName": "nic.drawbar.dev"}}]}
+    if prefix is not None:
+        head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
+        opaque = {"driver": "drawbar.dev", "parameters": head | {"network": {"interfacePrefix": prefix}}}
+        spec["config"] = [{"opaque": opaque}]
+    await cluster.pod_from_template(name, spec, ["card"])
+
+
+async def network_data(cluster):
+    """The `networkData` by device, of all claims."""
+    listed = (await cluster.api.list_all(kinds.CLAIM, into=dict)).items
+    return {
+        entry["device"]: entry["networkData"]
+        for claim in listed
+        for entry in claim.get("status", {}).get("devices", [])
+        if "networkData" in entry
+    }
+
+
+async def published(cluster):
+    """The names of all devices in slices."""
+    listed = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
+    return [device["name"] for entry in listed for device in entry["spec"].get("devices", ())]
+
+
+def hardware_address(tree, interface):
+    return (tree.root / "class/net" / interface / "address").read_text().strip()
+
+
+async def test_the_interface_of_a_pod_is_in_its_claim_beside_the_conditions(flow_lab):
+    async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
+        await cluster.until(cluster.slices, bool)
+        await make_pod(cluster, "user", prefix="data")
+        node, (device,) = await cluster.running("user")
+        (interface,) = [
+            path.name for path in (cluster.trees[node].root / "class/net").iterdir() if path.name != "lo"
+        ]
+        address = hardware_address(cluster.trees[node], interface)
+        said = {device: {"interfaceName": "data0", "hardwareAddress": address}}
+        await cluster.until(lambda: network_data(cluster), lambda value: value == said)
+        (claim,) = (await cluster.api.list_all(kinds.CLAIM, into=dict)).items
+        (entry,) = claim["status"]["devices"]
+        assert {condition["type"] for condition in entry["conditions"]} == {
+            "drawbar.dev/attached",
+            "drawbar.dev/visible",
+        }
+        # A daemon that is started anew reports the same, and takes nothing back.
+        await cluster.stop(node)
+        cluster.start_node(node)
+        await cluster.api.delete(kinds.POD, "user", namespace="default")
+        await cluster.gone("user")
+        await cluster.until(cluster.connected, lambda value: value == {})
+
+
+def answer_netlink(monkeypatch, trees):
+    """Answer for the kernel with the interfaces of the mocked trees, which nothing of the host uses."""
+
+    def read():
+        names = {path.name for tree in trees.values() for path in tree.root.glob("class/net/*")}
+        return {
+            name: netdevs.Netdev(
+                name=name,
+                hardware_address=None,
+                mtu_bytes=1500,
+                up=False,
+                state="DOWN",
+                master=None,
+                addresses=(),
+            )
+            for name in names
+        }
+
+    monkeypatch.setattr(netdevs, "read", read)
+
+
+async def test_so_is_the_one_of_a_virtual_function(flow_lab, capsys, monkeypatch):
+    async with flow_lab("1.36", node=WITH_FUNCTIONS, enclosures=ENCLOSURES) as cluster:
+        answer_netlink(monkeypatch, cluster.trees)
+        await cluster.until(cluster.slices, bool)
+        assert await drawbar_fabric(cluster, "attach", "nic-0", "node-2") == 0
+        capsys.readouterr()
+        tree = cluster.trees["node-2"]
+        (slot,) = tree.attached()
+        await asyncio.to_thread(tree.set_vfs, slot, 1)
+        await cluster.until(
+            lambda: published(cluster), lambda names: any(name.endswith("-vf0") for name in names)
+        )
+        await make_pod(cluster, "user")
+        _, (device,) = await cluster.running("user")
+        assert device.endswith("-vf0")
+        data = await cluster.until(lambda: network_data(cluster), bool)
+        assert data[device]["hardwareAddress"] == hardware_address(tree, data[device]["interfaceName"])
