@@ -51,7 +51,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     from drawbar.driver.node.discovery import reader
     from drawbar.driver.node.health import verdicts
     from drawbar.driver.node.plugin import server, sockets
-    from drawbar.driver.node.preparation import finding, preparer, store
+    from drawbar.driver.node.preparation import finding, metadata, preparer, store
     from drawbar.fabric.contract import DeviceClass
     from drawbar.mocks import sysfs
     from drawbar.mocks.testing import readers
@@ -108,6 +108,7 @@ async def serve(folder: Path, cdi: Path) -> None:
         reader=readers.modern(api, driver=DRIVER, node_name="n"),
         finder=finder,
         files=files,
+        described=metadata.Files(folder, DRIVER, enabled=False),
         boot_id="b",
         released=lambda _pool, _device: None,
     )

@@ -5,7 +5,7 @@ Source: `resource.k8s.io/v1` ResourceClaimStatus.
 
 import datetime
 import itertools
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -14,6 +14,8 @@ from drawbar.driver.api import meta
 # How a claim asks to be allocated at once, and on which node if it has a wish.
 MODE_ANNOTATION = "drawbar.dev/allocation-mode"
 NODE_ANNOTATION = "drawbar.dev/node"
+# Of a claim made from a template: what its pod calls it.
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 # The scheduler has it put on what it allocates; then the claim is its own, and the claim controller's.
 SCHEDULED = "resource.kubernetes.io/delete-protection"
 # Of opaque parameters. Python compares and writes what has less than about 900.
@@ -167,15 +169,22 @@ class ResourceClaim(meta.Struct, frozen=True):
     and a claim of 1.5 MB can have labels that take 25 MB there.
     """
 
+    ANNOTATIONS: ClassVar[tuple[str, ...]] = (MODE_ANNOTATION, NODE_ANNOTATION)
+
     metadata: meta.ObjectMeta
     status: ClaimStatus = ClaimStatus()
+
+    @property
+    def pod_claim(self) -> str:
+        """What the pod calls a claim that was made from a template for it, of a `PodClaim`; else empty."""
+        return self.metadata.annotations.get(POD_CLAIM_ANNOTATION, "")
 
     def __post_init__(self) -> None:
         kept = self.metadata
         if kept.labels or kept.annotations or kept.owner_references or kept.finalizers:
             annotations = {
                 key: kept.annotations[key][:NAME_CHARS_MAX]
-                for key in (MODE_ANNOTATION, NODE_ANNOTATION)
+                for key in self.ANNOTATIONS
                 if key in kept.annotations
             }
             scheduled = SCHEDULED in kept.finalizers
@@ -204,3 +213,9 @@ class ResourceClaim(meta.Struct, frozen=True):
             if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
                 return device.conditions
         return ()
+
+
+class PodClaim(ResourceClaim, frozen=True):
+    """A claim with what its pod calls it."""
+
+    ANNOTATIONS: ClassVar[tuple[str, ...]] = (*ResourceClaim.ANNOTATIONS, POD_CLAIM_ANNOTATION)

@@ -168,7 +168,7 @@ class Reader:
 
     async def _read(self, kind: kinds.Kind, name: str, namespace: str) -> claims.ResourceClaim:
         if kind.version != V1ALPHA2:
-            claim = await self._api.read(kind, name, namespace=namespace, into=claims.ResourceClaim)
+            claim = await self._api.read(kind, name, namespace=namespace, into=claims.PodClaim)
             return _from_v1alpha3(claim, self._node_name) if kind.version == V1ALPHA3 else claim
         # Its types are memory that few clusters need.
         from drawbar.driver.api import classic_v1alpha2

@@ -32,7 +32,15 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.local import publisher, residents
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
-from drawbar.driver.node.preparation import finding, networks, preparer, sharedfiles, store, sweeping
+from drawbar.driver.node.preparation import (
+    finding,
+    metadata,
+    networks,
+    preparer,
+    sharedfiles,
+    store,
+    sweeping,
+)
 from drawbar.driver.node.release import releaser
 
 log = logging.getLogger(__name__)
@@ -161,6 +169,7 @@ class _Node:
             prepared=self._networks.report,
             recorder=self._recorder,
             waits=options.prepare,
+            described=metadata.Files(options.data_dir, options.driver, enabled=options.device_metadata),
         )
         self._sweeper = sweeping.Sweeper(self._preparer, finder, reader)
         self._watched = attached.AttachedDevices(

@@ -30,6 +30,7 @@ def device(
     host: classes.Host,
     said: parameters.DeviceParameters,
     first_interface: int,
+    mounts: tuple[spec.Mount, ...] = (),
 ) -> spec.Device:
     """The CDI device for one device of one claim.
 
@@ -47,12 +48,14 @@ def device(
         host: where device files that a class shares are looked for.
         said: the parameters that hold for it.
         first_interface: the number of its first network interface, where they are numbered.
+        mounts: what its containers get beside it.
     """
     given = classes.by_name(device_class).edits(card, host)
     given = customisation.customised(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(
-        name=f"{claim_uid}-{name}", edits=msgspec.structs.replace(given, env=(*variables, *given.env))
+        name=f"{claim_uid}-{name}",
+        edits=msgspec.structs.replace(given, env=(*variables, *given.env), mounts=(*given.mounts, *mounts)),
     )
 
 

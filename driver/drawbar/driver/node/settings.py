@@ -87,6 +87,7 @@ class Settings:
         sysfs: the sysfs tree to read.
         uevents: kernel, or unix:/path of a mocked tree.
         visible_timeout_seconds: how long after the attach a device may take to become ready.
+        device_metadata: give containers files that describe their devices.
         log: the log on stderr.
         http: probes and metrics.
         discovery: how closely the inventory follows the kernel.
@@ -112,6 +113,7 @@ class Settings:
     sysfs: Path = Path("/sys")
     uevents: str = field(default="kernel", metadata=schema.named(metavar="SOURCE"))
     visible_timeout_seconds: float = 60.0
+    device_metadata: bool = False
     log: logs.Options = field(default_factory=logs.Options)
     http: Http = field(default_factory=Http)
     discovery: devices.Tracking = field(default_factory=devices.Tracking)

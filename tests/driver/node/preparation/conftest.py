@@ -16,7 +16,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, preparer, store, sweeping
+from drawbar.driver.node.preparation import finding, metadata, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.testing import readers
@@ -156,6 +156,7 @@ class World(clusters.Cluster):
         self.tree = tree
         self.attached = []
         self.released = []
+        self.described = False
         self.local = LocalPool()
         self.recorder = Recorder()
         self.preparer = None
@@ -203,6 +204,7 @@ class World(clusters.Cluster):
             reader=self.reader,
             finder=self.finder,
             files=files,
+            described=metadata.Files(self.folder, DRIVER, enabled=self.described),
             boot_id=boot_id,
             released=lambda pool, device: self.released.append((pool, device)),
             recorder=self.recorder,

@@ -11,7 +11,7 @@ Nothing here writes, and only `Lookup` waits, for the API server. After `errors.
 import asyncio
 import dataclasses
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -22,8 +22,8 @@ from drawbar.cdi import files, spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
+from drawbar.driver.node.inventory import attributes, model
 from drawbar.driver.node.inventory import files as inventory_files
-from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import nulls, residents
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import records
@@ -135,6 +135,7 @@ class Found:
         device_class: one of `drawbar.fabric.contract.DeviceClass`.
         claim_uid: of the claim that it is for.
         host: whose device it is.
+        origin: attributes that tell where a fabric has it.
     """
 
     record: records.PreparedDevice
@@ -142,6 +143,14 @@ class Found:
     device_class: str
     claim_uid: str
     host: classes.Host
+    origin: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def values(self) -> dict[str, attributes.Value]:
+        """Its attributes, by name."""
+        return attributes.from_card(self.card) | {
+            name: text for name, text in self.origin.items() if attributes.fits(text)
+        }
 
     @property
     def asks_the_driver(self) -> bool:
@@ -208,6 +217,7 @@ class Found:
             host=self.host,
             said=parameters.from_record(self.record.parameters),
             first_interface=self.record.first_interface,
+            mounts=_mounts(self.record),
         )
 
     def network(self, content: spec.Device) -> records.Network | None:
@@ -252,7 +262,14 @@ class Nothing:
 
     def content(self) -> spec.Device:
         """What a container gets."""
-        return nulls.content(self.claim_uid, self.record.requests)
+        content = nulls.content(self.claim_uid, self.record.requests)
+        edits = msgspec.structs.replace(content.edits, mounts=_mounts(self.record))
+        return msgspec.structs.replace(content, edits=edits)
+
+    @property
+    def values(self) -> dict[str, attributes.Value]:
+        """It has no attribute."""
+        return {}
 
     def network(self, content: spec.Device) -> None:
         """It has no interface."""
@@ -260,6 +277,14 @@ class Nothing:
 
 
 Given = Found | Nothing
+
+
+def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
+    return tuple(
+        spec.Mount(host_path=mount.host_path, container_path=mount.container_path, options=("ro", "bind"))
+        for mount in record.mounts
+    )
+
 
 # By prefix the interfaces of each device, as pool and name, in order of these.
 _NamedInterfaces = dict[str, dict[tuple[str, str], int]]
@@ -383,6 +408,7 @@ class Finder:
             composite=held.composite,
         )
         given = self.find(wanted, uid)
+        given = with_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
         if held.serial and given.record.serial != held.serial:
             raise errors.PrepareError(
                 f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
@@ -405,7 +431,9 @@ class Finder:
         card = self._card(attachment)
         if card is not None:
             identity = attachment.identity
-            return self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+            given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+            origin = {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
+            return dataclasses.replace(given, origin=origin)
         visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
         if visible is not None and not visible.is_true:
             raise errors.PrepareError(
@@ -495,17 +523,22 @@ class Lookup:
             return await self._handed(claim, claim.handle)
         # A classic controller attaches before it has decided for all requests whether they get a device.
         wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
-        return self._finder.wanted(await self._read(claim)) if wanted is None else wanted
+        return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
 
     async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):
-            await self._read(claim)
+            await self.read(claim)
         allocated = claim_versions.from_handle(meta.ObjectMeta(), handle, self._finder.driver, node)
         return self._finder.wanted(allocated)
 
-    async def _read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
+    async def read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
+        """The claim, which is allocated.
+
+        Raises:
+            errors.PrepareError: it cannot be read, or is another one by now.
+        """
         where = f"claim {claim.namespace}/{claim.name}"
         try:
             async with asyncio.timeout(CLAIM_READ_SECONDS):
@@ -572,4 +605,9 @@ def _named(given: Sequence[Given]) -> _NamedInterfaces:
 def _with(device: Given, first: int) -> Given:
     if not first:
         return device
-    return dataclasses.replace(device, record=msgspec.structs.replace(device.record, first_interface=first))
+    return with_record(device, msgspec.structs.replace(device.record, first_interface=first))
+
+
+def with_record(device: Given, record: records.PreparedDevice) -> Given:
+    """Return the same device with another record."""
+    return dataclasses.replace(device, record=record)

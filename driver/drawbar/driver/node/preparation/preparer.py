@@ -21,10 +21,10 @@ from typing import Protocol
 import msgspec
 
 from drawbar.cdi import spec
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, claims
 from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, records, restoring, store
+from drawbar.driver.node.preparation import finding, metadata, records, restoring, store
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +84,7 @@ class Preparer:
         reader: claim_versions.Reader,
         finder: finding.Finder,
         files: store.Store,
+        described: metadata.Files,
         boot_id: str,
         released: Callable[[str, str], None],
         prepared: Callable[[str], None] = _nothing,
@@ -97,6 +98,8 @@ class Preparer:
         self._boot_id = boot_id
         self._released = released
         self._prepared = prepared
+        self._reader = reader
+        self._described = described
         self._waits = waits or finding.Limits()
         self._complaints = Complaints(recorder)
         self.store = files
@@ -136,9 +139,13 @@ class Preparer:
         Raises:
             errors.NodeError: the checkpoint or the CDI directory cannot be used.
         """
+        # Before the records: a file is written after its record, and by another instance at any moment.
+        owners = await asyncio.to_thread(self._described.owners)
         restored = await self.store.restore(
             lambda left: restoring.decide(left, self._finder, boot_id=self._boot_id)
         )
+        for uid in sorted(owners - restored.claims.keys()):
+            await asyncio.to_thread(self._described.remove, uid)
         unfinished = (records.STARTED, records.UNEXPLAINED)
         self.unsettled = tuple(claim for claim in restored.claims.values() if claim.state in unfinished)
 
@@ -146,10 +153,11 @@ class Preparer:
         """See `servicers.Preparation`."""
         async with self._working(claim):
             try:
-                given = await self._arrived(claim)
+                about = await self._about(claim)
+                given = await self._arrived(claim, about)
                 vendor_ids = await self._vendor_ids(claim, given)
                 if given:
-                    await self._store(claim, given)
+                    await self._store(claim, given, about)
             except errors.NodeError as error:
                 self._complaints.say(claim, error)
                 raise
@@ -183,6 +191,8 @@ class Preparer:
             before = self.store.last_read.get(uid) or self.store.claims.get(uid)
             try:
                 before = await self.store.drop(uid, states=states)
+                if before is not None and any(device.mounts for device in before.devices):
+                    await self._forget(before)
             finally:
                 # A call that is cancelled during its write ends with the write made, and the next finds no record.
                 if before is not None and uid not in self.store.last_read:
@@ -209,9 +219,25 @@ class Preparer:
             or self.holder(pool, device) is not None
         )
 
-    async def _arrived(self, claim: servicers.ClaimName) -> list[finding.Given]:
+    async def _forget(self, dropped: records.PreparedClaim) -> None:
+        """Remove the files that described its devices; what is left goes at the next start."""
+        if dropped.uid in self.store.last_read:
+            return
+        try:
+            await asyncio.to_thread(self._described.remove, dropped.uid)
+        except errors.PrepareError as error:
+            log.warning("%s", error, extra={"claim": dropped.name, "uid": dropped.uid})
+
+    async def _about(self, claim: servicers.ClaimName) -> claims.ResourceClaim | None:
+        """The claim, where its containers get files that describe their devices."""
+        is_wanted = self._described.enabled and self._reader.modern and claim.handle is None
+        return await self._lookup.read(claim) if is_wanted else None
+
+    async def _arrived(
+        self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
+    ) -> list[finding.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
-        wanted = await self._lookup.wanted(claim)
+        wanted = await self._lookup.wanted(claim) if about is None else self._finder.wanted(about)
         late: errors.DeviceLate | None = None
         try:
             async with asyncio.timeout_at(self._patience_ends(claim)):
@@ -265,7 +291,14 @@ class Preparer:
         if holder is not None and holder.uid != uid:
             store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
-    async def _store(self, claim: servicers.ClaimName, given: list[finding.Given]) -> None:
+    async def _store(
+        self, claim: servicers.ClaimName, given: list[finding.Given], about: claims.ResourceClaim | None
+    ) -> None:
+        if about is not None:
+            recorded = metadata.mounted([device.record for device in given], about, self._described)
+            given = [
+                finding.with_record(device, record) for device, record in zip(given, recorded, strict=True)
+            ]
         if any(device.asks_the_driver for device in given):
             devices, content = await asyncio.to_thread(self._content, given)
         else:
@@ -284,6 +317,12 @@ class Preparer:
         finally:
             # As in `drop`.
             self._tell_given_up(before)
+        if about is not None:
+            described = [
+                metadata.Described(record=record, values=device.values)
+                for record, device in zip(devices, given, strict=True)
+            ]
+            await asyncio.to_thread(self._described.write, about, described)
         log.info(
             "claim prepared",
             extra={

@@ -28,6 +28,13 @@ class Network(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_de
     hardware_address: str = ""
 
 
+class Mount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A file of the host that is in the containers of a device, read-only."""
+
+    host_path: str
+    container_path: str
+
+
 class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One device handed to a claim.
 
@@ -42,6 +49,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         first_interface: the number of its first network interface, where parameters name them.
         composite: the name of the DRA device that the claim was given, where the device is a member of one; else empty.
         network: of a device whose interfaces the container runtime moves into the pod.
+        mounts: the files that describe the devices of its requests; see `metadata`.
         unknown: fields of a newer version.
     """
 
@@ -56,6 +64,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     first_interface: int = 0
     composite: str = ""
     network: Network | None = None
+    mounts: tuple[Mount, ...] = ()
     unknown: Json = {}
 
     def holds(self, pool: str, device: str) -> bool:

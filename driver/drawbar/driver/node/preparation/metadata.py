@@ -1,0 +1,227 @@
+"""Files that describe a claim's devices to the containers that have them: KEP-5304, `DeviceMetadata`.
+
+For each request of a claim one file, `metadata/UID/REQUEST.json` in the driver's directory below the kubelet's
+`plugins`. The first device of the request mounts it into its containers, read-only, by its CDI device, so that a
+container that has not the request has not the file. It is written after the claim's record and removed after it: a
+file of no record is left over, and goes at the next start. It is not synced: after a power loss the kubelet prepares
+every claim anew.
+
+A file that is written again with another content has a higher `generation`. A container keeps the file that it was
+started with, for a mounted file is not replaced under it.
+
+Source: KEP-5304; `metadata.resource.k8s.io/v1alpha1` of Kubernetes 1.36.
+"""
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from drawbar.driver.api import claims
+from drawbar.driver.node import errors
+from drawbar.driver.node.inventory import attributes
+from drawbar.driver.node.preparation import records, sharedfiles
+
+API_VERSION = "metadata.resource.k8s.io/v1alpha1"
+KIND = "DeviceMetadata"
+ROOT = "/var/run/kubernetes.io/dra-device-attributes"
+FOLDER = "metadata"
+SUFFIX = ".json"
+# Of a file that is not ours, or was damaged, no more than this is read.
+FILE_BYTES = 1024 * 1024
+FAILED = "DeviceMetadataFailed"
+# What names of objects and requests are made of; none leads out of a directory.
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """A device of a claim, as its containers are to see it.
+
+    Attributes:
+        record: of its preparation.
+        values: its attributes.
+    """
+
+    record: records.PreparedDevice
+    values: Mapping[str, attributes.Value]
+
+
+class Files:
+    """The files of this node. Every method blocks: call it in a thread."""
+
+    def __init__(self, directory: Path, driver: str, *, enabled: bool) -> None:
+        """Nothing is read or written yet.
+
+        Args:
+            directory: the driver's, at the kubelet, with the same path on the host.
+            driver: whose devices.
+            enabled: whether files are wanted; what there is goes with its claim all the same.
+        """
+        self.enabled = enabled
+        self._folder = directory / FOLDER
+        self._driver = driver
+
+    def mounts(self, claim: claims.ResourceClaim, requests: Sequence[str]) -> tuple[records.Mount, ...]:
+        """Where the containers that have these requests get their files.
+
+        Raises:
+            errors.PrepareError: a name cannot be part of a path.
+        """
+        place = (
+            ("resourceclaimtemplates", claim.pod_claim)
+            if claim.pod_claim
+            else ("resourceclaims", claim.metadata.name)
+        )
+        _check(claim, place[1], *requests)
+        return tuple(
+            records.Mount(
+                host_path=str(self._file(claim.metadata.uid, request)),
+                container_path="/".join((ROOT, *place, request, f"{self._driver}-metadata.json")),
+            )
+            for request in requests
+        )
+
+    def write(self, claim: claims.ResourceClaim, described: Sequence[Described]) -> None:
+        """Write the files of a claim; one that says the same stays.
+
+        Raises:
+            errors.PrepareError: one cannot be written.
+        """
+        for request, document in documents(claim, self._driver, described).items():
+            file = self._file(claim.metadata.uid, request)
+            before = _generation(file, document)
+            if before is None:
+                continue
+            document["metadata"]["generation"] = before + 1
+            raw = msgspec.json.encode(document) + b"\n"
+            try:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                sharedfiles.replace(str(file), raw, sync=False)
+                file.chmod(0o444)
+            except OSError as error:
+                raise errors.PrepareError(
+                    f"cannot write {file}: {error.strerror}; mount {self._folder.parent} read-write, with room on it",
+                    reason=FAILED,
+                ) from error
+
+    def remove(self, uid: str) -> None:
+        """Remove the files of a claim, if it has some.
+
+        Raises:
+            errors.PrepareError: they cannot be removed.
+        """
+        if not _UID.fullmatch(uid):
+            return
+        try:
+            shutil.rmtree(self._folder / uid)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise errors.PrepareError(
+                f"cannot remove {self._folder / uid}: {error.strerror}; mount {self._folder.parent} read-write",
+                reason=FAILED,
+            ) from error
+
+    def owners(self) -> frozenset[str]:
+        """The uids of the claims that have files."""
+        try:
+            return frozenset(os.listdir(self._folder))  # noqa: PTH208 - names alone
+        except OSError:
+            return frozenset()
+
+    def _file(self, uid: str, request: str) -> Path:
+        return self._folder / uid / f"{request}{SUFFIX}"
+
+
+def documents(
+    claim: claims.ResourceClaim, driver: str, described: Sequence[Described]
+) -> dict[str, dict[str, Any]]:
+    """Return by request what its file says, without the generation.
+
+    A request with alternatives is named with the one that was chosen. The members of a composite are listed one by one.
+    """
+    full = {
+        result.request.split("/", 1)[0]: result.request
+        for result in (claim.status.allocation.devices.results if claim.status.allocation is not None else ())
+        if result.driver == driver
+    }
+    by_request: dict[str, list[dict[str, Any]]] = {}
+    for device in described:
+        for request in device.record.requests:
+            by_request.setdefault(request, []).append(_device(driver, device))
+    metadata = claim.metadata
+    return {
+        request: {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
+            **({"podClaimName": claim.pod_claim} if claim.pod_claim else {}),
+            "requests": [{"name": full.get(request, request), "devices": devices}],
+        }
+        for request, devices in by_request.items()
+    }
+
+
+def _device(driver: str, device: Described) -> dict[str, Any]:
+    record = device.record
+    said = {name: _attribute(value) for name, value in sorted(device.values.items())}
+    network = record.network
+    return {
+        "driver": driver,
+        "pool": record.pool,
+        "name": record.device,
+        **({"attributes": said} if said else {}),
+        **({"networkData": msgspec.to_builtins(network)} if network is not None else {}),
+    }
+
+
+def _attribute(value: attributes.Value) -> dict[str, attributes.Value]:
+    # A boolean is an int, too.
+    kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"
+    return {kind: value}
+
+
+def _generation(file: Path, document: Mapping[str, Any]) -> int | None:
+    """The generation of the file that is there, 0 without one; None where it says the same."""
+    try:
+        with file.open("rb") as opened:
+            before = msgspec.json.decode(opened.read(FILE_BYTES), type=dict[str, Any])
+        generation = msgspec.convert(before["metadata"].pop("generation"), int)
+    except (OSError, KeyError, AttributeError, TypeError, msgspec.MsgspecError):
+        # What cannot be read is written anew.
+        return 0
+    return None if before == document else generation
+
+
+def _check(claim: claims.ResourceClaim, *names: str) -> None:
+    for name in names:
+        if _NAME.fullmatch(name) is None:
+            raise errors.PrepareError(
+                f"claim {claim.metadata.namespace}/{claim.metadata.name} has the name {name[:64]!r}, which no file can have; "
+                "turn off deviceMetadata of the node, or make the claim anew",
+                reason=FAILED,
+            )
+
+
+def mounted(
+    devices: Sequence[records.PreparedDevice], claim: claims.ResourceClaim, files: Files
+) -> tuple[records.PreparedDevice, ...]:
+    """Return the devices with the mounts: of each request the first one has its file's.
+
+    Raises:
+        errors.PrepareError: a name cannot be part of a path.
+    """
+    done: set[str] = set()
+    listed = []
+    for device in devices:
+        fresh = tuple(request for request in device.requests if request not in done)
+        done.update(fresh)
+        listed.append(msgspec.structs.replace(device, mounts=files.mounts(claim, fresh)))
+    return tuple(listed)

@@ -1,0 +1,224 @@
+"""The files that describe a claim's devices to its containers (KEP-5304)."""
+
+import json
+
+import msgspec
+import pytest
+
+from drawbar.driver.api import claims, meta
+from drawbar.driver.kube import kinds
+from drawbar.driver.node import errors
+from drawbar.driver.node.preparation import metadata, records
+
+DRIVER = "drawbar.dev"
+ROOT = "/var/run/kubernetes.io/dra-device-attributes"
+TEMPLATE = {claims.POD_CLAIM_ANNOTATION: "gpu"}
+
+
+def device(name="d1", *, requests=("disk",), network=None):
+    return records.PreparedDevice(pool="p", device=name, cdi_id=name, requests=requests, network=network)
+
+
+def claim(*results, name="c1", annotations=None):
+    listed = tuple(
+        claims.AllocationResult(request=request, driver=DRIVER, pool="p", device=given)
+        for request, given in results
+    )
+    return claims.PodClaim(
+        metadata=meta.ObjectMeta(
+            name=name, namespace="default", uid="u1", annotations=annotations or {"secret": "x"}
+        ),
+        status=claims.ClaimStatus(
+            allocation=claims.Allocation(devices=claims.DeviceAllocation(results=listed))
+        ),
+    )
+
+
+def described(*devices, **values):
+    return [metadata.Described(record=record, values=values) for record in devices]
+
+
+def test_a_file_names_claim_request_and_devices_with_their_attributes():
+    network = records.Network(interface_name="net0", hardware_address="02:00:00:00:00:01")
+    listed = described(device(network=network), model="X", numaNode=1, fast=True) + described(
+        device("d2", requests=("disk", "other"))
+    )
+    by_request = metadata.documents(
+        claim(("disk/large", "d1"), ("disk/large", "d2"), ("other", "d2"), annotations=TEMPLATE),
+        DRIVER,
+        listed,
+    )
+    second = {"driver": DRIVER, "pool": "p", "name": "d2"}
+    assert by_request["disk"] == {
+        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
+        "kind": "DeviceMetadata",
+        "metadata": {"name": "c1", "namespace": "default", "uid": "u1"},
+        "podClaimName": "gpu",
+        "requests": [
+            {
+                "name": "disk/large",
+                "devices": [
+                    {
+                        "driver": DRIVER,
+                        "pool": "p",
+                        "name": "d1",
+                        "attributes": {
+                            "fast": {"bool": True},
+                            "model": {"string": "X"},
+                            "numaNode": {"int": 1},
+                        },
+                        "networkData": {"interfaceName": "net0", "hardwareAddress": "02:00:00:00:00:01"},
+                    },
+                    second,
+                ],
+            }
+        ],
+    }
+    assert by_request["other"]["requests"] == [{"name": "other", "devices": [second]}]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "place"), [(None, "resourceclaims/c1"), (TEMPLATE, "resourceclaimtemplates/gpu")]
+)
+def test_the_first_device_of_a_request_brings_its_file(tmp_path, annotations, place):
+    files = metadata.Files(tmp_path, DRIVER, enabled=True)
+    first, second = metadata.mounted(
+        [device(), device("d2", requests=("disk", "other"))], claim(annotations=annotations), files
+    )
+    assert [(mount.host_path, mount.container_path) for mount in (*first.mounts, *second.mounts)] == [
+        (
+            str(tmp_path / "metadata" / "u1" / f"{request}.json"),
+            f"{ROOT}/{place}/{request}/{DRIVER}-metadata.json",
+        )
+        for request in ("disk", "other")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "request_name"),
+    [("../../etc", "disk"), ("c1", "../x"), ("c1", "a/b"), ("c1", ".."), ("c1", "Ä")],
+)
+def test_no_name_leads_out_of_its_place(tmp_path, name, request_name):
+    files = metadata.Files(tmp_path, DRIVER, enabled=True)
+    with pytest.raises(errors.PrepareError, match="which no file can have"):
+        files.mounts(claim(name=name), (request_name,))
+    called = claim(annotations={claims.POD_CLAIM_ANNOTATION: name})
+    with pytest.raises(errors.PrepareError, match="which no file can have"):
+        files.mounts(called, (request_name,))
+
+
+def generation(file):
+    return json.loads(file.read_text())["metadata"]["generation"]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"{", b'{"metadata": 1}', b'{"metadata": {"generation": "x"}}', b"[]"]
+)
+def test_a_file_is_written_again_only_with_another_content_and_a_higher_generation(tmp_path, damage):
+    files = metadata.Files(tmp_path, DRIVER, enabled=True)
+    file = tmp_path / "metadata" / "u1" / "disk.json"
+    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    assert (generation(file), file.stat().st_mode & 0o777) == (1, 0o444)
+    before = file.stat()
+    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    assert file.stat().st_ino == before.st_ino
+    files.write(claim(("disk", "d1")), described(device(), model="Y"))
+    assert generation(file) == 2
+    file.chmod(0o644)
+    file.write_bytes(damage)
+    files.write(claim(("disk", "d1")), described(device(), model="Y"))
+    assert generation(file) == 1
+
+
+def test_what_cannot_be_written_or_removed_is_said(tmp_path):
+    (tmp_path / "metadata").write_text("")
+    files = metadata.Files(tmp_path, DRIVER, enabled=True)
+    with pytest.raises(errors.PrepareError, match="read-write"):
+        files.write(claim(("disk", "d1")), described(device()))
+    with pytest.raises(errors.PrepareError, match="cannot remove"):
+        files.remove("u1")
+    files.remove("../..")
+    assert files.owners() == frozenset()
+
+
+async def prepared(world, **annotations):
+    """Prepare a claim with d1 where files are wanted; return its name."""
+    world.described = True
+    await world.restarted()
+    name = await world.claim()
+    if annotations:
+        await world.patch(kinds.CLAIM, name.name, {"metadata": {"annotations": annotations}})
+    world.attached = [world.detailed("d1", name.uid)]
+    await world.preparer.prepare(name)
+    return name
+
+
+def mounts(world, uid):
+    file = json.loads((world.cdi_dir / f"{DRIVER}-{uid}.json").read_text())
+    return [mount for entry in file["devices"] for mount in entry["containerEdits"].get("mounts", [])]
+
+
+async def test_a_container_gets_the_file_of_its_request(world):
+    name = await prepared(world, **TEMPLATE)
+    (mount,) = mounts(world, name.uid)
+    assert mount["containerPath"] == f"{ROOT}/resourceclaimtemplates/gpu/disk/{DRIVER}-metadata.json"
+    assert "ro" in mount["options"]
+    file = world.folder / "metadata" / name.uid / "disk.json"
+    assert mount["hostPath"] == str(file)
+    document = json.loads(file.read_text())
+    assert document["metadata"] == {"name": "c1", "namespace": "default", "uid": name.uid, "generation": 1}
+    ((entry,),) = [request["devices"] for request in document["requests"]]
+    card = world.card(world.attached[0])
+    assert entry["attributes"]["resource.kubernetes.io/pciBusID"] == {"string": card.address}
+    assert entry["attributes"]["deviceID"] == {"string": world.attached[0].device_id}
+
+
+async def test_the_file_stays_over_a_restart_and_goes_with_the_claim(world):
+    name = await prepared(world)
+    before = mounts(world, name.uid)
+    # Whoever turns it off keeps what containers have.
+    world.described = False
+    await world.restarted()
+    assert mounts(world, name.uid) == before
+    assert (world.folder / "metadata" / name.uid / "disk.json").exists()
+    await world.reboot()
+    assert mounts(world, name.uid) == before
+    await world.preparer.unprepare(name)
+    assert list((world.folder / "metadata").iterdir()) == []
+
+
+async def test_files_of_no_record_go_at_a_start(world):
+    name = await prepared(world)
+    (world.folder / "metadata" / "gone").mkdir()
+    (world.folder / "metadata" / "gone" / "disk.json").write_text("{}")
+    await world.restarted()
+    assert [path.name for path in (world.folder / "metadata").iterdir()] == [name.uid]
+
+
+async def test_without_the_setting_no_claim_is_read_and_no_file_written(world):
+    name = await world.claim()
+    world.attached = [world.detailed("d1", name.uid)]
+    await world.remove()
+    await world.preparer.prepare(name)
+    assert mounts(world, name.uid) == []
+    assert not (world.folder / "metadata").exists()
+
+
+async def test_a_claim_that_cannot_be_read_is_not_prepared_and_holds_nothing(world):
+    world.described = True
+    await world.restarted()
+    name = await world.claim()
+    world.attached = [world.detailed("d1", name.uid)]
+    await world.remove()
+    with pytest.raises(errors.PrepareError, match="does not exist any more"):
+        await world.preparer.prepare(name)
+    assert world.preparer.holder("p", "d1") is None
+    assert world.claims() == {}
+
+
+async def test_an_older_version_reads_the_record(world):
+    name = await prepared(world)
+    (held,) = world.claims()[name.uid]["devices"]
+    assert records.parse(world.claims()[name.uid]).devices[0].mounts == (
+        msgspec.convert(held["mounts"][0], records.Mount),
+    )
