@@ -1,5 +1,6 @@
 """A disk with its user's data on its way back: erased, tainted meanwhile, and kept where it cannot be erased."""
 
+import asyncio
 import threading
 
 import pytest
@@ -9,6 +10,9 @@ from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
 from drawbar.driver.node import errors
 from drawbar.driver.node.classes import nvme
+from drawbar.driver.node.local import residents
+from drawbar.fabric import contract
+from drawbar.mocks import sysfs
 
 
 class Disks:
@@ -105,3 +109,55 @@ async def test_a_disk_that_left_a_silent_node_by_force_is_erased_by_the_next(flo
         await cluster.is_free(device.id)
         assert (await unclean(), disks.erased) == ([], [device.serial] * 2)
         capsys.readouterr()
+
+
+SSD = sysfs.MockDevice(device_class=contract.DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="OWN1")
+OWN_DISKS = {"local_pool": residents.Selection(classes=("nvme",), slots=("*",))}
+
+
+async def local_taints(cluster):
+    """The taints of the nodes' own devices, as keys by name."""
+    listed = (await cluster.api.list_all(kinds.SLICE, into=dict)).items
+    return {
+        device["name"]: [taint["key"] for taint in device.get("taints", ())]
+        for entry in listed
+        if entry["spec"].get("nodeName")
+        for device in entry["spec"].get("devices", ())
+    }
+
+
+async def test_a_disk_of_a_node_goes_to_the_next_pod_when_nothing_of_the_last_is_left(flow_lab, disks):
+    async with flow_lab("1.36", devices=0, node=OWN_DISKS) as cluster:
+        tree = cluster.trees["node-1"]
+        # The node sees its host's processes, of which none uses the disk.
+        processes = tree.root.parent / "proc"
+        (processes / "self" / "ns").mkdir(parents=True)
+        (processes / "self" / "ns" / "pid").symlink_to("pid:[4026531836]")
+        await asyncio.to_thread(tree.attach, 1, SSD)
+        await cluster.until(lambda: local_taints(cluster), lambda value: value == {"nvme-own1": []})
+        await cluster.pod("first")
+        assert await cluster.running("first") == ("node-1", ["nvme-own1"])
+        disks.error = errors.NotCleaned("the disk refuses a format: its freeze lock is set")
+        await cluster.api.delete(kinds.POD, "first", namespace="default")
+        await cluster.gone("first")
+        await cluster.until(lambda: local_taints(cluster), tainted("cleaning"))
+        await cluster.pod("second")
+        await cluster.reported("second", "FailedScheduling")
+        disks.let.set()
+        await cluster.until(lambda: local_taints(cluster), tainted("not-cleaned"))
+        # It is so for the next daemon, too.
+        disks.let.clear()
+        disks.error = None
+        await cluster.stop("node-1")
+        cluster.start_node("node-1", **OWN_DISKS)
+        await cluster.until(lambda: local_taints(cluster), tainted("cleaning"))
+        assert disks.erased == []
+        disks.let.set()
+        assert await cluster.running("second") == ("node-1", ["nvme-own1"])
+        assert disks.erased == ["OWN1"]
+        assert await local_taints(cluster) == {"nvme-own1": []}
+
+
+def tainted(key):
+    """Whether the disk has that taint alone."""
+    return lambda value: value == {"nvme-own1": [f"drawbar.dev/{key}"]}

@@ -111,4 +111,9 @@ async def test_so_is_the_one_of_a_virtual_function(flow_lab, capsys, monkeypatch
         _, (device,) = await cluster.running("user")
         assert device.endswith("-vf0")
         data = await cluster.until(lambda: network_data(cluster), bool)
-        assert data[device]["hardwareAddress"] == hardware_address(tree, data[device]["interfaceName"])
+        interface = data[device]["interfaceName"]
+        assert data[device]["hardwareAddress"] == hardware_address(tree, interface)
+        # It is reset before another claim gets it.
+        assert tree.resets(slot) == 0
+        await cluster.api.delete(kinds.POD, "user", namespace="default")
+        await cluster.until(lambda: asyncio.to_thread(tree.resets, slot), lambda count: count == 1)

@@ -23,8 +23,13 @@ CASES = {
         routing.HardwareChange(functions=FUNCTIONS, attachments=()),
         (Reconcile("f.a"), Reconcile("f.b")),
     ),
-    "hardware: waiting claims, local pool": (
+    "hardware: waiting claims, local pool, cleaning": (
         routing.HardwareChange(functions=frozenset(), attachments=()),
+        None,
+        (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.CLEANING),
+    ),
+    "cleaning: waiting claims, local pool": (
+        routing.CleaningChange(),
         None,
         (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
@@ -71,4 +76,10 @@ def test_a_row_wakes_what_it_says_and_only_where_it_matters(row):
 
 def test_each_thing_is_woken_once():
     woken = routing.route(routing.HardwareChange(functions=FUNCTIONS, attachments=("f.a", "f.a")))
-    assert woken == (Reconcile("f.a"), Part.WAITING_CLAIMS, Part.LOCAL_POOL, Examine(FUNCTIONS))
+    assert woken == (
+        Reconcile("f.a"),
+        Part.WAITING_CLAIMS,
+        Part.LOCAL_POOL,
+        Part.CLEANING,
+        Examine(FUNCTIONS),
+    )

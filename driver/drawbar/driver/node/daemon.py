@@ -33,6 +33,7 @@ from drawbar.driver.node.local import publisher, residents
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
+    cleaning,
     finding,
     metadata,
     networks,
@@ -143,6 +144,20 @@ class _Node:
             null=options.null_device,
             recorder=self._recorder,
         )
+        asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
+        self._cleaner = cleaning.Cleaner(
+            cleaning.Marks(options.data_dir),
+            cleaning.Surroundings(
+                node_name=options.node_name,
+                kernel=asked,
+                host=users.Host.from_sysfs(options.sysfs),
+                devices=self._local,
+                reader=reader,
+                holder=self._holder,
+                changed=lambda: self._wake(routing.CleaningChange()),
+            ),
+            enabled=options.local_pool.clean,
+        )
         finder = finding.Finder(
             driver=options.driver,
             node_name=options.node_name,
@@ -150,6 +165,7 @@ class _Node:
             card=self._card,
             host=users.Host.from_sysfs(options.sysfs),
             local=self._local,
+            refusal=self._cleaner.refusal,
         )
         files = store.Store(
             driver=options.driver,
@@ -167,6 +183,7 @@ class _Node:
             boot_id=boot_id,
             released=self._device_released,
             prepared=self._networks.report,
+            leave=self._cleaner.leave,
             recorder=self._recorder,
             waits=options.prepare,
             described=metadata.Files(options.data_dir, options.driver, enabled=options.device_metadata),
@@ -175,7 +192,6 @@ class _Node:
         self._watched = attached.AttachedDevices(
             self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
         )
-        asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
         self._context = executor.Context(
             reporter=reporting.Reporter(
                 api=api,
@@ -213,6 +229,7 @@ class _Node:
                 interfaces=netdevs.held,
                 host=users.Host.from_sysfs(options.sysfs),
                 boot_id=boot_id,
+                unclean=self._unclean,
             ),
             health=self._verdicts,
             evaluator=self._evaluator,
@@ -220,6 +237,12 @@ class _Node:
 
     def _held(self) -> frozenset[tuple[str, str]]:
         return self._preparer.held()
+
+    def _holder(self, pool: str, device: str) -> str | None:
+        return self._preparer.holder(pool, device)
+
+    def _unclean(self, device: str) -> verdicts.Taint | None:
+        return self._cleaner.taint(device)
 
     def _sharing(self, attachment: attachments.DeviceAttachment) -> executor.Sharing:
         """The use of the virtual functions of an attachment's card."""
@@ -290,6 +313,7 @@ class _Node:
                 tasks.create_task(self._sweeper.run(), name="sweeper")
                 # What claims hold is known by now, and a device that is held stays published.
                 tasks.create_task(self._publish(), name="local-pool")
+                tasks.create_task(self._cleaner.run(), name="local-cleaning")
 
     async def _publish(self) -> None:
         await self._served.modern.wait()
@@ -328,6 +352,7 @@ class _Node:
 
     def _device_released(self, pool: str, device: str) -> None:
         self._wake(routing.HolderChange(attachments=self._attached(pool, device)))
+        self._cleaner.left(pool, device)
 
     def _verdict_changed(self, key: verdicts.Key) -> None:
         is_local = nodepools.is_pool(key.pool, self._options.node_name)
@@ -343,10 +368,7 @@ class _Node:
 
     def _wake(
         self,
-        change: routing.AttachmentChange
-        | routing.HardwareChange
-        | routing.HolderChange
-        | routing.VerdictChange,
+        change: routing.Change,
     ) -> None:
         for wake in routing.route(change):
             match wake:
@@ -358,6 +380,8 @@ class _Node:
                     self._preparer.changed()
                 case routing.Part.LOCAL_POOL:
                     self._publisher.changed()
+                case routing.Part.CLEANING:
+                    self._cleaner.changed()
                 case _:
                     assert_never(wake)
 

@@ -32,6 +32,8 @@ class Part(enum.Enum):
     """Calls of Prepare that wait for a device."""
     LOCAL_POOL = enum.auto()
     """The slices of the devices that live in this node."""
+    CLEANING = enum.auto()
+    """The cleaning of these devices."""
 
 
 Wake = Reconcile | Examine | Part
@@ -79,6 +81,11 @@ class VerdictChange:
     local: bool
 
 
+@dataclass(frozen=True, slots=True)
+class CleaningChange:
+    """The cleaning of a device that lives in this node has begun, failed, or ended."""
+
+
 def _each(change: HardwareChange | HolderChange | VerdictChange) -> Iterable[Wake]:
     return map(Reconcile, change.attachments)
 
@@ -100,8 +107,14 @@ ROWS = (
     # Which card an attachment means is found among all cards.
     routes.row("hardware: every attachment", HardwareChange, lambda change: bool(change.attachments), _each),
     routes.row(
-        "hardware: waiting claims, local pool",
+        "hardware: waiting claims, local pool, cleaning",
         HardwareChange,
+        routes.always,
+        lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.CLEANING),
+    ),
+    routes.row(
+        "cleaning: waiting claims, local pool",
+        CleaningChange,
         routes.always,
         lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
@@ -123,7 +136,10 @@ ROWS = (
 )
 
 
-def route(change: AttachmentChange | HardwareChange | HolderChange | VerdictChange) -> tuple[Wake, ...]:
+Change = AttachmentChange | HardwareChange | HolderChange | VerdictChange | CleaningChange
+
+
+def route(change: Change) -> tuple[Wake, ...]:
     """Return what a change wakes, each once, in order of the table."""
     about = (row for row in ROWS if row.on is type(change) and row.when(change))
     return tuple(dict.fromkeys(wake for row in about for wake in row.wakes(change)))

@@ -134,6 +134,10 @@ class Health(Protocol):
         ...
 
 
+def _clean(_: str) -> None:
+    """Every device is clean."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """Where the pool learns what it works from; each is asked anew every time.
@@ -143,6 +147,7 @@ class Surroundings:
         attached: the DeviceAttachments of this node.
         held: pool and name of each device that a claim holds on this node; a pool that is not recorded is empty.
         interfaces: see `Interfaces`.
+        unclean: the taint of a device that is not clean yet, by name.
         host: where the host's mounts are looked at.
         boot_id: of this kernel.
     """
@@ -153,6 +158,7 @@ class Surroundings:
     interfaces: Interfaces
     host: users.Host
     boot_id: str
+    unclean: Callable[[str], verdicts.Taint | None] = _clean
 
 
 class LocalPool:
@@ -260,9 +266,7 @@ class LocalPool:
         return lost + tuple(
             plan.Offer(
                 device=devices[candidate.name],
-                taints=(LEAVING, *(self._taints(candidate.name) or ()))
-                if self._is_leaving(candidate)
-                else self._taints(candidate.name),
+                taints=self._all_taints(candidate),
                 pool=pools.get(candidate.name, ""),
             )
             for candidate in chosen.offered
@@ -351,6 +355,12 @@ class LocalPool:
             # What may come to something else is asked again the next time.
             shown = device if outcome.again_seconds is None else None
             self._judged[device.name] = shown, _mismatch(answer)
+
+    def _all_taints(self, resident: residents.Resident) -> tuple[verdicts.Taint, ...] | None:
+        unclean = self._around.unclean(resident.name)
+        own = ((LEAVING,) if self._is_leaving(resident) else ()) + ((unclean,) if unclean is not None else ())
+        health = self._taints(resident.name)
+        return (*own, *(health or ())) if own else health
 
     def _taints(self, name: str) -> tuple[verdicts.Taint, ...] | None:
         if self._health is None:

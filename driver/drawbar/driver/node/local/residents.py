@@ -46,6 +46,7 @@ class Selection:
         slots: names of hot-plug slots, or patterns such as `*`, in which devices of this node sit. What sits in any
             other hot-plug slot is taken for a fabric's.
         virtual_functions: offer the virtual functions of a device that has some, each by itself, in its place.
+        clean: erase a disk and reset a virtual function after each claim that had it.
     """
 
     enabled: bool = True
@@ -53,6 +54,7 @@ class Selection:
     selector: str = ""
     slots: tuple[str, ...] = ()
     virtual_functions: bool = False
+    clean: bool = True
 
     def has_slot(self, name: str) -> bool:
         """Whether devices in that hot-plug slot are this node's."""

@@ -76,6 +76,7 @@ NOT_VISIBLE = "DeviceNotVisible"
 FAILED = "DeviceFailed"
 REPLACED = "DeviceReplaced"
 NOT_READY = "DeviceNotReady"
+NOT_CLEANED = "NotCleaned"
 NO_VENDOR_FILE = "VendorFileMissing"
 CLAIM_UNREADABLE = "ClaimUnreadable"
 NOT_ALLOCATED = "ClaimNotAllocated"
@@ -290,10 +291,15 @@ def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
 _NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
+def _never(pool: str, device: str, uid: str) -> None:
+    """No device is refused."""
+
+
 class Finder:
     """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
 
-    Without `local` the node has no pool of its own.
+    Without `local` the node has no pool of its own. `refusal` says why a claim cannot have one of its devices yet, by pool, device
+    and uid.
     """
 
     def __init__(
@@ -305,6 +311,7 @@ class Finder:
         card: CardOf,
         host: classes.Host,
         local: LocalDevices | None = None,
+        refusal: Callable[[str, str, str], str | None] = _never,
     ) -> None:
         self.driver = driver
         self.node_name = node_name
@@ -312,6 +319,7 @@ class Finder:
         self._card = card
         self._host = host
         self._local = local
+        self._refusal = refusal
 
     def wanted_by_attachments(self, uid: str) -> tuple[Wanted, ...] | None:
         """The devices of a claim, if the attachments alone tell of all of them; else None."""
@@ -453,6 +461,9 @@ class Finder:
                 "trying again",
                 reason=DETACHING,
             )
+        refusal = self._refusal(wanted.pool, wanted.device, uid) if not wanted.admin else None
+        if refusal is not None:
+            raise errors.DeviceLate(f"{wanted.name} of this node is not clean: {refusal}", reason=NOT_CLEANED)
         card = local.card(wanted.pool, wanted.device)
         if card is None:
             raise errors.DeviceLate(

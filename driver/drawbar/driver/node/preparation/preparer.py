@@ -14,7 +14,7 @@ import itertools
 import logging
 import weakref
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -45,6 +45,10 @@ class Recorder(Protocol):
 
 def _nothing(_: str) -> None:
     """Nothing follows a preparation."""
+
+
+async def _at_once(_: records.PreparedClaim) -> None:
+    """A claim lets go of its devices without more ado."""
 
 
 class Complaints:
@@ -88,16 +92,18 @@ class Preparer:
         boot_id: str,
         released: Callable[[str, str], None],
         prepared: Callable[[str], None] = _nothing,
+        leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
         recorder: Recorder | None = None,
         waits: finding.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
-        # `prepared` with the uid of each claim that was prepared.
+        # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it.
         self._lookup = finding.Lookup(reader, finder)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released
         self._prepared = prepared
+        self._leave = leave
         self._reader = reader
         self._described = described
         self._waits = waits or finding.Limits()
@@ -189,6 +195,8 @@ class Preparer:
         async with self._lock(uid):
             # What this instance has read or written itself is known without a look at every record.
             before = self.store.last_read.get(uid) or self.store.claims.get(uid)
+            if before is not None and (not states or before.state in states):
+                await self._leave(before)
             try:
                 before = await self.store.drop(uid, states=states)
                 if before is not None and any(device.mounts for device in before.devices):
