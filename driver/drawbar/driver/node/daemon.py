@@ -166,6 +166,7 @@ class _Node:
             host=users.Host.from_sysfs(options.sysfs),
             local=self._local,
             refusal=self._cleaner.refusal,
+            occupied=netdevs.held,
         )
         files = store.Store(
             driver=options.driver,

@@ -73,6 +73,7 @@ class LocalPool:
 
     def __init__(self):
         self.cards, self.detached = {}, {}
+        self.of_class = "nvme"
 
     def card(self, pool, device):
         return self.cards.get((pool, device))
@@ -81,7 +82,7 @@ class LocalPool:
         return self.detached.get((pool, device))
 
     def device_class(self, pool, device):
-        return "nvme"
+        return self.of_class
 
 
 class Recorder:
@@ -157,6 +158,8 @@ class World(clusters.Cluster):
         self.attached = []
         self.released = []
         self.described = False
+        # The interfaces of the node's own devices that the host uses, with the reason; None: that is unknown.
+        self.occupied = {}
         self.local = LocalPool()
         self.recorder = Recorder()
         self.preparer = None
@@ -185,6 +188,7 @@ class World(clusters.Cluster):
             card=self.card,
             host=classes.Host.from_sysfs(self.folder / "sys"),
             local=self.local,
+            occupied=lambda names: self.occupied,
         )
 
     def card(self, attachment):

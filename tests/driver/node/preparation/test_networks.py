@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 
 import msgspec
 import pytest
@@ -10,6 +11,7 @@ from tests.driver.node.preparation.test_preparer_parameters import put_network_c
 
 from drawbar.driver.api import claims, meta
 from drawbar.driver.kube import kinds
+from drawbar.driver.node import errors
 from drawbar.driver.node.preparation import networks, records
 
 DRIVER, MANAGER = "drawbar.dev", "drawbar-node-network"
@@ -185,3 +187,29 @@ async def test_of_a_claim_that_is_gone_or_has_no_interface_nothing_is_written(wo
             about.report(claim_)
     after = (await world.api.read(kinds.CLAIM, "c1", namespace="default", into=dict))["metadata"]
     assert after["resourceVersion"] == before["resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    ("occupied", "words"),
+    [
+        ({"eth0": "has the address 192.0.2.7/24"}, "network interface eth0 has the address 192.0.2.7/24"),
+        ({"eth0": "belongs to bond0"}, "network interface eth0 belongs to bond0"),
+        (None, "whether the host uses its network interfaces is unknown"),
+    ],
+)
+async def test_a_card_of_the_node_that_the_host_has_begun_to_use_is_not_handed_over(world, occupied, words):
+    async for _ in put_network_cards(world):
+        pass
+    serial = "00-11-22-33-44-55-66-01"
+    card = world.arrivals.card_at(world.arrivals.inventory.by_serial(serial).address)
+    world.local.cards["n", "nic"], world.local.of_class = card, "nic"
+    name = await world.claim(results=(world.result("nic", pool="n"),))
+    world.occupied = occupied
+    with pytest.raises(errors.PrepareError, match=re.escape(words)):
+        await world.preparer.prepare(name)
+    assert world.claims() == {}
+    assert world.recorder.reasons == ["HostUsesDevice"]
+    # What holds it is taken away, and the kubelet asks again.
+    world.occupied = {}
+    (given,) = await world.preparer.prepare(name)
+    assert given.device == "nic"

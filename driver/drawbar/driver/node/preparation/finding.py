@@ -24,7 +24,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
 from drawbar.driver.node.inventory import attributes, model
 from drawbar.driver.node.inventory import files as inventory_files
-from drawbar.driver.node.local import nulls, residents
+from drawbar.driver.node.local import nulls, pool, residents
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import records
 
@@ -77,6 +77,7 @@ FAILED = "DeviceFailed"
 REPLACED = "DeviceReplaced"
 NOT_READY = "DeviceNotReady"
 NOT_CLEANED = "NotCleaned"
+HOST_USES = "HostUsesDevice"
 NO_VENDOR_FILE = "VendorFileMissing"
 CLAIM_UNREADABLE = "ClaimUnreadable"
 NOT_ALLOCATED = "ClaimNotAllocated"
@@ -137,6 +138,7 @@ class Found:
         claim_uid: of the claim that it is for.
         host: whose device it is.
         origin: attributes that tell where a fabric has it.
+        occupied: of a device that lives in the node, which of its interfaces the host uses; see `pool.Interfaces`.
     """
 
     record: records.PreparedDevice
@@ -145,6 +147,7 @@ class Found:
     claim_uid: str
     host: classes.Host
     origin: Mapping[str, str] = field(default_factory=dict)
+    occupied: pool.Interfaces | None = None
 
     @property
     def values(self) -> dict[str, attributes.Value]:
@@ -155,8 +158,8 @@ class Found:
 
     @property
     def asks_the_driver(self) -> bool:
-        """Whether `content` reads files of the device's driver, which may hang as long as that does."""
-        return classes.by_name(self.device_class).asks_the_driver
+        """Whether `content` asks the kernel what may take as long as the device's driver does."""
+        return self.occupied is not None or classes.by_name(self.device_class).asks_the_driver
 
     @property
     def interfaces(self) -> int | None:
@@ -202,6 +205,7 @@ class Found:
 
         Raises:
             errors.DeviceLate: the device went since the kernel last told of it.
+            errors.PrepareError: the host uses an interface of it.
         """
         # A plain call: this is on the way of every Prepare.
         if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
@@ -209,6 +213,7 @@ class Found:
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
                 reason=NOT_VISIBLE,
             )
+        self._refuse_occupied()
         return edits.device(
             name=self.record.device,
             serial=self.record.serial,
@@ -220,6 +225,20 @@ class Found:
             first_interface=self.record.first_interface,
             mounts=_mounts(self.record),
         )
+
+    def _refuse_occupied(self) -> None:
+        names = classes.by_name(self.device_class).interfaces(self.card)
+        if self.occupied is None or not names:
+            return
+        uses = self.occupied(names)
+        said = "whether the host uses its network interfaces is unknown" if uses is None else ""
+        for name, use in sorted((uses or {}).items()):
+            said = said or f"network interface {name} {use}"
+        if said:
+            raise errors.PrepareError(
+                f"device {self.record.pool}/{self.record.device} is in use by this node: {said}; take that away, or delete the pod",
+                reason=HOST_USES,
+            )
 
     def network(self, content: spec.Device) -> records.Network | None:
         """The first of the interfaces that the container runtime moves, by what a container gets."""
@@ -299,7 +318,7 @@ class Finder:
     """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
 
     Without `local` the node has no pool of its own. `refusal` says why a claim cannot have one of its devices yet, by pool, device
-    and uid.
+    and uid; `occupied` which of their interfaces the host uses.
     """
 
     def __init__(
@@ -312,6 +331,7 @@ class Finder:
         host: classes.Host,
         local: LocalDevices | None = None,
         refusal: Callable[[str, str, str], str | None] = _never,
+        occupied: pool.Interfaces | None = None,
     ) -> None:
         self.driver = driver
         self.node_name = node_name
@@ -320,6 +340,7 @@ class Finder:
         self._host = host
         self._local = local
         self._refusal = refusal
+        self._occupied = occupied
 
     def wanted_by_attachments(self, uid: str) -> tuple[Wanted, ...] | None:
         """The devices of a claim, if the attachments alone tell of all of them; else None."""
@@ -470,7 +491,9 @@ class Finder:
                 f"{wanted.name} of this node is not there; look at its link and power", reason=NOT_VISIBLE
             )
         device_class = local.device_class(wanted.pool, wanted.device)
-        return self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
+        given = self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
+        has_interfaces = bool(given.interfaces)
+        return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
