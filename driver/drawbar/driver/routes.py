@@ -29,6 +29,14 @@ def row(name: str, on: type[C], when: Callable[[C], bool], wakes: Callable[[C], 
     return Row(name, on, when, wakes)
 
 
+def by_change(rows: Iterable[Row]) -> dict[type, tuple[Row, ...]]:
+    """Return the rows by the kind of change that they are about, in their order."""
+    listed: dict[type, list[Row]] = {}
+    for each in rows:
+        listed.setdefault(each.on, []).append(each)
+    return {on: tuple(about) for on, about in listed.items()}
+
+
 def always(_change: object) -> bool:
     """Return True: each change of that kind matters."""
     return True

@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+import msgspec
+
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, watches
@@ -167,7 +169,9 @@ class Changes:
         )
 
     def node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
-        """Take over a change of any Node."""
+        """Take over a change of any Node. Most are a kubelet's reports that it lives, which change nothing that is read here."""
+        if old is not None and new is not None and _reads_the_same(old, new):
+            return
         node = new or old
         assert node is not None
         name = node.metadata.name
@@ -302,3 +306,9 @@ class Changes:
 def attachment_key(attachment: attachments.DeviceAttachment) -> names.DeviceKey:
     """Return the device of an attachment."""
     return names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
+
+
+def _reads_the_same(old: core.Node, new: core.Node) -> bool:
+    version = old.metadata.resource_version
+    metadata = msgspec.structs.replace(new.metadata, resource_version=version)
+    return (metadata, new.spec, new.status) == (old.metadata, old.spec, old.status)

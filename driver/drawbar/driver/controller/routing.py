@@ -412,10 +412,13 @@ TABLE = (
 )
 
 
+_ROWS = routes.by_change(TABLE)
+
+
 def route(change: Change) -> Iterator[Wake]:
     """Return what a change wakes, by all rows of the table that are about it."""
-    for row in TABLE:
-        if row.on is type(change) and row.when(change):
+    for row in _ROWS[type(change)]:
+        if row.when(change):
             yield from row.wakes(change)
 
 

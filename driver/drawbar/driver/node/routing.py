@@ -139,7 +139,10 @@ ROWS = (
 Change = AttachmentChange | HardwareChange | HolderChange | VerdictChange | CleaningChange
 
 
+_ROWS = routes.by_change(ROWS)
+
+
 def route(change: Change) -> tuple[Wake, ...]:
     """Return what a change wakes, each once, in order of the table."""
-    about = (row for row in ROWS if row.on is type(change) and row.when(change))
+    about = (row for row in _ROWS[type(change)] if row.when(change))
     return tuple(dict.fromkeys(wake for row in about for wake in row.wakes(change)))
