@@ -55,6 +55,21 @@ async def test_a_pod_gets_all_devices_of_a_composite_and_gives_all_back(flow_lab
         ]
         assert {"disk-0", "disk-1"} in handed
 
+        (claim,) = await cluster.claims(pod)
+        where = (f"claim/{claim['metadata']['name']}", "-n", "default")
+        _, out, err = await cluster.operate("explain", *where)
+        assert "its devices are ready" in out, err
+        assert "ResourceSlice" not in out
+        status, out, err = await cluster.operate("status", *where, "-o", "json")
+        assert status == 0, err
+        (fabric,) = json.loads(out)["fabrics"]
+        shown = {
+            device["name"]: (device["state"], device["composite"])
+            for enclosure in fabric["enclosures"]
+            for device in enclosure["devices"]
+        }
+        assert shown == {"duo": ("Ready", ""), "disk-0": ("Ready", "duo"), "disk-1": ("Ready", "duo")}
+
         await cluster.api.delete(kinds.POD, pod, namespace="default")
         await cluster.gone(pod)
         for disk in ("disk-0", "disk-1"):

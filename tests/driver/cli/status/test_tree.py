@@ -282,3 +282,32 @@ def test_what_waits_comes_first_and_the_rest_is_counted():
 )
 def test_an_age_is_in_its_largest_unit(since, shown):
     assert views.age(since, NOW) == shown
+
+
+def member(device, phase, *conditions):
+    composite = attachments.Composite(name="duo", devices=("gpu-1", "gpu-2"))
+    made = attachment(phase, *conditions, device=device, composite=composite)
+    return msgspec.structs.replace(
+        made, metadata=msgspec.structs.replace(made.metadata, name=f"rack.{device}")
+    )
+
+
+def test_a_composite_is_as_far_as_its_last_member_and_each_member_names_it():
+    shown = build(
+        slices=(published("duo"),),
+        attachments=(
+            member("gpu-1", "Ready", condition(ATTACHED), condition(VISIBLE)),
+            member("gpu-2", "Attached", condition(ATTACHED)),
+        ),
+        claims=(claim(device="duo"),),
+    )
+    duo, first, second = shown.devices
+    assert [device.name for device in (duo, first, second)] == ["duo", "gpu-1", "gpu-2"]
+    assert (duo.state, duo.waits_for, duo.attachment) == (
+        "Attached",
+        "the node, to see the device",
+        "rack.gpu-2",
+    )
+    assert [device.composite for device in (duo, first, second)] == ["", "duo", "duo"]
+    assert [device.state for device in (first, second)] == ["Ready", "Attached"]
+    assert {entry.name for device in (duo, first, second) for entry in device.claims} == {"c"}

@@ -251,7 +251,7 @@ def _keeps_away(device: tree.Device) -> bool:
 
 def _device(world: observed.World, device: tree.Device) -> Iterator[Finding]:
     subject = f"device {device.pool}/{device.name}"
-    if not device.published:
+    if not device.published and not device.composite:
         yield findings.warning(
             Check.DEVICES_OFFERED,
             subject,
@@ -272,6 +272,7 @@ def _device(world: observed.World, device: tree.Device) -> Iterator[Finding]:
     since = f" for {views.age(device.since, world.now)}" if device.since else ""
     message = f"is {device.state}{since}" + (f" on node {device.node}" if device.node else "")
     message += f", for claim {used}" if used else ""
+    message += f", as a member of {device.composite}" if device.composite else ""
     if device.waits_for and device.state != "Failed":
         yield findings.warning(
             Check.DEVICES_OFFERED,

@@ -92,7 +92,9 @@ class _Look:
             for result in allocated[claim.metadata.name].results(self._driver)
         }
         if target.kind in ("claim", "pod"):
-            devices = tuple(device for device in shown if (device.pool, device.name) in keys)
+            devices = tuple(
+                device for device in shown if (device.pool, device.composite or device.name) in keys
+            )
         names = [target.name] if target.kind == "node" else [device.node for device in devices if device.node]
         if pod is not None and pod.spec.node_name:
             names.append(pod.spec.node_name)

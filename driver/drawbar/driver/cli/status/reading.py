@@ -10,6 +10,7 @@ from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.status import observed
+from drawbar.driver.controller import names
 from drawbar.driver.kube import client, kinds
 
 T = TypeVar("T")
@@ -158,7 +159,7 @@ async def _of_node(readings: _Readings, target: Target, driver: str) -> observed
     given = await _claims(readings, wanted)
     return observed.Cluster(
         driver=driver,
-        fabrics=await _fabrics(readings, listed),
+        fabrics=await _fabrics(readings, {attachment.spec.fabric for attachment in listed}),
         slices=own,
         attachments=listed,
         claims=given,
@@ -189,18 +190,27 @@ async def _of_pod(readings: _Readings, target: Target, driver: str) -> observed.
 async def _with_devices(
     readings: _Readings, wanted: tuple[claims.ResourceClaim, ...], driver: str
 ) -> observed.Cluster:
-    names = {
-        attachments.name(result.pool.partition("/")[0], result.device)
-        for claim in wanted
-        for result in claim.results(driver)
+    results = [result for claim in wanted for result in claim.results(driver)]
+    served = {
+        fabric.metadata.name: fabric
+        for fabric in await _fabrics(readings, {result.pool.partition("/")[0] for result in results})
+    }
+    wanted_names = {
+        attachments.name(fabric, device)
+        for result in results
+        for fabric in (result.pool.partition("/")[0],)
+        for device in _members(served.get(fabric), result.device)
     }
     held = await asyncio.gather(
-        *(readings.find(kinds.ATTACHMENT, name, attachments.DeviceAttachment) for name in sorted(names))
+        *(
+            readings.find(kinds.ATTACHMENT, name, attachments.DeviceAttachment)
+            for name in sorted(wanted_names)
+        )
     )
     listed = tuple(attachment for attachment in held if attachment is not None)
     return observed.Cluster(
         driver=driver,
-        fabrics=await _fabrics(readings, listed),
+        fabrics=tuple(served.values()),
         attachments=listed,
         claims=wanted,
         wanted=wanted,
@@ -218,9 +228,15 @@ async def _claims(readings: _Readings, names: Iterable[tuple[str, str]]) -> tupl
     return tuple(claim for claim in results if claim is not None)
 
 
-async def _fabrics(
-    readings: _Readings, listed: Iterable[attachments.DeviceAttachment]
-) -> tuple[fabrics.Fabric, ...]:
-    names = sorted({attachment.spec.fabric for attachment in listed})
-    results = await asyncio.gather(*(readings.find(kinds.FABRIC, name, fabrics.Fabric) for name in names))
+def _members(fabric: fabrics.Fabric | None, device: str) -> tuple[str, ...]:
+    """The DRA names of the devices that are attached for a device that a claim was given."""
+    for composite in fabric.spec.composites if fabric is not None else ():
+        if composite.name == device:
+            return tuple(map(names.label, composite.devices))
+    return (device,)
+
+
+async def _fabrics(readings: _Readings, wanted: Iterable[str]) -> tuple[fabrics.Fabric, ...]:
+    asked = (readings.find(kinds.FABRIC, name, fabrics.Fabric) for name in sorted(wanted))
+    results = await asyncio.gather(*asked)
     return tuple(fabric for fabric in results if fabric is not None)

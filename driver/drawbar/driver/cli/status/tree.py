@@ -71,6 +71,8 @@ class Device(Node, frozen=True):
         health_message: why, in one sentence.
         attachment: the name of its DeviceAttachment.
         published: whether a slice has it.
+        composite: the name of the device that it is a member of, if it is attached as one. Of a composite itself, state and
+            attachment are those of the member that is least far.
     """
 
     pool: str
@@ -90,6 +92,7 @@ class Device(Node, frozen=True):
     health_message: str = ""
     attachment: str = ""
     published: bool = False
+    composite: str = ""
     taints: tuple[Taint, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -151,6 +154,10 @@ class Tree(Node, frozen=True):
         return (*of_fabrics, *(device for local in self.local for device in local.devices))
 
 
+# Of the members of a composite the first one is the least far.
+_ORDER = ("Failed", outcomes.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Published:
     device: slices.Device
@@ -168,6 +175,7 @@ class _Facts:
 
     published: _Published | None = None
     attachment: attachments.DeviceAttachment | None = None
+    members: list[attachments.DeviceAttachment] = field(default_factory=list)
     holders: list[claims.ResourceClaim] = field(default_factory=list)
 
 
@@ -180,9 +188,17 @@ def build(cluster: observed.Cluster) -> Tree:
         if attachment.spec.driver == cluster.driver:
             key = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.device)
             facts[key].attachment = attachment
+            if attachment.spec.composite is not None:
+                whole = bindings.Key(pool=attachment.spec.pool, device=attachment.spec.allocated)
+                facts[whole].members.append(attachment)
     for claim in cluster.claims:
         for key in _devices_of(claim, cluster.driver):
             facts[key].holders.append(claim)
+    for key, fact in tuple(facts.items()):
+        for attachment in fact.members:
+            facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
+        if fact.members:
+            fact.attachment = min(fact.members, key=lambda member: _ORDER.index(outcomes.phase(member)))
     by_fabric: dict[str, dict[str, list[Device]]] = defaultdict(lambda: defaultdict(list))
     by_node: dict[str, list[Device]] = defaultdict(list)
     for key, fact in sorted(facts.items(), key=lambda entry: (entry[0].pool, entry[0].device)):
@@ -291,6 +307,9 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         health_message=report.health_message if report is not None else "",
         attachment=attachment.metadata.name if attachment is not None else "",
         published=published is not None,
+        composite=attachment.spec.composite.name
+        if attachment is not None and attachment.spec.composite is not None and not fact.members
+        else "",
         taints=tuple(
             Taint(key=taint.key, value=taint.value, effect=taint.effect)
             for taint in (published.taints if published is not None else ())
