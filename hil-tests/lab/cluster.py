@@ -8,7 +8,7 @@ What the two daemons write to each other is what `docs/architecture.md` says.
 
 import contextlib
 import datetime
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -164,6 +164,7 @@ class Cluster:
         node: str,
         memory_mode: str = "",
         erase: bool = False,
+        hooks: Mapping[str, object] | None = None,
     ) -> None:
         """The intent to have a device on a node.
 
@@ -173,6 +174,7 @@ class Cluster:
             node: the Node's name.
             memory_mode: what the claim makes of its memory.
             erase: its data are erased at the end; else they are kept, for devices of hardware are tested with.
+            hooks: `initialise` and `cleanUp` of its claim.
         """
         spec: dict[str, Any] = {
             "fabric": FABRIC,
@@ -194,6 +196,7 @@ class Cluster:
                 "name": claim["metadata"]["name"],
                 "uid": claim["metadata"]["uid"],
                 **_without_empty(memoryMode=memory_mode),
+                **(hooks or {}),
             }
             spec["allocationTimestamp"] = claim["status"]["allocation"]["allocationTimestamp"]
         labels = {"drawbar.dev/node": node}

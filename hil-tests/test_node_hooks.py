@@ -1,0 +1,86 @@
+"""An administrator's programs on a real kernel: they make a device ready before its pod has it, and clean it after."""
+
+import signal
+
+import pytest
+import pytest_asyncio
+from lab import cluster, waiting
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+FOLDER, RUNS = "/run/lab/hooks", "/run/lab/hook-runs"
+PROGRAM = f"""#!/bin/sh
+set -eu
+disk=$(basename "$DRAWBAR_SYSFS/bus/pci/devices/$DRAWBAR_PCI_ADDRESS"/nvme/nvme*/nvme*n1)
+printf 'for %s' "$DRAWBAR_SERIAL" | dd of="/dev/$disk" bs=512 seek=3 conv=sync,notrunc,fsync status=none
+echo programmed >> {RUNS}
+"""
+CLEAN = f"#!/bin/sh\necho cleaned >> {RUNS}\n"
+STUCK = "#!/bin/sh\necho loading bitstream\nsleep 4711 &\nsleep 4711\n"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def hooked(node):
+    """The node with a directory of hooks."""
+    await node.guest.make_folder(FOLDER)
+    for name, script in {"program": PROGRAM, "clean": CLEAN, "stuck": STUCK}.items():
+        await node.guest.write(f"{FOLDER}/{name}", script, mode=0o755)
+    flags = ("--initialise-hooks", FOLDER)
+    await node.end_daemon()
+    await node.start_daemon(*flags)
+    await node.ready()
+    yield flags
+    await node.end_daemon()
+    await node.start_daemon()
+    await node.ready()
+
+
+async def connected(node, name, port, **hooks):
+    """A disk that the fabric attached for a claim with these hooks."""
+    disk = await node.chassis.disk(name)
+    device = cluster.Device(device=disk.name, serial=disk.serial)
+    claim = await node.cluster.claim(name, device, node=node.name)
+    asked = {what: {"hook": hook, "timeoutSeconds": seconds} for what, (hook, seconds) in hooks.items()}
+    await node.cluster.intend(claim, device, node=node.name, hooks=asked)
+    await node.chassis.plug(disk, port)
+    await node.cluster.say_attached(device, port=port)
+    return disk, device
+
+
+async def give_back(node, disk, device):
+    await node.cluster.deallocate(disk.name)
+    await node.cluster.begin_release(device)
+    await node.cluster.released(device)
+    await node.chassis.out(disk)
+    await node.cluster.end_release(device)
+
+
+async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans_it(node, hooked):
+    disk, device = await connected(
+        node, "disk-p", "port-1", initialise=("program", 60), cleanUp=("clean", 60)
+    )
+    await node.cluster.visible(device)
+    await node.end_daemon(signal.SIGKILL)
+    await node.start_daemon(*hooked)
+    await node.ready()
+    await node.cluster.pod("pod-p", "disk-p", node=node.name)
+    pod = await node.cluster.running_pod("pod-p")
+    (path,) = [path for path in await node.device_nodes(pod) if path.endswith("n1")]
+    done = await node.contained(pod, "dd", f"if={path}", "bs=512", "skip=3", "count=1", "status=none")
+    assert done.output.startswith(f"for {disk.serial}"), done.errors
+    await node.cluster.end_pod("pod-p")
+    await give_back(node, disk, device)
+    assert (await node.guest.read(RUNS)).split() == ["programmed", "cleaned"]
+
+
+async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node, hooked):
+    disk, device = await connected(node, "disk-q", "port-1", initialise=("stuck", 2))
+    said = await waiting.until(
+        lambda: node.cluster.condition(device, "Visible"),
+        lambda condition: condition.get("status") == "False",
+    )
+    assert said["reason"] == "HookFailed"
+    assert "stuck" in said["message"]
+    running = await node.guest.output("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+    assert "sleep 4711" not in running
+    await give_back(node, disk, device)
