@@ -39,9 +39,10 @@ async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loo
         ({"addresses": ("fe80::1/64", "192.0.2.2/24")}, "has the address 192.0.2.2/24"),
         ({"addresses": ("2001:db8::2/64",)}, "has the address 2001:db8::2/64"),
         ({"master": "bond0"}, "belongs to bond0"),
+        ({"above": ("eth0.100", "eth0.200")}, "carries eth0.100"),
     ],
 )
-def test_an_interface_is_in_use_by_its_address_or_its_master(changes, use):
+def test_an_interface_is_in_use_by_its_address_its_master_or_what_stands_on_it(changes, use):
     netdev = dataclasses.replace(IDLE, **changes)
     assert netdev.use == use
     assert netdevs.judged(["eth0"], {"eth0": netdev}) == ({} if use is None else {"eth0": use})
@@ -50,6 +51,24 @@ def test_an_interface_is_in_use_by_its_address_or_its_master(changes, use):
 def test_an_interface_that_this_namespace_does_not_have_is_held():
     assert set(netdevs.judged(["eth0", "eth1"], {"eth0": IDLE})) == {"eth1"}
     assert "no-such-interface" in (netdevs.held(["no-such-interface"]) or {})
+
+
+PAIR = """
+import pyroute2
+from drawbar.driver.node.inventory import netdevs
+with pyroute2.IPRoute() as route:
+    route.link("add", ifname="lower", kind="veth", peer="upper")
+print({name: netdev.above for name, netdev in netdevs.read().items() if netdev.above})
+"""
+
+
+def test_what_stands_on_an_interface_is_read_from_the_kernel():
+    # Of the kinds of interface that refer to another one every kernel has this; a VLAN's does so alike.
+    command = ("unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", PAIR)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and ("unshare" in done.stderr or "not supported" in done.stderr):
+        pytest.skip(f"no network namespace with a pair of interfaces can be made here: {done.stderr[-200:]}")
+    assert done.stdout.strip() == "{'upper': ('lower',), 'lower': ('upper',)}", done.stderr
 
 
 def test_discovery_alone_does_not_pay_for_netlink():

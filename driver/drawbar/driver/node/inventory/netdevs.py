@@ -24,6 +24,7 @@ class Netdev:
         up: whether an administrator set it up, be there a link or not.
         state: `UP`, `DOWN`, `LOWERLAYERDOWN`, `UNKNOWN`, ... (RFC 2863).
         master: the name of the bridge or bond that it is part of.
+        above: the names of those that stand on it, such as `eth0.100` of a VLAN.
         addresses: IPv4 and IPv6 with their prefix lengths, such as `192.0.2.2/24`.
     """
 
@@ -34,6 +35,7 @@ class Netdev:
     state: str
     master: str | None
     addresses: tuple[str, ...]
+    above: tuple[str, ...] = ()
 
     @property
     def use(self) -> str | None:
@@ -41,7 +43,9 @@ class Netdev:
         for address in self.addresses:
             if not ipaddress.ip_interface(address).is_link_local:
                 return f"has the address {address}"
-        return f"belongs to {self.master}" if self.master is not None else None
+        if self.master is not None:
+            return f"belongs to {self.master}"
+        return f"carries {self.above[0]}" if self.above else None
 
 
 def read() -> dict[str, Netdev]:
@@ -66,7 +70,18 @@ def read() -> dict[str, Netdev]:
         ours = address.get_attr("IFA_LOCAL") or address.get_attr("IFA_ADDRESS")
         if ours is not None:
             by_index.setdefault(address["index"], []).append(f"{ours}/{address['prefixlen']}")
-    return {names[link["index"]]: _netdev(link, names, by_index.get(link["index"], [])) for link in links}
+    above: dict[int, list[str]] = {}
+    for link in links:
+        below = link.get_attr("IFLA_LINK")
+        # The other end of a pair in another namespace has a number of that one.
+        if below is not None and below != link["index"] and link.get_attr("IFLA_LINK_NETNSID") is None:
+            above.setdefault(below, []).append(names[link["index"]])
+    return {
+        names[link["index"]]: _netdev(
+            link, names, by_index.get(link["index"], []), above.get(link["index"], [])
+        )
+        for link in links
+    }
 
 
 def held(interfaces: Collection[str]) -> dict[str, str] | None:
@@ -92,7 +107,7 @@ def judged(interfaces: Collection[str], netdevs: Mapping[str, Netdev]) -> dict[s
     return uses
 
 
-def _netdev(link: Any, names: Mapping[int, str], addresses: list[str]) -> Netdev:
+def _netdev(link: Any, names: Mapping[int, str], addresses: list[str], above: list[str]) -> Netdev:
     master = link.get_attr("IFLA_MASTER")
     return Netdev(
         name=names[link["index"]],
@@ -102,4 +117,5 @@ def _netdev(link: Any, names: Mapping[int, str], addresses: list[str]) -> Netdev
         state=link.get_attr("IFLA_OPERSTATE") or "UNKNOWN",
         master=names.get(master, f"interface {master}") if master else None,
         addresses=tuple(sorted(addresses)),
+        above=tuple(sorted(above)),
     )
