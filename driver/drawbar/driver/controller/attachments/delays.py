@@ -115,15 +115,17 @@ class Delays:
     def look_at_allocations(self) -> None:
         """Emit which fabric devices were given to claims without binding conditions."""
         cluster, given = self.context.cluster, []
-        for key in cluster.unattached.devices():
-            session = cluster.sessions.get(key.fabric)
-            # A node's own pool may have the name of a Fabric.
-            if session is None or session.device(key.device) is None:
-                continue
-            for claim in cluster.unattached.with_device(key):
-                given.append(_allocation(key, claim))
-                if self._never.is_new(key, claim):
-                    self._emit(claim, key, NO_CONDITIONS, reason=NEVER_ATTACHED, warning=True)
+        # By fabric: most such claims have devices of nodes' own pools.
+        for served in cluster.sessions:
+            for device in tuple(cluster.unattached.pools(served.name)):
+                # A node's own pool may have the name of a Fabric.
+                if served.device(device) is None:
+                    continue
+                key = names.DeviceKey(fabric=served.name, device=device)
+                for claim in cluster.unattached.with_device(key):
+                    given.append(_allocation(key, claim))
+                    if self._never.is_new(key, claim):
+                        self._emit(claim, key, NO_CONDITIONS, reason=NEVER_ATTACHED, warning=True)
         self._never.retain(given)
 
     def _emit(
