@@ -1,5 +1,6 @@
 """An administrator's programs on a real kernel: they make a device ready before its pod has it, and clean it after."""
 
+import re
 import signal
 
 import pytest
@@ -8,6 +9,7 @@ from lab import cluster, waiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+NAMESPACE = re.compile(r"/dev/nvme\d+n\d+")
 FOLDER, RUNS = "/run/lab/hooks", "/run/lab/hook-runs"
 PROGRAM = f"""#!/bin/sh
 set -eu
@@ -65,7 +67,7 @@ async def test_a_pod_gets_what_a_hook_made_of_its_device_once_and_another_cleans
     await node.ready()
     await node.cluster.pod("pod-p", "disk-p", node=node.name)
     pod = await node.cluster.running_pod("pod-p")
-    (path,) = [path for path in await node.device_nodes(pod) if path.endswith("n1")]
+    (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
     done = await node.contained(pod, "dd", f"if={path}", "bs=512", "skip=3", "count=1", "status=none")
     assert done.output.startswith(f"for {disk.serial}"), done.errors
     await node.cluster.end_pod("pod-p")

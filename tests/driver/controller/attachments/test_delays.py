@@ -91,7 +91,7 @@ def test_each_of_two_claims_with_one_device_is_reported_once():
     for name in ("a", "b"):
         given.change(None, scenes.allocated("d0", name=name, pool="fab/e", binding=False))
     context.cluster.unattached = given
-    context.cluster.sessions["fab"].device = {"d0": object()}.get
+    context.cluster.sessions = [types.SimpleNamespace(name="fab", device={"d0": object()}.get)]
     looking = delays.Delays(context=context)
     for _ in range(3):
         looking.look_at_allocations()
