@@ -94,8 +94,16 @@ def observed_devices(
 def without_conditions(
     claim: claims.ResourceClaim | None, driver: str
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
-    """Return the devices that a claim was given without binding conditions, those of a node's own pool among them."""
-    return _devices(claim, driver, lambda result: not result.binding_conditions)
+    """Return the devices that a claim was given without binding conditions, but for those of its node's own pool."""
+    allocation = claim.status.allocation if claim is not None else None
+    if allocation is None:
+        return {}
+    node = allocation.node
+    return _devices(
+        claim,
+        driver,
+        lambda result: not result.binding_conditions and names.fabric_of(result.pool) != node,
+    )
 
 
 def _devices(

@@ -96,3 +96,11 @@ def test_each_of_two_claims_with_one_device_is_reported_once():
     for _ in range(3):
         looking.look_at_allocations()
     assert context.cluster.recorder._queue.qsize() == 2
+
+
+def test_a_device_of_the_claims_own_node_is_none_to_be_attached():
+    own = scenes.allocated("gpu-1", "d0", name="a", pool="n1/1", node="n1", binding=False)
+    far = scenes.allocated("d0", name="b", pool="fab/e", node="n1", binding=False)
+    assert claim_index.without_conditions(own, DRIVER) == {}
+    assert [key.fabric for key in claim_index.without_conditions(far, DRIVER)] == ["fab"]
+    assert claim_index.without_conditions(None, DRIVER) == {}

@@ -115,7 +115,6 @@ class Delays:
     def look_at_allocations(self) -> None:
         """Emit which fabric devices were given to claims without binding conditions."""
         cluster, given = self.context.cluster, []
-        # By fabric: most such claims have devices of nodes' own pools.
         for served in cluster.sessions:
             for device in tuple(cluster.unattached.pools(served.name)):
                 # A node's own pool may have the name of a Fabric.
