@@ -8,8 +8,11 @@ import datetime
 import msgspec
 
 
-class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The base of all API structs: immutable, camelCase on the wire, absent fields left out."""
+class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """The base of all API structs: immutable, camelCase on the wire, absent fields left out.
+
+    What was decoded is a tree, never part of a cycle, so the garbage collector has nothing to find there (`gc=False`).
+    """
 
 
 class OwnerReference(Struct, frozen=True):

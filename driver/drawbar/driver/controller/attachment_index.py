@@ -103,6 +103,11 @@ class Index:
         """Return all attachments for a claim."""
         return iter(tuple(self._by.get(("claim", uid), {}).values()))
 
+    def composite(self, fabric: str, name: str) -> attachments.Composite | None:
+        """Return a composite of which a member has an attachment, by its name."""
+        members = self._by.get(("composite", f"{fabric}/{name}"), {})
+        return next((member.spec.composite for member in members.values()), None)
+
     def awaiting_nodes(self) -> Iterator[attachments.DeviceAttachment]:
         """Return all attachments whose device is attached and not yet visible to its node."""
         return iter(tuple(self._by.get(_AWAITING_NODE, {}).values()))
@@ -121,6 +126,8 @@ def _places(attachment: attachments.DeviceAttachment) -> Iterator[tuple[str, str
     yield "node", attachment.spec.node_name
     if attachment.spec.claim is not None:
         yield "claim", attachment.spec.claim.uid
+    if attachment.spec.composite is not None:
+        yield "composite", f"{attachment.spec.fabric}/{attachment.spec.composite.name}"
     if (
         attachment.holds(attachments.ATTACHED)
         and not attachment.holds(attachments.VISIBLE)

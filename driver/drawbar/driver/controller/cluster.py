@@ -73,15 +73,11 @@ class Cluster:
 
     def members(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
         """Return the members of a composite; none of what is no composite."""
-        attached = (
-            attachment.spec.composite
-            for claim in self.allocated.with_device(key)
-            for attachment in self.placed.for_claim(claim.metadata.uid)
-            if attachment.spec.fabric == key.fabric and attachment.spec.composite is not None
-        )
-        held = next((composite.devices for composite in attached if composite.name == key.device), ())
-        arranged = None if held else self.composites(key.fabric)
-        devices = held if arranged is None else arranged.members.get(key.device, ())
+        attached = self.placed.composite(key.fabric, key.device)
+        arranged = self.composites(key.fabric) if attached is None else None
+        devices = attached.devices if attached is not None else ()
+        if arranged is not None:
+            devices = arranged.members.get(key.device, ())
         return tuple(names.DeviceKey(fabric=key.fabric, device=device) for device in devices)
 
     @property
