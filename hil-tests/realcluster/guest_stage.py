@@ -41,13 +41,17 @@ PCIEHP = "/sys/bus/pci_express/drivers/pciehp"
 """The kernel's driver of hot-plug slots."""
 FAILED = "drawbar.dev/attach-failed"
 PROBATION_SECONDS = 3600
-READS = "for disk in /dev/nvme*n1; do exec 3<$disk; done; head -n 1 <&3; exec sleep 3600"
+READS = (
+    "for disk in /dev/nvme*n1; do exec 3<$disk; done; "
+    "line=$(head -c 64 <&3 | tr -d '\\000' | head -n 1); echo ${line:-nothing}; exec sleep 3600"
+)
 """It keeps the disk open, as what uses one does."""
+NOTHING = "nothing"
 LOOKS = "echo $(env) $(ls /dev/cxl); exec sleep 3600"
 
 
 def run(context: stages.Context) -> stages.Outcome:
-    """Two pods read disks at once; a disk is pulled out; a slot fails; CXL memory; a power cycle."""
+    """Two pods read disks at once; a disk is pulled out; a slot fails; CXL memory; a disk is erased; a power cycle."""
     if context.installed.release.minor < chart_stage.MODERN_SINCE:
         return stages.Outcome(
             skipped=True, text=f"{context.installed.release.name} has no resource.k8s.io/v1"
@@ -62,7 +66,8 @@ def run(context: stages.Context) -> stages.Outcome:
     except (lab_errors.LabError, kube_errors.KubeError) as error:
         return stages.Outcome(failed=True, text=str(error))
     return stages.Outcome(
-        text="two disks at once, surprise removal, a slot without power, CXL memory, and a power cycle of the node"
+        text="two disks at once, surprise removal, a slot without power, CXL memory, an erased disk, and a power cycle of the "
+        "node"
     )
 
 
@@ -84,6 +89,7 @@ async def _run(context: stages.Context, node: container_node.Node) -> None:
             await cluster.try_surprise()
             await cluster.try_slot_without_power()
             await cluster.try_memory()
+            await cluster.try_erase()
             line, plugged = await cluster.use_and_cut_power()
         async with laboratory.guest(made, plugged=plugged) as running, cluster.booted(running):
             await cluster.go_on_after_power_cut(line)
@@ -216,7 +222,11 @@ class Cluster(chart_stage.Cluster):
         hosts = [{"id": NODE, "qmp": str(self._guest.places.fabric), "ports": ports}]
         described = self._folder / "fabric.json"
         described.write_text(json.dumps({"hosts": hosts, "devices": [*disks, memory]}))
-        spec = {"adapter": "qemu", "endpoint": f"file:{described}", "policy": {"probationSeconds": 0}}
+        spec = {
+            "adapter": "qemu",
+            "endpoint": f"file:{described}",
+            "policy": {"probationSeconds": 0, "clean": {"nvme": "none"}},
+        }
         await self.create(kinds.FABRIC, FABRIC, spec)
 
     async def try_two_pods(self) -> None:
@@ -249,7 +259,7 @@ class Cluster(chart_stage.Cluster):
 
     async def try_slot_without_power(self) -> None:
         """Where no slot comes up, a claim gets the reason, the disk is tainted and taken back, and the pod gets the other one."""
-        await self._probation(PROBATION_SECONDS)
+        await self._policy(probationSeconds=PROBATION_SECONDS)
         begun = time.monotonic()
         # Slots without a driver: a card is plugged in, and gets no power.
         slots = [name for name in await self._guest.names(PCIEHP) if ":pcie" in name]
@@ -280,7 +290,7 @@ class Cluster(chart_stage.Cluster):
         )
         await self._delete("waits")
         await self.settle(self._not_given_back)
-        await self._probation(0)
+        await self._policy(probationSeconds=0)
         await self.settle(self._still_tainted)
 
     async def try_memory(self) -> None:
@@ -293,6 +303,24 @@ class Cluster(chart_stage.Cluster):
             self.expect(wanted in line, f"the container sees {wanted}: {line!r}")
         self.say(f"a pod has CXL memory after {time.monotonic() - begun:.0f} s")
         await self._delete("remembers")
+        await self.settle(self._not_given_back)
+
+    async def try_erase(self) -> None:
+        """Where disks are to be erased, the pod after finds nothing on the disk of the pod before, and all on the other one."""
+        await self._policy(clean={"nvme": "erase"})
+        await self._pod("leaves")
+        line = await self._line("leaves")
+        begun = time.monotonic()
+        await self._delete("leaves")
+        await self.settle(self._not_given_back)
+        self.say(f"a disk is erased and back after {time.monotonic() - begun:.0f} s")
+        for name in ("finds-1", "finds-2"):
+            await self._pod(name)
+        lines = {await self._line(name) for name in ("finds-1", "finds-2")}
+        left = {f"this is disk {number}" for number in range(DISKS)} - {line}
+        self.expect(lines == {NOTHING, *left}, f"of {line!r} nothing is left: {lines}")
+        for name in ("finds-1", "finds-2"):
+            await self._delete(name)
         await self.settle(self._not_given_back)
 
     async def use_and_cut_power(self) -> tuple[str, list[str]]:
@@ -371,8 +399,8 @@ class Cluster(chart_stage.Cluster):
         attached = [attachment["spec"]["device"] for attachment in await self.objects(kinds.ATTACHMENT)]
         return [f"{device} is still attached"] if device in attached else []
 
-    async def _probation(self, seconds: int) -> None:
-        change = {"spec": {"policy": {"probationSeconds": seconds}}}
+    async def _policy(self, **policy: Any) -> None:
+        change = {"spec": {"policy": policy}}
         await self.api.patch(kinds.FABRIC, FABRIC, change, content=client.Patch.MERGE, into=dict)
 
     async def _node_unready(self) -> list[str]:

@@ -109,8 +109,13 @@ class World(clusters.Cluster):
     async def published(self):
         return await waiting.until(self.slices, bool)
 
-    async def allocate(self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", **result):
-        """Do what a scheduler does; `at` is the timestamp, now unless it is given, and None for none."""
+    async def allocate(
+        self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", by_class=None, **result
+    ):
+        """Do what a scheduler does.
+
+        `at` is the timestamp, now unless it is given, and None for none; `by_class` are parameters of the DeviceClass.
+        """
         requests = [
             {"name": f"r{number}", "exactly": {"deviceClassName": "any"}} for number in range(len(devices))
         ]
@@ -119,11 +124,15 @@ class World(clusters.Cluster):
             worlds.result(pool, device, request=f"r{number}") | result
             for number, device in enumerate(devices)
         ]
+        parameters = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", **(by_class or {})}
+        config = [{"source": "FromClass", "opaque": {"driver": DRIVER, "parameters": parameters}}]
         now = daemon._now().strftime("%Y-%m-%dT%H:%M:%SZ")
         claim["status"] = {
             "allocation": worlds.allocation(node, *results, at=None if at is None else at or now),
             "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],
         }
+        if by_class:
+            claim["status"]["allocation"]["devices"]["config"] = config
         return await self.api.replace(
             kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict
         )
@@ -265,7 +274,16 @@ async def deploy_second(api):
     for document in yaml.safe_load_all(printed.stdout):
         if document:
             kind, namespace = deployment.KINDS[document["kind"]], document["metadata"].get("namespace")
-            await api.create(kind, document, namespace=namespace, into=dict)
+            # Real components have what both drivers share from another test.
+            await api.patch(
+                kind,
+                document["metadata"]["name"],
+                document,
+                content=client.Patch.APPLY,
+                into=dict,
+                namespace=namespace,
+                manager="administrator",
+            )
 
 
 @pytest.fixture

@@ -187,6 +187,23 @@ async def test_virtual_functions_come_and_go_by_number(host):
     await waiting.eventually(lambda: host.read(f"{host.function()}/sriov_numvfs") == "0")
 
 
+async def test_virtual_functions_wait_for_their_drivers_where_they_are_not_to_be_probed(host):
+    await host.attach(1, FPGA)
+    host.write(f"{host.function()}/sriov_drivers_autoprobe", "0")
+    host.write(f"{host.function()}/sriov_numvfs", "2")
+    await host.shows(("add", "0000:01:00.2"))
+    await waiting.eventually(lambda: host.read(f"{host.function()}/sriov_numvfs") == "2")
+    first = host.tree.root / "bus/pci/devices/0000:01:00.1"
+    assert not (first / "driver").is_symlink()
+    host.write("bus/pci/drivers_probe", "0000:01:00.1")
+    await host.shows(("bind", "0000:01:00.1"))
+    host.write("bus/pci/drivers/x/unbind", "0000:01:00.1")
+    await host.shows(("unbind", "0000:01:00.1"))
+    (first / "driver_override").write_text("vfio-pci")
+    host.write("bus/pci/drivers_probe", "0000:01:00.1")
+    await waiting.eventually(lambda: (first / "driver").resolve().name == "vfio-pci")
+
+
 async def test_a_reset_is_counted(host):
     await host.attach(1, NVME)
     host.write(f"{host.function()}/reset", "1")

@@ -112,6 +112,34 @@ WRONG = (
         HEAD | {"environment": {f"A{n}": "" for n in range(65)}},
         "environment has 65 variables: 64 are the most",
     ),
+    (
+        HEAD | {"virtualFunctions": {"groups": {"count": 2}}},
+        "virtualFunctions.groups is {'count': 2}, no list of objects: give each some of count, driver",
+    ),
+    (
+        HEAD | {"virtualFunctions": {"groups": [{"count": 1}, {"vlan": 1}]}},
+        "virtualFunctions.groups[1].count is missing: write how many",
+    ),
+    (
+        HEAD | {"virtualFunctions": {"groups": [{"count": 200}, {"count": 57}]}},
+        "virtualFunctions.groups are 257 virtual functions: 256 are the most",
+    ),
+    (
+        HEAD | {"virtualFunctions": {"groups": [{"count": 1}] * 9}},
+        "virtualFunctions.groups has 9 entries: 8 are the most",
+    ),
+    (
+        HEAD | {"virtualFunctions": {"groups": [{"count": 1, "vlan": 4095}]}},
+        "virtualFunctions.groups[0].vlan is 4095: write a whole number from 1 to 4094",
+    ),
+    (
+        HEAD | {"virtualFunctions": {"groups": [{"count": 1, "driver": "../vfio"}]}},
+        "virtualFunctions.groups[0].driver is '../vfio': write the name of a kernel driver",
+    ),
+    (
+        HEAD | {"virtualFunctions": {"groups": [{"count": 1, "vlna": 4}]}},
+        "virtualFunctions.groups[0].vlna is no field of DeviceParameters: did you mean vlan?",
+    ),
     (HEAD | {"claimVariables": "A"}, "claimVariables is 'A', no list"),
     (HEAD | {"claimVariables": ["A", "*B"]}, "claimVariables[1] is '*B': write the name of a variable"),
 )

@@ -102,6 +102,16 @@ def test_a_wish_names_the_lowest_versions():
     assert words in wish(("FromClaim", {"minimumVersions": {"driver": "1"}})).unfit.message
 
 
+def test_a_wish_names_the_virtual_functions():
+    asked = wish(("FromClass", {"virtualFunctions": {"groups": [{"count": 2, "vlan": 7}], "offered": True}}))
+    (group,) = asked.claim.virtual_functions.groups
+    assert (group.count, group.vlan, asked.claim.virtual_functions.offered) == (2, 7, True)
+    words = "offered offers what virtualFunctions.groups describe: name some"
+    assert words in wish(("FromClass", {"virtualFunctions": {"offered": True}})).unfit.message
+    words = "virtualFunctions.groups is an administrator's to say"
+    assert words in wish(("FromClaim", {"virtualFunctions": {"groups": [{"count": 1}]}})).unfit.message
+
+
 def attachment(*, uid="u", deleting=False):
     claim = attachments.ClaimReference(namespace="ns", name="c", uid=uid)
     fields = {"claim": claim, "allocation_timestamp": "2026-01-02T00:00:00Z"}

@@ -27,6 +27,8 @@ def tree(tmp_path):
         f"{DEVICE}/remove": "",
         f"{DEVICE}/reset": "",
         f"{DEVICE}/sriov_numvfs": "2\n",
+        f"{DEVICE}/sriov_drivers_autoprobe": "1\n",
+        f"{DEVICE}/driver_override": "(null)\n",
         "bus/pci/drivers/nvme/unbind": "",
         "bus/pci/drivers/nvme/bind": "",
         "bus/pci/drivers_probe": "",
@@ -58,6 +60,18 @@ CALLS = [
     pytest.param(lambda k: k.reset(ADDRESS), f"{DEVICE}/reset", "1\n", id="reset"),
     pytest.param(lambda k: k.rescan(), "bus/pci/rescan", "1\n", id="rescan"),
     pytest.param(lambda k: k.set_vfs(ADDRESS, 0), f"{DEVICE}/sriov_numvfs", "0\n", id="virtual functions"),
+    pytest.param(
+        lambda k: k.set_vf_probing(ADDRESS, on=False),
+        f"{DEVICE}/sriov_drivers_autoprobe",
+        "0\n",
+        id="no probing",
+    ),
+    pytest.param(
+        lambda k: k.override_driver(ADDRESS, "vfio-pci"),
+        f"{DEVICE}/driver_override",
+        "vfio-pci\n",
+        id="driver override",
+    ),
     pytest.param(
         lambda k: k.set_memory("memory46", "offline"),
         "devices/system/memory/memory46/state",

@@ -20,6 +20,7 @@ TOPICS = {
     "cleanUp": parameters.Hook,
     "fpga": parameters.Fpga,
     "minimumVersions": parameters.Versions,
+    "virtualFunctions": parameters.VirtualFunctions,
 }
 
 

@@ -92,6 +92,7 @@ class ClaimReference(meta.Struct, frozen=True):
         initialise: what makes the device ready for the claim, beside its class; None for nothing.
         minimum_versions: of its driver and firmware.
         clean_up: what cleans the device after the claim, beside its class; None for nothing.
+        virtual_functions: that the device gets.
     """
 
     namespace: str
@@ -103,6 +104,7 @@ class ClaimReference(meta.Struct, frozen=True):
     initialise: Initialisation | None = None
     minimum_versions: Versions = Versions()
     clean_up: CleanUp | None = None
+    virtual_functions: parameters.VirtualFunctions = parameters.VirtualFunctions()
 
 
 ERASED_CLASSES = frozenset({"nvme", "cxl-memory"})
@@ -340,6 +342,12 @@ class DeviceAttachment(meta.Struct, frozen=True):
     def held_by_hand(self) -> bool:
         """Whether an operator made it, for no claim."""
         return self.spec.claim is None and self.spec.idle_since is None
+
+    @property
+    def lends(self) -> bool:
+        """Whether its node offers the virtual functions of the device, each by itself."""
+        claim = self.spec.claim
+        return self.held_by_hand or (claim is not None and bool(claim.virtual_functions.offered))
 
     @property
     def is_used(self) -> bool:

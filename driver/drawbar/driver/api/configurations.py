@@ -107,6 +107,8 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
             "fpga.bitstream is loaded by a hook, and its DeviceClass names none: have an administrator set initialise.hook "
             "of the class's parameters"
         )
+    if merged.virtual_functions.offered and not merged.virtual_functions.groups:
+        yield "virtualFunctions.offered offers what virtualFunctions.groups describe: name some"
     for topic, hook in (("initialise", merged.initialise), ("cleanUp", merged.clean_up)):
         if hook.timeout_seconds is not None and hook.hook is None:
             yield f"{topic}.timeoutSeconds is a hook's: name it in {topic}.hook"
@@ -179,6 +181,7 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
             clean_up=_over(result.clean_up, layer.clean_up),
             fpga=_over(result.fpga, layer.fpga),
             minimum_versions=_over(result.minimum_versions, layer.minimum_versions),
+            virtual_functions=_over(result.virtual_functions, layer.virtual_functions),
             attach_timeout_seconds=result.attach_timeout_seconds if timeout is None else timeout,
             vendor_kind=result.vendor_kind if kind is None else kind,
         )

@@ -26,6 +26,9 @@ KIND = "DeviceParameters"
 ALLOCATION_KIND = "AllocationParameters"
 
 VARIABLES_MAX = 64
+GROUPS_MAX = 8
+FUNCTIONS_MAX = 256
+VLAN_MAX = 4094
 VALUE_BYTES = 4096
 NAME_CHARS = 128
 ID_MAX = 2**32 - 2  # the last one means "unchanged" to the kernel (chown(2))
@@ -59,6 +62,7 @@ _POD_INTERFACE = "eth"
 # Of lists and objects only what there is room for is written.
 _REPR = reprlib.Repr()
 _REPR.maxlevel, _REPR.maxdict, _REPR.maxlist = 2, 4, 4
+_DRIVER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -146,6 +150,54 @@ class Fpga(meta.Struct, frozen=True):
     sha256: str | None = None
 
 
+class FunctionGroup(meta.Struct, frozen=True):
+    """Virtual functions that are set up alike.
+
+    Attributes:
+        count: how many, on each physical function of the device.
+        driver: the kernel driver that each gets; None for the one that the kernel chooses.
+        vlan: the VLAN (IEEE 802.1Q) that the card puts their frames into; None for none.
+        trust: whether they may do what the card keeps from untrusted ones, such as receive all frames.
+        spoof_check: whether the card drops frames with another sender's address; None for the card's default.
+        stable_address: whether each gets a hardware address that is the same after each attach; else the card chooses.
+    """
+
+    count: int
+    driver: str | None = None
+    vlan: int | None = None
+    trust: bool | None = None
+    spoof_check: bool | None = None
+    stable_address: bool | None = None
+
+    @property
+    def sets_link(self) -> bool:
+        """Whether anything of it is set through the network interface of the physical function."""
+        said = (self.vlan, self.trust, self.spoof_check, self.stable_address or None)
+        return any(value is not None for value in said)
+
+
+class VirtualFunctions(meta.Struct, frozen=True):
+    """The virtual functions (SR-IOV) that a device gets before it is called visible; a class's alone.
+
+    Attributes:
+        groups: in order of their numbers; empty for leaving the device as it comes.
+        offered: whether its node offers each to other claims, in place of the claim's containers.
+    """
+
+    groups: tuple[FunctionGroup, ...] = ()
+    offered: bool | None = None
+
+    @property
+    def members(self) -> tuple[FunctionGroup, ...]:
+        """Of each virtual function, by its number, its group."""
+        return tuple(group for group in self.groups for _ in range(group.count))
+
+    @property
+    def given(self) -> bool:
+        """Whether the claim's own containers get them."""
+        return bool(self.groups) and not self.offered
+
+
 class DeviceParameters(meta.Struct, frozen=True):
     """The parameters that a class or a claim gives its devices.
 
@@ -166,6 +218,7 @@ class DeviceParameters(meta.Struct, frozen=True):
     clean_up: Hook = Hook()
     fpga: Fpga = Fpga()
     minimum_versions: Versions = Versions()
+    virtual_functions: VirtualFunctions = VirtualFunctions()
     attach_timeout_seconds: int | None = None
     vendor_kind: str | None = None
 
@@ -322,6 +375,24 @@ def _truth(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {_shown(value)}: write true or false"
 
 
+def _groups(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, list) or not all(isinstance(group, dict) for group in value):
+        yield "", f" is {_shown(value)}, no list of objects: give each some of {', '.join(_GROUP)}"
+        return
+    if len(value) > GROUPS_MAX:
+        yield "", f" has {len(value)} entries: {GROUPS_MAX} are the most"
+        return
+    total = 0
+    for index, group in enumerate(value):
+        yield from _object(group, _GROUP, Source.CLASS, f"[{index}]")
+        count = group.get("count")
+        if "count" not in group:
+            yield f"[{index}].count", " is missing: write how many virtual functions are set up so"
+        total += count if type(count) is int else 0
+    if total > FUNCTIONS_MAX:
+        yield "", f" are {total} virtual functions: {FUNCTIONS_MAX} are the most"
+
+
 def _number(least: int, most: int) -> Callable[[Any], Iterator[tuple[str, str]]]:
     def problems(value: Any) -> Iterator[tuple[str, str]]:
         # A bool is an int to Python.
@@ -368,6 +439,19 @@ def _version(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f' is {_shown(value)}: write a version as a string, such as "5.15.2"'
 
 
+def _kernel_driver(value: Any) -> Iterator[tuple[str, str]]:
+    if not isinstance(value, str) or not _DRIVER.fullmatch(value):
+        yield "", f" is {_shown(value)}: write the name of a kernel driver, such as vfio-pci"
+
+
+_GROUP: Mapping[str, _Field] = {
+    "count": _Field(problems=_number(1, FUNCTIONS_MAX)),
+    "driver": _Field(problems=_kernel_driver),
+    "vlan": _Field(problems=_number(1, VLAN_MAX)),
+    "trust": _Field(problems=_truth),
+    "spoofCheck": _Field(problems=_truth),
+    "stableAddress": _Field(problems=_truth),
+}
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
@@ -398,6 +482,12 @@ _FIELDS: Mapping[str, _Field] = {
         fields={
             "driver": _Field(problems=_version, by_class=True),
             "firmware": _Field(problems=_version, by_class=True),
+        }
+    ),
+    "virtualFunctions": _Field(
+        fields={
+            "groups": _Field(problems=_groups, by_class=True),
+            "offered": _Field(problems=_truth, by_class=True),
         }
     ),
     "attachTimeoutSeconds": _Field(problems=_number(1, TIMEOUT_MAX_SECONDS), by_class=True),

@@ -289,6 +289,7 @@ def _reference(
         memory_mode=said.memory.mode or "",
         initialise=_initialisation(said),
         clean_up=_clean_up(said),
+        virtual_functions=said.virtual_functions,
         minimum_versions=attachments.Versions(
             driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
         ),

@@ -27,6 +27,7 @@ CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
 
 HOOK_FAILED = "HookFailed"
+NOT_SET_UP = "FunctionsNotSetUp"
 
 # Reasons for which another device would have failed as well, or may have (a claim chooses what a hook loads), or the device is
 # tainted already.
@@ -38,6 +39,7 @@ NOT_THE_DEVICE = frozenset(
         UNREACHABLE,
         CREDENTIALS,
         HOOK_FAILED,
+        NOT_SET_UP,
         policies.NODE_FULL,
         policies.MODELS_CONFLICT,
     }
@@ -69,6 +71,7 @@ FAILURES = frozenset(
         # The node's.
         "DeviceNotFound",
         "DriverNotBound",
+        NOT_SET_UP,
         HOOK_FAILED,
         "LinkDown",
         "NoDeviceFiles",

@@ -213,6 +213,8 @@ class _Node:
             judged=self._verdicts,
             hooks=hooks.Runner(options.initialise, options.sysfs),
             sharing=self._sharing,
+            offers=self._offers,
+            links=netdevs.set_up_functions,
         )
         self._watch()
 
@@ -244,6 +246,10 @@ class _Node:
 
     def _unclean(self, device: str) -> verdicts.Taint | None:
         return self._cleaner.taint(device)
+
+    def _offers(self, device_class: str) -> bool:
+        wanted = self._options.local_pool
+        return wanted.enabled and wanted.virtual_functions and device_class in wanted.classes
 
     def _sharing(self, attachment: attachments.DeviceAttachment) -> executor.Sharing:
         """The use of the virtual functions of an attachment's card."""

@@ -109,5 +109,9 @@ class HookFailed(NodeError):
     """An administrator's program did not make a device ready; the message has the remedy, or what it wrote last."""
 
 
+class CannotSetUp(NodeError):
+    """A device cannot be made what its class asks for, however often that is tried; the message has the remedy."""
+
+
 class NotCleaned(NodeError):
     """What a user left on a device cannot be taken away, so no other user may have it."""

@@ -142,6 +142,18 @@ class Kernel:
         path = f"bus/pci/devices/{_checked(address)}/sriov_numvfs"
         await self._write(address, path, str(count), already=lambda: self._number(path) == count)
 
+    async def set_vf_probing(self, address: str, *, on: bool) -> None:
+        """Sets whether the virtual functions of a physical one may get drivers."""
+        path, value = f"bus/pci/devices/{_checked(address)}/sriov_drivers_autoprobe", str(int(on))
+        await self._write(address, path, value, already=lambda: files.text(f"{self.sysfs}/{path}") == value)
+
+    async def override_driver(self, address: str, driver: str) -> None:
+        """Sets the one driver that may have a function from now on, in place of those that know it."""
+        path = f"bus/pci/devices/{_checked(address)}/driver_override"
+        await self._write(
+            address, path, _checked(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
+        )
+
     async def set_memory(self, block: str, state: MemoryState) -> None:
         """Takes a memory block (`memory46`) offline or online; a block that is gone is offline."""
         folder = f"devices/system/memory/{_checked(block)}"

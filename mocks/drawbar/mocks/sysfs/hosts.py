@@ -110,7 +110,10 @@ class Host:
     def steps(self, slot: int) -> tuple[Step, ...]:
         """Everything that the card in a slot has put into the tree."""
         occupant, seat = self.occupant(slot), self.seat(slot)
-        return (*cards.steps(seat, occupant.card), *sriov.steps(seat, occupant.card, occupant.vfs))
+        return (
+            *cards.steps(seat, occupant.card),
+            *sriov.steps(seat, occupant.card, occupant.vfs, occupant.vf_drivers),
+        )
 
     def slot_at(self, address: str) -> int | None:
         """The slot of the card that has a function at this address, virtual ones included; None where there is none."""

@@ -62,7 +62,11 @@ def switch_off(change: Hotplug, slot: int) -> None:
     if not occupant.powered:
         return
     change.undo(host(change).steps(slot))
-    keep(change, slot, dataclasses.replace(occupant, off=True, removed=False, driver=None, vfs=0))
+    keep(
+        change,
+        slot,
+        dataclasses.replace(occupant, off=True, removed=False, driver=None, vfs=0, vf_drivers={}),
+    )
     places.write(change.root, seat.place, Presence.UNPOWERED, bus=seat.bus)
     if seat.place.ejects:
         time.sleep(EJECT_SECONDS)
@@ -88,7 +92,7 @@ def unbind(change: Hotplug, slot: int) -> None:
     _, *made = host(change).steps(slot)
     change.undo(made)
     change.part(card)
-    keep(change, slot, dataclasses.replace(occupant, driver="", vfs=0))
+    keep(change, slot, dataclasses.replace(occupant, driver="", vfs=0, vf_drivers={}))
 
 
 def bind(change: Hotplug, slot: int, driver: str) -> bool:
@@ -122,7 +126,7 @@ def remove(change: Hotplug, slot: int) -> None:
     """The card's functions go while it keeps its power; a rescan finds them again."""
     occupant = host(change).running(slot)
     change.undo(host(change).steps(slot))
-    keep(change, slot, dataclasses.replace(occupant, removed=True, driver=None, vfs=0))
+    keep(change, slot, dataclasses.replace(occupant, removed=True, driver=None, vfs=0, vf_drivers={}))
 
 
 def rescan(change: Hotplug) -> None:
@@ -157,6 +161,31 @@ def set_vfs(change: Hotplug, slot: int, amount: int) -> None:
         raise errors.ImpossibleWorld(
             f"EBUSY: the card in slot {slot} has {occupant.vfs} virtual functions: set 0 first"
         )
-    keep(change, slot, dataclasses.replace(occupant, vfs=amount))
-    change.take(sriov.steps(seat, occupant.card, amount))
-    change.undo(sriov.steps(seat, occupant.card, occupant.vfs) if not amount else ())
+    probes = (change.root / seat.path / "sriov_drivers_autoprobe").read_text().strip() != "0"
+    drivers = {} if probes else dict.fromkeys(range(amount), "")
+    keep(change, slot, dataclasses.replace(occupant, vfs=amount, vf_drivers=drivers))
+    change.take(sriov.steps(seat, occupant.card, amount, drivers))
+    change.undo(sriov.steps(seat, occupant.card, occupant.vfs, occupant.vf_drivers) if not amount else ())
+
+
+def unbind_virtual(change: Hotplug, slot: int, number: int) -> None:
+    """The driver of a virtual function lets go."""
+    occupant, seat = host(change).running(slot), host(change).seat(slot)
+    change.undo(sriov.driver_steps(seat, occupant.card, number, occupant.vf_drivers))
+    change.part(sriov.function(seat, occupant.card, number, occupant.vf_drivers))
+    keep(change, slot, dataclasses.replace(occupant, vf_drivers=occupant.vf_drivers | {number: ""}))
+
+
+def bind_virtual(change: Hotplug, slot: int, number: int, driver: str | None = None) -> None:
+    """A driver takes a virtual function that has none: the given one, or whichever would; see `bind`."""
+    occupant, seat = host(change).running(slot), host(change).seat(slot)
+    bare = sriov.function(seat, occupant.card, number, occupant.vf_drivers)
+    override = (change.root / bare.path / "driver_override").read_text().strip()
+    own = (occupant.device.vf_driver,) if occupant.device.vf_driver else ()
+    willing = own if override in {"", "(null)"} else ({*own, cards.GUEST_DRIVER} & {override})
+    takes = next((name for name in willing if driver in (None, name)), None)
+    if bare.driver is not None or takes is None:
+        return
+    drivers = occupant.vf_drivers | {number: takes}
+    keep(change, slot, dataclasses.replace(occupant, vf_drivers=drivers))
+    change.take(sriov.driver_steps(seat, occupant.card, number, drivers))

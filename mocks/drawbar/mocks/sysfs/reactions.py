@@ -33,7 +33,6 @@ from pathlib import Path
 
 from drawbar.mocks.sysfs import errors, hotplug, kobjects, lifecycle, memory, sriov
 from drawbar.mocks.sysfs.hotplug import Hotplug
-from drawbar.mocks.sysfs.steps import Add
 
 _logger = logging.getLogger(__name__)
 
@@ -119,21 +118,34 @@ def _unbind(change: Hotplug, what: str, text: str) -> None:
     if text == lifecycle.host(change).seat(slot).address:
         lifecycle.unbind(change, slot)
         return
-    occupant = change.state.occupants[slot]
-    for step in sriov.steps(lifecycle.host(change).seat(slot), occupant.card, occupant.vfs):
-        if isinstance(step, Add) and step.kobject.name == text:
-            change.part(step.kobject)
+    number = _virtual_number(change, slot, text)
+    if number is not None:
+        lifecycle.unbind_virtual(change, slot, number)
+
+
+def _virtual_number(change: Hotplug, slot: int | None, address: str) -> int | None:
+    """Which virtual function of the card in that slot this is, if any."""
+    if slot is None:
+        return None
+    virtual = sriov.addresses(lifecycle.host(change).seat(slot), change.state.occupants[slot].vfs)
+    return virtual.index(address) if address in virtual else None
 
 
 def _bind(change: Hotplug, what: str, text: str) -> None:
-    slot = _own_function(change, text)
-    if slot is not None:
+    slot = lifecycle.host(change).slot_at(text)
+    number = _virtual_number(change, slot, text)
+    if slot is not None and number is not None:
+        lifecycle.bind_virtual(change, slot, number, what)
+    elif slot is not None:
         lifecycle.bind(change, slot, what)
 
 
 def _probe(change: Hotplug, _what: str, text: str) -> None:
-    slot = _own_function(change, text)
-    if slot is not None:
+    slot = lifecycle.host(change).slot_at(text)
+    number = _virtual_number(change, slot, text)
+    if slot is not None and number is not None:
+        lifecycle.bind_virtual(change, slot, number)
+    elif slot is not None:
         for driver in lifecycle.willing(change, slot):
             lifecycle.bind(change, slot, driver)
 

@@ -4,6 +4,8 @@ The order is that of `sriov_enable` and `sriov_disable` (drivers/pci/iov.c); no 
 the card's class and vendor, no serial number, and a link of which the kernel reads nothing but the maximum.
 """
 
+from collections.abc import Mapping
+
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import cards, config_space, functions
 from drawbar.mocks.sysfs.device import MockDevice
@@ -12,24 +14,30 @@ from drawbar.mocks.sysfs.kobjects import Kobject, trigger, writable
 from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write
 
 
-def steps(seat: cards.Seat, device: MockDevice, amount: int) -> tuple[Step, ...]:
-    """What happens when a card without virtual functions gets this many, in order."""
+def steps(
+    seat: cards.Seat, device: MockDevice, amount: int, drivers: Mapping[int, str] | None = None
+) -> tuple[Step, ...]:
+    """What happens when a card without virtual functions gets this many, in order.
+
+    Args:
+        seat: of the card.
+        device: the card.
+        amount: how many it gets.
+        drivers: by number what takes a virtual function in place of their own driver; "" for none.
+    """
     if amount == 0:
         return ()
     owner = cards.function(seat, device)
     virtuals: list[Step] = []
     for index in range(amount):
-        virtual = _function(seat, device, index)
+        virtual = function(seat, device, index, drivers)
         virtuals += [
             Add(kobject=virtual),
             Join(place=f"{owner.path}/virtfn{index}", target=virtual.path),
             Join(place=f"{virtual.path}/physfn", target=owner.path),
             Change(kobject=virtual),
         ]
-        if virtual.driver is not None:
-            if device.device_class is DeviceClass.NIC:
-                virtuals.append(Add(kobject=cards.interface(virtual, seat.instance, index)))
-            virtuals.append(Bind(kobject=virtual))
+        virtuals += driver_steps(seat, device, index, drivers)
     numbers = {"sriov_numvfs": writable(str(amount))}
     return (
         *virtuals,
@@ -45,7 +53,22 @@ def addresses(seat: cards.Seat, amount: int) -> tuple[str, ...]:
     return tuple(f"0000:{seat.bus:02x}:{number:02x}.{function}" for number, function in places)
 
 
-def _function(seat: cards.Seat, device: MockDevice, index: int) -> Kobject:
+def driver_steps(
+    seat: cards.Seat, device: MockDevice, index: int, drivers: Mapping[int, str] | None = None
+) -> tuple[Step, ...]:
+    """What happens when its driver takes a virtual function, in order; nothing where there is none."""
+    virtual = function(seat, device, index, drivers)
+    if virtual.driver is None:
+        return ()
+    has_interface = device.device_class is DeviceClass.NIC and virtual.driver != cards.GUEST_DRIVER
+    interfaces = (Add(kobject=cards.interface(virtual, seat.instance, index)),) if has_interface else ()
+    return (*interfaces, Bind(kobject=virtual))
+
+
+def function(
+    seat: cards.Seat, device: MockDevice, index: int, drivers: Mapping[int, str] | None = None
+) -> Kobject:
+    """The virtual function of that number."""
     ids = Ids(vendor=device.vendor, device=device.vf_device or device.device, class_code=device.class_code)
     address = addresses(seat, index + 1)[index]
     config = config_space.endpoint(
@@ -68,5 +91,5 @@ def _function(seat: cards.Seat, device: MockDevice, index: int) -> Kobject:
             "reset": trigger(),
             "reset_method": writable("flr"),
         },
-        driver=device.vf_driver,
+        driver=(drivers or {}).get(index, device.vf_driver) or None,
     )

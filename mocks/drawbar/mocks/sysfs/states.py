@@ -40,6 +40,7 @@ class Occupant:
         bus: the bus that it is on; None for the slot's own.
         arrival: how it came up.
         vfs: how many virtual functions it has.
+        vf_drivers: by number of a virtual function, what is bound to it in place of their own driver: "" for none.
         off: its slot's power was switched off.
         removed: its functions were removed, and come back with a rescan.
         driver: what is bound to it in place of its own driver: "" for none, None while it is its own.
@@ -51,6 +52,7 @@ class Occupant:
     bus: int | None = None
     arrival: Arrival = Arrival.COMPLETE
     vfs: int = 0
+    vf_drivers: dict[int, str] = dataclasses.field(default_factory=dict)
     off: bool = False
     removed: bool = False
     driver: str | None = None

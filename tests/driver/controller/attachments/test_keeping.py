@@ -56,11 +56,13 @@ async def test_the_next_claim_on_the_node_gets_an_idle_device_without_a_call_to_
 
 async def test_a_claim_that_comes_at_once_gets_the_device_although_nothing_is_kept(served_world, until):
     async with served_world() as cluster:
-        await in_use(cluster, until)
+        await in_use(cluster, until, by_class={"cleanUp": {"hook": "blank"}})
+        assert "cleanUp" in (await cluster.attachments())[NAME]["spec"]["claim"]
         # Allocated before the first one is let go, so there is no moment without a claim.
         await cluster.allocate(DEVICE, name="c2", pod="c2")
         await cluster.deallocate("c1")
         await cluster.attached(DEVICE, "c2")
+        assert "cleanUp" not in (await cluster.attachments())[NAME]["spec"]["claim"]
         assert cluster.calls("detach") == []
 
 

@@ -206,7 +206,10 @@ def test_the_interfaces_of_a_nic_move_into_the_container_under_their_own_names(c
     seen = card(device(DeviceClass.NIC, total_vfs=2, vf_driver="iavf"), vfs=2)
     second = dataclasses.replace(seen.first, net_interfaces=("ens1f0", "ens1f1"))
     virtual = dataclasses.replace(seen.functions[1], net_interfaces=("ens1f0v0",))
-    edits = nic.Nic().edits(model.Card(functions=(second, virtual)), classes.Host())
+    card_with_parts = model.Card(functions=(second, virtual))
+    given = nic.Nic().edits(card_with_parts, classes.Host()).net_devices
+    assert [interface.host_name for interface in given] == ["ens1f0", "ens1f1", "ens1f0v0"]
+    edits = nic.Nic().edits(card_with_parts.bare, classes.Host())
     assert [(interface.host_name, interface.name) for interface in edits.net_devices] == [
         ("ens1f0", "ens1f0"),
         ("ens1f1", "ens1f1"),

@@ -694,7 +694,9 @@ class _Round:
             self._session.report(self._key.device)
 
     async def _take_over(self, wish: claim_index.Wish) -> None:
-        claim = msgspec.to_builtins(wish.claim)
+        # What the claim before had and this one has not goes, too.
+        absent = dict.fromkeys(attachments.ClaimReference.__struct_encode_fields__)
+        claim = absent | msgspec.to_builtins(wish.claim)
         moment = wish.allocation_timestamp
         await self._patch(spec={"claim": claim, "allocationTimestamp": moment, "idleSince": None})
         log.info("device handed on", extra=self._extras() | {"claim": wish.claim.name})

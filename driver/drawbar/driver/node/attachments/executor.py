@@ -7,17 +7,25 @@ then the key is queued again. On any error it stops; the key is queued again aft
 import asyncio
 import datetime
 import functools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import classes, erasing, errors, kernel
-from drawbar.driver.node.attachments import actions, hooks, matching, plan, reporting, versions
+from drawbar.driver.node.attachments import (
+    actions,
+    functions,
+    hooks,
+    matching,
+    plan,
+    reporting,
+    versions,
+)
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import model, pci
+from drawbar.driver.node.inventory import model, netdevs, pci
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.node.release import releaser
 
@@ -67,6 +75,7 @@ async def clean(
         for function in card.functions:
             if function.sriov is not None and function.sriov.num_vfs:
                 await kernel.set_vfs(function.address, 0)
+                await kernel.set_vf_probing(function.address, on=True)
         for address in operations.resets(card) if cleaning.resets else ():
             await kernel.reset(address)
     except errors.KernelRefused as refused:
@@ -79,8 +88,13 @@ ROUNDS_MAX = 8
 AGAIN_SECONDS = 0.05
 """After so many rounds other attachments are reconciled first."""
 DELETION = "deletion"
+_NOT_OFFERED = (
+    "its class has its virtual functions offered, and this node offers none of such devices: set localPool.virtualFunctions, and "
+    "have localPool.classes name the class, or leave virtualFunctions.offered out"
+)
 _ALL_ONES = "its configuration space answers with ones alone"
 Clock = Callable[[], datetime.datetime]
+Links = Callable[[str, Mapping[int, netdevs.FunctionLink]], None]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -95,6 +109,7 @@ class Memory:
         erasure: of the last use of the device.
         hook: the run of its hook.
         hook_for: uid and allocation timestamp of the claim that the hook runs or ran for.
+        functions_for: the same of the claim for which virtual functions are being set up.
         seen: by condition, and for its deletion, when that was first seen to hold.
         looked: the device was read from the kernel since it was attached.
     """
@@ -107,6 +122,7 @@ class Memory:
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
     hook: asyncio.Task[str] | None = None
     hook_for: tuple[str, str] = ("", "")
+    functions_for: tuple[str, str] = ("", "")
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     def end_hook(self) -> None:
@@ -139,15 +155,21 @@ def _unshared(_: attachments.DeviceAttachment) -> Sharing:
     return Sharing()
 
 
+def _offers_none(_: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What the executor works with.
 
     Attributes:
         sharing: which claims have virtual functions of an attachment's device, and whether such are offered.
+        offers: whether this node offers the virtual functions of a class of devices that are lent.
         memories: by name of the attachment; `forget` bounds it.
         judged: the health of the devices; None where it is not monitored.
         hooks: runs the programs that make devices ready.
+        links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
     """
 
     reporter: reporting.Reporter
@@ -161,7 +183,9 @@ class Context:
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
     judged: verdicts.Verdicts | None = None
+    links: Links = netdevs.set_up_functions
     sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
+    offers: Callable[[str], bool] = _offers_none
     memories: dict[str, Memory] = field(default_factory=dict)
 
     def forget(self, name: str) -> None:
@@ -247,7 +271,8 @@ class _Work:
         spec = attachment.spec
         card = match.card if isinstance(match, matching.Found) else None
         key = verdicts.Key(pool=spec.pool, device=spec.device)
-        sharing = context.sharing(attachment) if attachment.deleting else Sharing()
+        ends = attachment.deleting or plan.has_traces(attachment)
+        sharing = context.sharing(attachment) if ends else Sharing()
         return actions.Observed(
             attachment=attachment,
             match=match,
@@ -355,11 +380,14 @@ class _Work:
                 if old is not None:
                     lack, reason, final = old, plan.TOO_OLD, True
                 elif not lack:
-                    lack = self._hook(card)
+                    lack = await self._functions(card, needs_driver=operations.needs_driver)
+                    lack = lack or self._hook(card)
         except errors.KernelRefused as refused:
             lack = str(refused)
         except errors.HookFailed as failed:
             lack, reason, final = str(failed), plan.HOOK_FAILED, True
+        except errors.CannotSetUp as impossible:
+            lack, reason, final = str(impossible), plan.NOT_SET_UP, True
         self._remember(card, lack, now, reason=reason, final=final)
         return _Done(again=True)
 
@@ -371,6 +399,68 @@ class _Work:
             versions.too_old, card, claim.minimum_versions, self._context.kernel.sysfs
         )
 
+    @property
+    def _user(self) -> tuple[str, str]:
+        """Uid and allocation timestamp of the claim."""
+        spec = self._attachment.spec
+        return (spec.claim.uid if spec.claim is not None else "", spec.allocation_timestamp or "")
+
+    @property
+    def _may_be_in_use(self) -> bool:
+        """Whether pods of the claim may use the device already, so that it is not to be set up any more."""
+        attachment, claim, node = self._attachment, self._attachment.spec.claim, self._attachment.status.node
+        return (
+            claim is not None
+            and node is not None
+            and attachment.holds(attachments.VISIBLE)
+            and (node.claim_uid, node.boot_id) == (claim.uid, self._context.boot_id)
+        )
+
+    async def _functions(self, card: model.Card, *, needs_driver: bool) -> str:
+        """Go towards the virtual functions of the claim's class; return what is still missing.
+
+        Raises:
+            errors.CannotSetUp: the device can never have them.
+            errors.KernelRefused: the kernel will not.
+        """
+        spec, memory = self._attachment.spec, self._memory
+        wanted = spec.claim.virtual_functions if spec.claim is not None else None
+        if wanted is None or not wanted.groups or self._may_be_in_use:
+            return ""
+        impossible = functions.problem(card, wanted)
+        if wanted.offered and not self._context.offers(self._attachment.identity.device_class):
+            impossible = impossible or _NOT_OFFERED
+        if impossible is not None:
+            raise errors.CannotSetUp(impossible)
+        begun = memory.functions_for == self._user
+        steps = tuple(functions.steps(card, wanted, key=f"{spec.fabric}/{spec.device}", begun=begun))
+        for step in steps:
+            await self._set_up(step)
+        if steps and not begun:
+            memory.functions_for = self._user
+            return "its virtual functions are being made"
+        return functions.lack(card, wanted, needs_driver=needs_driver)
+
+    async def _set_up(self, step: functions.Step) -> None:
+        kernel = self._context.kernel
+        match step:
+            case functions.Make(address=address, count=count):
+                await kernel.set_vfs(address, 0)
+                await kernel.set_vf_probing(address, on=False)
+                await kernel.set_vfs(address, count)
+            case functions.SetLinks(interface=interface, links=links):
+                what = f"to set up the virtual functions of {interface}"
+                await kernel.run(interface, what, lambda: self._context.links(interface, links))
+            case functions.GiveDriver(owner=owner, address=address, driver=driver, instead=instead):
+                await kernel.set_vf_probing(owner, on=True)
+                if instead is not None:
+                    await kernel.unbind(address)
+                if driver is not None:
+                    await kernel.override_driver(address, driver)
+                await kernel.probe(address)
+            case _:
+                assert_never(step)
+
     def _hook(self, card: model.Card) -> str:
         """Run the hook of the claim's class, once for the claim; return what is still missing.
 
@@ -378,16 +468,12 @@ class _Work:
             errors.HookFailed: it did not succeed.
         """
         attachment, memory, context = self._attachment, self._memory, self._context
-        asked, claim, node = attachment.spec.initialise, attachment.spec.claim, attachment.status.node
-        if asked is None or claim is None:
+        asked = attachment.spec.initialise
+        if asked is None or self._may_be_in_use:
             return ""
-        user = (claim.uid, attachment.spec.allocation_timestamp or "")
-        is_ready = attachment.holds(attachments.VISIBLE) and node is not None and node.claim_uid == claim.uid
-        if is_ready and node is not None and node.boot_id == context.boot_id:
-            return ""  # its pods may use it already
-        if memory.hook_for != user:
+        if memory.hook_for != self._user:
             memory.end_hook()
-            memory.hook_for = user
+            memory.hook_for = self._user
             memory.hook = context.hooks.begin(attachment, asked, card)
             context.reporter.hook_begun(attachment, asked)
         if memory.hook is None or not memory.hook.done():

@@ -46,6 +46,7 @@ NO_FILES = "NoDeviceFiles"
 NOT_INITIALISED = "NotInitialised"
 HOOK_FAILED = "HookFailed"
 TOO_OLD = "VersionTooOld"
+NOT_SET_UP = "FunctionsNotSetUp"
 NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
 
@@ -363,6 +364,9 @@ def _clean(
     """Before the next claim, or none, gets a device that one has used."""
     if observed.held_by is not None:
         return ()
+    if observed.sharers or observed.offered:
+        # They were lent by the claim before; who waits for the device gives up by itself.
+        return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
     match observed.cleaned:
         case None:
             return (actions.Clean(card=card),)

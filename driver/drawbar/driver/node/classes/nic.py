@@ -38,11 +38,5 @@ class Nic(generic.Generic):
         return msgspec.structs.replace(generic.Generic.edits(self, card, host), net_devices=moved)
 
     def interfaces(self, card: model.Card) -> tuple[str, ...]:
-        """Those of the card itself; those of virtual functions stay, unless the device is a virtual function."""
-        is_virtual = card.first.physical_function is not None
-        return tuple(
-            name
-            for function in card.functions
-            if is_virtual or function.physical_function is None
-            for name in function.net_interfaces
-        )
+        """Those of all functions that are given."""
+        return tuple(name for function in card.functions for name in function.net_interfaces)

@@ -323,6 +323,13 @@ class Card:
         return next((dashed_serial(each.serial) for each in self.memdevs if each.serial), None)
 
     @property
+    def bare(self) -> "Card":
+        """The card without its virtual functions; a virtual function that is a device by itself stays."""
+        addresses = {function.address for function in self.functions}
+        own = tuple(function for function in self.functions if function.physical_function not in addresses)
+        return self if len(own) == len(self.functions) else dataclasses.replace(self, functions=own)
+
+    @property
     def device_nodes(self) -> tuple[DeviceNode, ...]:
         """The device files of all functions."""
         return tuple(node for function in self.functions for node in function.device_nodes)

@@ -84,6 +84,67 @@ def read() -> dict[str, Netdev]:
     }
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionLink:
+    """What a network card does for a virtual function; None for what it does by itself."""
+
+    hardware_address: str | None = None
+    vlan: int | None = None
+    trust: bool | None = None
+    spoof_check: bool | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What is set, by the names that `pyroute2` has for it."""
+        settings = {
+            "mac": self.hardware_address,
+            "vlan": self.vlan,
+            "trust": self.trust,
+            "spoofchk": self.spoof_check,
+        }
+        return {name: value for name, value in settings.items() if value is not None}
+
+
+def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
+    """Set up virtual functions through the interface of their physical function; blocks for some milliseconds.
+
+    Args:
+        interface: its name.
+        links: by number of a virtual function.
+
+    Raises:
+        KernelRefused: the card's driver does not do it, or the interface is not here.
+    """
+    import pyroute2
+
+    try:
+        with contextlib.closing(pyroute2.IPRoute()) as route:
+            indexes = route.link_lookup(ifname=interface)
+            if not indexes:
+                raise errors.KernelRefused(
+                    f"network interface {interface} is in another network namespace than this daemon: end who took it"
+                )
+            for number, link in links.items():
+                # Each by itself: a driver may refuse one setting, and which one is to be known.
+                for what, value in link.settings.items():
+                    try:
+                        route.link(
+                            "set",
+                            index=indexes[0],
+                            vf=[{"vf": number, what: int(value) if isinstance(value, bool) else value}],
+                        )
+                    except pyroute2.NetlinkError as error:
+                        raise errors.KernelRefused(
+                            f"the driver of {interface} does not set {what} of virtual function {number} to {value} "
+                            f"({error}): leave that out of virtualFunctions of the class, or use another card",
+                            number=error.code,
+                        ) from error
+    except OSError as error:
+        raise errors.KernelRefused(
+            f"cannot set up virtual functions of {interface} ({error}): allow netlink sockets (AF_NETLINK) here"
+        ) from error
+
+
 def held(interfaces: Collection[str]) -> dict[str, str] | None:
     """Of these interfaces those that must not be taken away, with the reason; None if that is unknown.
 

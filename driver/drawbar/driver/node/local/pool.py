@@ -196,7 +196,7 @@ class LocalPool:
     def card(self, pool: str, device: str) -> model.Card | None:
         """The device as it is now, offered or not; None while it is not here, or for what a fabric brought.
 
-        A virtual function of a card that was attached by hand is this node's.
+        A virtual function of a card that is attached by hand, or lent by its claim, is this node's.
         """
         resident = self._resident(device) if self.owns(pool) else None
         if resident is None:

@@ -8,7 +8,7 @@ Invariants, whatever is configured:
 
 - nothing that a fabric brought, or may have brought, is offered: what an attachment of this node means, and what sits in
   a hot-plug slot that the configuration does not claim for the node; except the virtual functions of a card that is
-  attached by hand (`lender`), which are here alone;
+  attached by hand, or for a claim whose class has them offered (`lender`), which are here alone;
 - nothing that the host lives on is offered: a disk that the host uses, a network interface with an address, a bridge,
   the screen of a management controller. A device that a claim holds here stays offered, for its claim is who uses it;
 - a card is offered whole, or as its virtual functions, never both.
@@ -321,7 +321,7 @@ def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...]
         return None
     node = attachment.status.node
     place = (node.pci_address, node.boot_id) if node is not None else None
-    lends = attachment.held_by_hand, attachment.holds(attachments.VISIBLE), attachment.deleting
+    lends = attachment.lends, attachment.holds(attachments.VISIBLE), attachment.deleting
     return attachment.identity, _slots(attachment), place, lends
 
 
@@ -336,14 +336,14 @@ def of_fabric(card: model.Card, attached: Iterable[attachments.DeviceAttachment]
 def lender(
     resident: Resident, attached: Iterable[attachments.DeviceAttachment], driver: str, boot_id: str
 ) -> attachments.DeviceAttachment | None:
-    """Return the attachment, made by hand, of the card whose virtual function this is; None of anything else.
+    """Return the attachment that lends the card whose virtual function this is; None of anything else.
 
     The card must be visible on this node since it booted, and of one attachment alone, of that driver.
     """
     if not resident.is_virtual:
         return None
     meant = [attachment for attachment in attached if _means(attachment, resident.whole, boot_id)]
-    if len(meant) != 1 or meant[0].spec.driver != driver or not meant[0].held_by_hand:
+    if len(meant) != 1 or meant[0].spec.driver != driver or not meant[0].lends:
         return None
     node = meant[0].status.node
     is_here = node is not None and node.boot_id == boot_id and meant[0].holds(attachments.VISIBLE)

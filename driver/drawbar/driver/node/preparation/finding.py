@@ -162,15 +162,26 @@ class Found:
         return self.occupied is not None or classes.by_name(self.device_class).asks_the_driver
 
     @property
+    def given(self) -> model.Card:
+        """What of it the claim's containers get: its virtual functions alone where its class had them set up for that."""
+        return self.card if self._said.virtual_functions.given else self.card.bare
+
+    @property
+    def _said(self) -> parameters.DeviceParameters:
+        return (
+            parameters.from_record(self.record.parameters) if self.record.parameters else parameters.NOTHING
+        )
+
+    @property
     def interfaces(self) -> int | None:
         """How many network interfaces a container gets; None of a class that has none."""
-        names = classes.by_name(self.device_class).interfaces(self.card)
+        names = classes.by_name(self.device_class).interfaces(self.given)
         return None if names is None else len(names)
 
     @property
     def vendor_kind(self) -> str | None:
         """The kind of the vendor's CDI files that must have it, where its class wants that."""
-        return parameters.from_record(self.record.parameters).vendor_kind if self.record.parameters else None
+        return self._said.vendor_kind
 
     def vendor_id(self, directories: Sequence[Path]) -> str | None:
         """The device by its vendor's own CDI files; None where it has no `vendor_kind`. Call it in a thread.
@@ -185,7 +196,7 @@ class Found:
         if kind is None:
             return None
         operations = classes.by_name(self.device_class)
-        nodes = operations.edits(self.card, self.host).device_nodes
+        nodes = operations.edits(self.given, self.host).device_nodes
         names = operations.names(self.card, self.host)
         # Files that all devices of a driver share are left to the runtime to look up.
         own = frozenset(node.path for node in nodes if node.major is not None)
@@ -218,16 +229,16 @@ class Found:
             name=self.record.device,
             serial=self.record.serial,
             device_class=self.device_class,
-            card=self.card,
+            card=self.given,
             claim_uid=self.claim_uid,
             host=self.host,
-            said=parameters.from_record(self.record.parameters),
+            said=self._said,
             first_interface=self.record.first_interface,
             mounts=_mounts(self.record),
         )
 
     def _refuse_occupied(self) -> None:
-        names = classes.by_name(self.device_class).interfaces(self.card)
+        names = classes.by_name(self.device_class).interfaces(self.given)
         if self.occupied is None or not names:
             return
         uses = self.occupied(names)
