@@ -43,7 +43,7 @@ async def connected(node, name, port, **hooks):
     device = cluster.Device(device=disk.name, serial=disk.serial)
     claim = await node.cluster.claim(name, device, node=node.name)
     asked = {what: {"hook": hook, "timeoutSeconds": seconds} for what, (hook, seconds) in hooks.items()}
-    await node.cluster.intend(claim, device, node=node.name, hooks=asked)
+    await node.cluster.intend(claim, device, node=node.name, set_up=asked)
     await node.chassis.plug(disk, port)
     await node.cluster.say_attached(device, port=port)
     return disk, device

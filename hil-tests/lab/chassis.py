@@ -58,7 +58,14 @@ class Controller:
     functions: int
 
 
-Card = Disk | Memory | Controller
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """A network card that can have virtual functions (82576); of a newer machine alone."""
+
+    name: str
+
+
+Card = Disk | Memory | Controller | Network
 """What can be plugged in."""
 
 
@@ -96,6 +103,10 @@ class Chassis:
         """A controller that can have so many virtual functions, not plugged in; one at a time has its subsystem."""
         return Controller(name=name, serial=f"SN-{name}", functions=functions)
 
+    def network(self, name: str) -> Network:
+        """A network card without a cable, not plugged in."""
+        return Network(name=name)
+
     async def plug(self, device: Card, port: str) -> None:
         """Plug it into a port, and return when QEMU has taken it, not when the kernel has.
 
@@ -132,6 +143,8 @@ class Chassis:
                     "max_ioqpairs": queues + 2,
                     "msix_qsize": device.functions + 5,
                 }
+            case Network():
+                given = {"driver": "igb"}
         await self._guest.monitor.ask("device_add", given | {"id": device.name, "bus": port})
 
     def where(self, port: str) -> dict[str, str]:

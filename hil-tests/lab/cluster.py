@@ -164,7 +164,7 @@ class Cluster:
         node: str,
         memory_mode: str = "",
         erase: bool = False,
-        hooks: Mapping[str, object] | None = None,
+        set_up: Mapping[str, object] | None = None,
     ) -> None:
         """The intent to have a device on a node.
 
@@ -174,7 +174,7 @@ class Cluster:
             node: the Node's name.
             memory_mode: what the claim makes of its memory.
             erase: its data are erased at the end; else they are kept, for devices of hardware are tested with.
-            hooks: `initialise` and `cleanUp` of its claim.
+            set_up: `initialise`, `cleanUp` and `virtualFunctions` of its claim.
         """
         spec: dict[str, Any] = {
             "fabric": FABRIC,
@@ -196,7 +196,7 @@ class Cluster:
                 "name": claim["metadata"]["name"],
                 "uid": claim["metadata"]["uid"],
                 **_without_empty(memoryMode=memory_mode),
-                **(hooks or {}),
+                **(set_up or {}),
             }
             spec["allocationTimestamp"] = claim["status"]["allocation"]["allocationTimestamp"]
         labels = {"drawbar.dev/node": node}

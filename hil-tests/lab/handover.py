@@ -7,6 +7,7 @@
 The claim has the device's name.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,12 +35,20 @@ class Lent:
 
 
 async def intended(
-    node: worker.Worker, card: chassis.Card, port: str, *, memory_mode: str = "", erase: bool = False
+    node: worker.Worker,
+    card: chassis.Card,
+    port: str,
+    *,
+    memory_mode: str = "",
+    erase: bool = False,
+    set_up: Mapping[str, object] | None = None,
 ) -> Lent:
     """A claim was allocated the device, and the controller means to attach it; nothing is plugged in."""
     lent = Lent(card=card, device=_described(card, port), port=port)
     claim = await node.cluster.claim(lent.name, lent.device, node=node.name)
-    await node.cluster.intend(claim, lent.device, node=node.name, memory_mode=memory_mode, erase=erase)
+    await node.cluster.intend(
+        claim, lent.device, node=node.name, memory_mode=memory_mode, erase=erase, set_up=set_up
+    )
     return lent
 
 
@@ -50,10 +59,16 @@ async def connect(node: worker.Worker, lent: Lent) -> None:
 
 
 async def attached(
-    node: worker.Worker, card: chassis.Card, port: str, *, memory_mode: str = "", erase: bool = False
+    node: worker.Worker,
+    card: chassis.Card,
+    port: str,
+    *,
+    memory_mode: str = "",
+    erase: bool = False,
+    set_up: Mapping[str, object] | None = None,
 ) -> Lent:
     """A device that its node shows."""
-    lent = await intended(node, card, port, memory_mode=memory_mode, erase=erase)
+    lent = await intended(node, card, port, memory_mode=memory_mode, erase=erase, set_up=set_up)
     await connect(node, lent)
     await node.cluster.visible(lent.device)
     return lent
@@ -94,5 +109,9 @@ def _described(card: chassis.Card, port: str) -> cluster.Device:
             return cluster.Device(
                 device=card.name, device_class="cxl-memory", serial=f"{card.serial:#x}", slot=slot
             )
+        case chassis.Network():
+            # It has no serial number.
+            slot = port.rpartition("-")[2]
+            return cluster.Device(device=card.name, device_class="nic", pci_id="8086:10c9", slot=slot)
         case chassis.Disk() | chassis.Controller():
             return cluster.Device(device=card.name, serial=card.serial)

@@ -97,7 +97,7 @@ def build(kernel: packages.Kernel, busybox: Path, wanted: Sequence[str] = MODULE
 
 def cached(folder: Path, kernel: packages.Kernel, busybox: Path, wanted: Sequence[str] = MODULES) -> Path:
     """The archive as a file of the cache, built where there is none for this content."""
-    stamp = f"{kernel.release} {busybox.stat().st_size} {' '.join(wanted)} {INIT} {START}"
+    stamp = f"{kernel.modules} {busybox.stat().st_size} {' '.join(wanted)} {INIT} {START}"
     path = folder / f"initrd-{kernel.release}-{hashlib.sha256(stamp.encode()).hexdigest()[:12]}"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)

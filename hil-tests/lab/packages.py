@@ -6,6 +6,7 @@ configuration of its own there, so nothing of this machine's package lists chang
 """
 
 import contextlib
+import hashlib
 import os
 import re
 import shutil
@@ -29,9 +30,14 @@ _QEMU_DATA = ("usr/share/qemu", "usr/share/seabios")
 _PATH = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
 _UNUSED = (
     "usr",
-    *(f"lib/modules/*/kernel/{folder}" for folder in ("sound", "net/[!9]*", "drivers/[!bcdnv]*")),
+    *(
+        f"lib/modules/*/kernel/{folder}"
+        for folder in ("sound", "net/[!9]*", "drivers/[!bcdinv]*", "drivers/i[!2]*")
+    ),
 )
-"""Of the 400 MB, what no guest has a use for is not kept: the drivers that it has are block, char, cxl, dax, net, n* and v*."""
+"""Of the 400 MB, what no guest has a use for is not kept: the drivers that it has are block, char, cxl, dax, i2c, net, n* and v*."""
+_KEPT = hashlib.sha256(repr(_UNUSED).encode()).hexdigest()[:8]
+"""In the names of folders of kernels: one of which something else was kept is unpacked anew."""
 _IMAGE = re.compile(r"^\s*Depends: (linux-image-\d\S+)$", re.MULTILINE)
 
 
@@ -82,7 +88,7 @@ def kernel(folder: Path) -> Kernel:
         errors.Unavailable: it cannot be had; the message names the remedy.
     """
     # The newest that is there is good enough: a test run does not depend on a package index.
-    unpacked = sorted(folder.glob("linux-image-[0-9]*"))
+    unpacked = sorted(folder.glob(f"linux-image-[0-9]*.{_KEPT}"))
     return _kernel(unpacked[-1] if unpacked else _unpacked(_image_package(), folder))
 
 
@@ -95,7 +101,7 @@ def newer(folder: Path) -> tuple[Qemu, Kernel]:
         errors.Unavailable: they cannot be had; the message names the remedy.
     """
     own = folder / BACKPORTS
-    kernels = sorted(own.glob("linux-image-[0-9]*"))
+    kernels = sorted(own.glob(f"linux-image-[0-9]*.{_KEPT}"))
     programs = [sorted(own.glob(f"{name}_*")) for name in _QEMU_PACKAGES]
     if not kernels or not all(programs):
         try:
@@ -230,7 +236,8 @@ def _unpacked(
         if not files:
             raise errors.Unavailable(f"apt-get download {package} brought no file: run apt-get update")
         # The version is in the file's name, and so in the cache's.
-        target = folder / (package if package == BUSYBOX else files[0].name.removesuffix(".deb"))
+        name = package if package == BUSYBOX else files[0].name.removesuffix(".deb")
+        target = folder / (f"{name}.{_KEPT}" if package.startswith("linux-image-") else name)
         _output(["dpkg", "-x", str(files[0]), str(temporary / "root")])
         for pattern in unused:
             for path in (temporary / "root").glob(pattern):

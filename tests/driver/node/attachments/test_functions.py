@@ -67,7 +67,9 @@ def test_what_needs_no_link_needs_no_interface(tree):
 def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_drivers(tree):
     tree.set_vfs(1, 2)
     card, asked = card_of(tree), wanted(Group(count=1, driver="vfio-pci"), Group(count=1))
-    assert steps(card, asked, begun=False) == [functions.Make(address=card.address, count=2)]
+    make, links = steps(card, asked, begun=False)
+    assert make == functions.Make(address=card.address, count=2)
+    assert links == functions.SetLinks(interface="eth0", links={}), "their drivers ask through it"
     first, second = card.first.sriov.virtual_functions
     assert steps(card, asked, begun=True) == [
         functions.GiveDriver(owner=card.address, address=first, driver="vfio-pci", instead="mlx5_core")

@@ -1,7 +1,7 @@
 """The virtual functions that a claim's class asks for: what is to be done until the device has them; pure.
 
 They are made without drivers, set up through their physical function, and only then get their drivers, since a driver reads
-what it is to be when it begins. Before the first step those of anybody else go, so the outcome is the same whatever was
+what it is to be when it begins. On a network card it asks the physical function, which answers while its interface is up. Before the first step those of anybody else go, so the outcome is the same whatever was
 there. Each physical function of the device gets all groups.
 
 Source: Documentation/PCI/pci-iov-howto.rst; Documentation/ABI/testing/sysfs-bus-pci; rtnetlink(7), IFLA_VF_*.
@@ -25,7 +25,7 @@ class Make:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetLinks:
-    """Set up virtual functions by their numbers, through the network interface of their physical function."""
+    """Set the network interface of a physical function up, and through it virtual functions by their numbers."""
 
     interface: str
     links: Mapping[int, netdevs.FunctionLink]
@@ -109,7 +109,7 @@ def steps(card: model.Card, wanted: parameters.VirtualFunctions, *, key: str, be
                 for number, group in enumerate(wanted.members)
                 if group.sets_link
             }
-            if links:
+            if owner.net_interfaces:
                 yield SetLinks(interface=owner.net_interfaces[0], links=links)
             continue
         for address, group in zip(made, wanted.members, strict=True):

@@ -106,7 +106,7 @@ class FunctionLink:
 
 
 def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
-    """Set up virtual functions through the interface of their physical function; blocks for some milliseconds.
+    """Set an interface up, and through it virtual functions of its physical function; blocks for some milliseconds.
 
     Args:
         interface: its name.
@@ -124,6 +124,7 @@ def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
                 raise errors.KernelRefused(
                     f"network interface {interface} is in another network namespace than this daemon: end who took it"
                 )
+            route.link("set", index=indexes[0], state="up")
             for number, link in links.items():
                 # Each by itself: a driver may refuse one setting, and which one is to be known.
                 for what, value in link.settings.items():
@@ -139,7 +140,7 @@ def set_up_functions(interface: str, links: Mapping[int, FunctionLink]) -> None:
                             f"({error}): leave that out of virtualFunctions of the class, or use another card",
                             number=error.code,
                         ) from error
-    except OSError as error:
+    except (OSError, pyroute2.NetlinkError) as error:
         raise errors.KernelRefused(
             f"cannot set up virtual functions of {interface} ({error}): allow netlink sockets (AF_NETLINK) here"
         ) from error
