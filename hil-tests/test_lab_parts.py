@@ -79,8 +79,8 @@ def test_a_newer_qemu_and_kernel_of_the_cache_are_used_without_a_mirror(tmp_path
     monkeypatch.setattr(packages, "MIRROR", "http://127.0.0.1:9/debian")
     own = tmp_path / packages.BACKPORTS
     for place in (
-        "linux-image-6.12_1/boot/vmlinuz-6.12",
-        "linux-image-6.12_1/lib/modules/6.12/modules.builtin",
+        f"linux-image-6.12_1.{packages._KEPT}/boot/vmlinuz-6.12",
+        f"linux-image-6.12_1.{packages._KEPT}/lib/modules/6.12/modules.builtin",
         "qemu-system-x86_10/usr/bin/qemu-system-x86_64",
         "qemu-system-data_10/usr/share/qemu/pvh.bin",
         "seabios_1/usr/share/seabios/bios.bin",
