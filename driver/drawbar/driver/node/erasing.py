@@ -80,6 +80,11 @@ class Erasure:
                 return Failed(why=self._why)
             return Due()
 
+    def spare(self) -> None:
+        """Nothing is to be erased, as the device showed while it had its driver; without that it would show nothing."""
+        with self._lock:
+            self._done = self._progress is None
+
     def begin(self, name: str, eraser: Eraser) -> None:
         """Begins, unless it is under way or done."""
         with self._lock:

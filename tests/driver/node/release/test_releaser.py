@@ -39,6 +39,22 @@ async def test_a_device_that_no_process_uses_is_released_and_its_slot_is_off(tmp
         assert isinstance(await host.step(), release.Released)
 
 
+@pytest.mark.parametrize(
+    "card",
+    [
+        pytest.param(GPU, id="gpu"),
+        pytest.param(BARE, id="no driver"),
+        pytest.param(CXL, id="cxl memory without a way to sanitize"),
+        pytest.param(dataclasses.replace(CXL, persistent=True), id="persistent memory"),
+    ],
+)
+async def test_a_used_device_of_which_nothing_is_erased_leaves(tmp_path, card):
+    async with place(tmp_path, card) as host:
+        host.cleaning = releaser.Cleaning(erasure=erasing.Erasure())
+        await host.until(release.Released)
+        assert host.is_off()
+
+
 @pytest.mark.parametrize("card", CARDS)
 async def test_a_release_goes_on_after_a_crash_at_every_step(tmp_path, card):
     # Whoever remembers nothing asks again at once, and a mocked kernel answers every time: so not too often.

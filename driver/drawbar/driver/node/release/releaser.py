@@ -373,6 +373,8 @@ class Releaser:
                 self._remember(key, _Begun(card=begun.card))
                 return await self._erase(begun.card, device_class, cleaning)
             case _:
+                if isinstance(action, plan.Unbind) and cleaning.erasure is not None:
+                    cleaning.erasure.spare()
                 return await self._make(key, begun, action, device_class)
 
     async def _erase(
