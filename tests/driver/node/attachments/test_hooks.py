@@ -1,6 +1,7 @@
 """Hooks as programs: what they are given, how they end, and which files are not run."""
 
 import asyncio
+import dataclasses
 import hashlib
 import os
 import re
@@ -38,14 +39,38 @@ def put(settings, text, name="h"):
     return path
 
 
-async def outcome(settings, **asked):
+async def outcome(settings, card=CARD, **asked):
     """Why the device is not ready; empty where it is."""
     runner = hooks.Runner(settings, settings.hooks.parent / "sys")
     attachment = scenes.attachment(device="card-1", device_class="fpga")
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
-        task = runner.begin(attachment, Initialisation(**{"hook": "h"} | asked), CARD)
+        task = runner.begin(attachment, Initialisation(**{"hook": "h"} | asked), card)
     return task.result()
+
+
+def with_manager(settings, state):
+    """Return the card with an `fpga_manager` in that state."""
+    folder = settings.hooks.parent / "sys/devices/x/fpga0"
+    folder.mkdir(parents=True)
+    (folder / "state").write_text(f"{state}\n")
+    manager = model.FpgaManager(name="fpga0", path="devices/x/fpga0", title=None, state=None)
+    return model.Card(functions=(dataclasses.replace(CARD.first, fpga_managers=(manager,)),))
+
+
+@pytest.mark.parametrize("state", ["operating", "unknown", "power off"])
+async def test_a_bitstream_counts_as_loaded_where_the_kernel_reports_nothing_else(place, state):
+    put(place, "#!/bin/sh\n")
+    assert await outcome(place, with_manager(place, state), bitstream="b.bit", sha256=DIGEST) == ""
+
+
+@pytest.mark.parametrize("state", ["write error", "write complete error", "write", "firmware request"])
+async def test_a_bitstream_that_the_kernel_reports_as_not_loaded_fails_the_hook(place, state):
+    put(place, "#!/bin/sh\n")
+    card = with_manager(place, state)
+    said = await outcome(place, card, bitstream="b.bit", sha256=DIGEST)
+    assert f"fpga0 of the card shows '{state}': b.bit is not loaded" in said
+    assert await outcome(place, card) == "", "a hook that loads none is not judged by it"
 
 
 async def test_a_hook_gets_the_device_in_its_environment_and_no_other(place, monkeypatch):

@@ -18,7 +18,8 @@ from pathlib import Path
 from drawbar.driver import programs
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import erasing, errors
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.classes import fpga
+from drawbar.driver.node.inventory import model, pci
 
 OUTPUT_BYTES = 64 << 10
 MEMORY_BYTES = 1 << 30
@@ -93,7 +94,22 @@ class Runner:
             await run(self._settings, asked, variables(attachment, card, path, self._sysfs))
         except errors.HookFailed as failed:
             return str(failed)
-        return ""
+        return await asyncio.to_thread(not_loaded, asked, card, self._sysfs) if path is not None else ""
+
+
+def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
+    """Return what the kernel reports of a bitstream that a hook has not loaded, in a clause; empty where it did. Reads files.
+
+    Most cards have no `fpga_manager`, and then the hook's word is all there is.
+    """
+    paths = [manager.path for function in card.functions for manager in function.fpga_managers]
+    for manager in pci.read_fpga_managers(str(sysfs), paths):
+        if manager.state is not None and (manager.state in fpga.LOADING or manager.state.endswith("error")):
+            return (
+                f"hook {asked.hook} ended with status 0, and {manager.name} of the card shows {manager.state!r}: {asked.bitstream} is "
+                "not loaded; look at the kernel's log"
+            )
+    return ""
 
 
 def variables(

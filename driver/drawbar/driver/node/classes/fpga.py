@@ -8,7 +8,7 @@ from drawbar.driver.node.inventory import model
 from drawbar.fabric.contract import DeviceClass
 
 # Documentation/ABI/testing/sysfs-class-fpga-manager; the failed ones end in "error".
-_LOADING = frozenset({"firmware request", "write init", "write", "write complete", "parse header"})
+LOADING = frozenset({"firmware request", "write init", "write", "write complete", "parse header"})
 _VENDORS = frozenset(
     {
         0x10EE,  # Xilinx, AMD
@@ -39,6 +39,6 @@ class Fpga(generic.Generic):
             f"a bitstream is being loaded ({manager.state}), {manager.name}"
             for function in card.functions
             for manager in function.fpga_managers
-            if manager.state in _LOADING
+            if manager.state in LOADING
         )
         return (*loading, *generic.Generic.users(self, host, card))
