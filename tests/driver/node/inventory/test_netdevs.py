@@ -40,6 +40,7 @@ async def test_the_kernel_lists_its_interfaces_also_in_a_thread_of_a_running_loo
         ({"addresses": ("2001:db8::2/64",)}, "has the address 2001:db8::2/64"),
         ({"master": "bond0"}, "belongs to bond0"),
         ({"above": ("eth0.100", "eth0.200")}, "carries eth0.100"),
+        ({"addresses": ("fe80::1/64",), "is_way_out": True}, "has the default route"),
     ],
 )
 def test_an_interface_is_in_use_by_its_address_its_master_or_what_stands_on_it(changes, use):
@@ -69,6 +70,29 @@ def test_what_stands_on_an_interface_is_read_from_the_kernel():
     if done.returncode and ("unshare" in done.stderr or "not supported" in done.stderr):
         pytest.skip(f"no network namespace with a pair of interfaces can be made here: {done.stderr[-200:]}")
     assert done.stdout.strip() == "{'upper': ('lower',), 'lower': ('upper',)}", done.stderr
+
+
+ROUTED = """
+import pyroute2
+from drawbar.driver.node.inventory import netdevs
+with pyroute2.IPRoute() as route:
+    route.link("add", ifname="lower", kind="veth", peer="upper")
+    for name in ("lower", "upper"):
+        route.link("set", index=route.link_lookup(ifname=name)[0], state="up")
+    assert not [netdev.name for netdev in netdevs.read().values() if netdev.is_way_out]
+    index = route.link_lookup(ifname="lower")[0]
+    route.addr("add", index=index, address="169.254.0.9", prefixlen=16)
+    route.route("add", dst="default", gateway="169.254.0.1", oif=index)
+print([netdev.name for netdev in netdevs.read().values() if netdev.is_way_out])
+"""
+
+
+def test_the_way_out_of_the_host_is_read_from_the_kernel():
+    command = ("unshare", "--user", "--map-root-user", "--net", sys.executable, "-c", ROUTED)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode and ("unshare" in done.stderr or "not supported" in done.stderr):
+        pytest.skip(f"no network namespace with a pair of interfaces can be made here: {done.stderr[-200:]}")
+    assert done.stdout.strip() == "['lower']", done.stderr
 
 
 def test_discovery_alone_does_not_pay_for_netlink():

@@ -13,6 +13,9 @@ from typing import Any
 
 from drawbar.driver.node import errors
 
+ELSEWHERE = ("192.0.2.1", "2001:db8::1")
+"""For documentation (RFC 5737, RFC 3849), so that only a default route leads there."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Netdev:
@@ -25,6 +28,7 @@ class Netdev:
         state: `UP`, `DOWN`, `LOWERLAYERDOWN`, `UNKNOWN`, ... (RFC 2863).
         master: the name of the bridge or bond that it is part of.
         above: the names of those that stand on it, such as `eth0.100` of a VLAN.
+        is_way_out: the host's packets to anywhere else leave by it.
         addresses: IPv4 and IPv6 with their prefix lengths, such as `192.0.2.2/24`.
     """
 
@@ -36,6 +40,7 @@ class Netdev:
     master: str | None
     addresses: tuple[str, ...]
     above: tuple[str, ...] = ()
+    is_way_out: bool = False
 
     @property
     def use(self) -> str | None:
@@ -45,7 +50,9 @@ class Netdev:
                 return f"has the address {address}"
         if self.master is not None:
             return f"belongs to {self.master}"
-        return f"carries {self.above[0]}" if self.above else None
+        if self.above:
+            return f"carries {self.above[0]}"
+        return "has the default route" if self.is_way_out else None
 
 
 def read() -> dict[str, Netdev]:
@@ -59,6 +66,7 @@ def read() -> dict[str, Netdev]:
     try:
         with contextlib.closing(pyroute2.IPRoute()) as route:
             links, addresses = list(route.get_links()), list(route.get_addr())
+            ways_out = _ways_out(route)
     except (OSError, pyroute2.NetlinkError) as error:
         raise errors.NetlinkError(
             f"cannot ask the kernel for network interfaces ({error}): allow netlink sockets (AF_NETLINK) here"
@@ -77,11 +85,25 @@ def read() -> dict[str, Netdev]:
         if below is not None and below != link["index"] and link.get_attr("IFLA_LINK_NETNSID") is None:
             above.setdefault(below, []).append(names[link["index"]])
     return {
-        names[link["index"]]: _netdev(
-            link, names, by_index.get(link["index"], []), above.get(link["index"], [])
+        names[link["index"]]: dataclasses.replace(
+            _netdev(link, names, by_index.get(link["index"], []), above.get(link["index"], [])),
+            is_way_out=link["index"] in ways_out,
         )
         for link in links
     }
+
+
+def _ways_out(route: Any) -> set[int]:
+    """The indexes of the interfaces by which packets to addresses leave that no network has: one question, however many routes."""
+    import pyroute2
+
+    indexes = set()
+    for destination in ELSEWHERE:
+        # Without a route to it the kernel refuses the question.
+        with contextlib.suppress(pyroute2.NetlinkError):
+            for answer in route.route("get", dst=destination):
+                indexes.add(answer.get_attr("RTA_OIF"))
+    return indexes
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
