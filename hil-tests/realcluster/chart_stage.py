@@ -43,7 +43,10 @@ TREE = "/run/tree"
 """Where the node and its daemon's pod find the mocked /sys."""
 DEPLOYMENT = kinds.Kind(group="apps", version="v1", kind="Deployment", plural="deployments")
 DAEMON_SET = kinds.Kind(group="apps", version="v1", kind="DaemonSet", plural="daemonsets")
-READS = "env; echo devices: $(ls /dev /dev/dri); exec sleep 3600"
+READS = (
+    "env; echo devices: $(ls /dev /dev/dri); cat /var/run/kubernetes.io/dra-device-attributes/*/*/*/*.json; "
+    "exec sleep 3600"
+)
 """What a container prints: all that it sees of a device."""
 
 
@@ -325,6 +328,7 @@ class Release(Cluster):
                 "config": {
                     "sysfs": f"{TREE}/sys",
                     "uevents": f"unix:{TREE}/uevents",
+                    "deviceMetadata": True,
                     "log": {"level": "DEBUG" if burst > 100 else "INFO"},
                 },
             },
@@ -339,7 +343,8 @@ class Release(Cluster):
             if phase != "Running":
                 return [f"pod {name} is {phase}"]
             said = self._printed(name)
-            wanted = ["_PCI_ADDRESS=0000:", "renderD" if device_class == "gpu" else "nvme0n1"]
+            file = "renderD" if device_class == "gpu" else "nvme0n1"
+            wanted = ["_PCI_ADDRESS=0000:", file, '"DeviceMetadata"']
             return [f"the container of {name} does not see {word}" for word in wanted if word not in said]
 
         await self.settle(unready)
