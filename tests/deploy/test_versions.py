@@ -67,6 +67,10 @@ HARMLESS = {
             "v1alpha1: .spec: the rule is new: has(self.composite) == has(oldSelf.composite) && "
             "(!has(self.composite) || self.composite == oldSelf.composite)"
         ),
+        (
+            "v1alpha1: .spec: the rule is new: has(self.share) == has(oldSelf.share) && "
+            "(!has(self.share) || self.share == oldSelf.share)"
+        ),
     ),
     "fabrics.yaml": (
         (

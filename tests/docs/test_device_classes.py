@@ -74,12 +74,18 @@ def test_a_fabric_may_say_of_every_class_how_it_is_cleaned():
     )
 
 
+# What is given in shares of a device of another class, and the null device.
+WITHOUT_MODULE = ("cxl-memory-pool", "none")
+
+
 def test_the_chart_takes_every_class_and_makes_a_deviceclass_of_each():
     schema = json.loads((ROOT / "deploy/drawbar/values.schema.json").read_text())
     taken = schema["properties"]["deviceClasses"]["properties"]["classes"]["items"]["enum"]
-    assert taken == [*NAMES, "none"], "deploy/drawbar/values.schema.json: deviceClasses.classes"
+    assert taken == [*NAMES, *WITHOUT_MODULE], "deploy/drawbar/values.schema.json: deviceClasses.classes"
     (values,) = documents("deploy/drawbar/values.yaml")
-    assert values["deviceClasses"]["classes"] == [*WITH_DEVICECLASS, "none"], "deploy/drawbar/values.yaml"
+    assert values["deviceClasses"]["classes"] == [*WITH_DEVICECLASS, *WITHOUT_MODULE], (
+        "deploy/drawbar/values.yaml"
+    )
 
 
 @pytest.mark.parametrize(

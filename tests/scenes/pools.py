@@ -68,13 +68,13 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
-            **taken("probations", "claimed", "missing"),
+            **taken("probations", "claimed", "missing", "made"),
         ),
         attached_by_us=dict.fromkeys(ours, "node-1"),
         kept=encoding.Kept(
             dropped=dropped,
             form=changes.pop("form", encoding.Encoding.PER_DEVICE),
-            **taken("details", "informs"),
+            **taken("details", "informs", "shares"),
         ),
         **({"reported": by_device} | changes),
     )

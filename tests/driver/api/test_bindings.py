@@ -155,7 +155,8 @@ def test_the_write_is_guarded_by_the_view_it_was_decided_on():
 
 
 def test_a_share_is_named_with_its_id_and_a_whole_device_without():
-    body = applied(claim(given("d1", share_id="s1"), given("d2")), {KEY: STATEMENT, OTHER: STATEMENT})
+    share = dataclasses.replace(KEY, share_id="s1")
+    body = applied(claim(given("d1", share_id="s1"), given("d2")), {share: STATEMENT, OTHER: STATEMENT})
     assert [entry.get("shareID") for entry in body["status"]["devices"]] == ["s1", None]
     assert "shareID" not in body["status"]["devices"][1]
 
@@ -234,3 +235,9 @@ def test_a_patch_of_an_interface_leaves_the_conditions_as_they_are():
     )
     _, _, *rest = bindings.operations(claim(devices=(said("d1", condition(VISIBLE)),)), body)
     assert rest == [{"op": "add", "path": "/status/devices/0/networkData", "value": interface}]
+
+
+def test_of_two_shares_of_a_device_each_has_its_own_conditions():
+    shares = [dataclasses.replace(KEY, share_id=share_id) for share_id in ("s1", "s2")]
+    body = applied(claim(given("d1", share_id="s1"), given("d1", share_id="s2")), {shares[1]: STATEMENT})
+    assert [entry["shareID"] for entry in body["status"]["devices"]] == ["s2"]

@@ -261,6 +261,14 @@ class Lab(worlds.World):
                     break
         return past
 
+    async def changes(self, since):
+        """Count the changes of attachments and claims since that version, of those that there are."""
+        count = 0
+        for kind in (kinds.ATTACHMENT, self.claim_kind):
+            if (await self.api.list_all(kind, into=dict)).items:
+                count += len(await self.history(kind, since))
+        return count
+
     async def attachments(self):
         listing = await self.api.list_all(kinds.ATTACHMENT, into=dict)
         return {attachment["spec"]["device"]: attachment for attachment in listing.items}

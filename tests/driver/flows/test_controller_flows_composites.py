@@ -113,7 +113,7 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_half_of_a_composite
             since = await cluster.version()
             await cluster.pod(f"pod-{step}")
             await cluster.until(
-                lambda since=since: changes(cluster, since), lambda count, step=step: count >= step
+                lambda since=since: cluster.changes(since), lambda count, step=step: count >= step
             )
             for name in killed:
                 await cluster.stop(name)
@@ -129,15 +129,6 @@ async def test_a_daemon_that_is_killed_at_any_step_leaves_no_half_of_a_composite
             for disk in ("disk-0", "disk-1"):
                 await cluster.is_free(disk)
             await cluster.until(cluster.claims, lambda claims: not claims)
-
-
-async def changes(cluster, since):
-    """Count the changes of attachments and claims since that version, of those that there are."""
-    count = 0
-    for kind in (kinds.ATTACHMENT, cluster.claim_kind):
-        if (await cluster.api.list_all(kind, into=dict)).items:
-            count += len(await cluster.history(kind, since))
-    return count
 
 
 async def test_what_is_no_composite_is_reported_and_offers_none_of_its_devices(flow_lab):

@@ -150,6 +150,22 @@ class Composite(meta.Struct, frozen=True):
     devices: tuple[str, ...]
 
 
+class Share(meta.Struct, frozen=True):
+    """The share of a device that a claim was given: its memory is carved from the device, and attached in its place.
+
+    Attributes:
+        device: the DRA name of the device.
+        device_id: the fabric manager's id of it.
+        share_id: of the allocation's result.
+        memory_bytes: of the share.
+    """
+
+    device: str
+    device_id: str = msgspec.field(name="deviceID")
+    share_id: str = msgspec.field(name="shareID")
+    memory_bytes: int
+
+
 class AttachmentSpec(meta.Struct, frozen=True):
     """The intent. Only the claim may change.
 
@@ -159,6 +175,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
         clean: what is done about its users' traces; None for what its class does.
         unclean: it may have data of an earlier user when it arrives.
         composite: what the claim was given, where that is a composite of several devices; None for the device itself.
+        share: what the claim was given, where that is a share of a device; `device` and `device_id` are its own then.
         idle_since: when its last claim let go of it, while it is kept attached for the next; None otherwise.
     """
 
@@ -174,6 +191,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     clean: Clean | None = None
     unclean: bool = False
     composite: Composite | None = None
+    share: Share | None = None
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
@@ -186,8 +204,15 @@ class AttachmentSpec(meta.Struct, frozen=True):
 
     @property
     def allocated(self) -> str:
-        """The name of the DRA device that its claim was given: of the device, or of its composite."""
+        """The name of the DRA device that its claim was given: of the device, of its composite, or of what it is a share of."""
+        if self.share is not None:
+            return self.share.device
         return self.composite.name if self.composite is not None else self.device
+
+    @property
+    def share_id(self) -> str | None:
+        """The id of the share that its claim was given; None where it is none."""
+        return self.share.share_id if self.share is not None else None
 
     @property
     def companions(self) -> tuple[str, ...]:

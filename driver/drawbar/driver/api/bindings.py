@@ -16,7 +16,7 @@ Source: KEP-5007; server-side apply, "Field management".
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -33,10 +33,16 @@ NODE_CONDITIONS = (VISIBLE, NODE_FAILED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """One device as DRA names it. Drivers and pools cannot hold spaces, so a key is one line of text."""
+    """One device, or share of one, as DRA names it. Drivers and pools cannot hold spaces, so a key is one line of text."""
 
     pool: str
     device: str
+    share_id: str | None = None
+
+    @classmethod
+    def from_result(cls, result: claims.AllocationResult) -> Self:
+        """Return the key of what was given."""
+        return cls(pool=result.pool, device=result.device, share_id=result.share_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +108,7 @@ def applied(
     devices: list[dict[str, Any]] = []
     changed = False
     for result in claim.results(driver):
-        key = Key(pool=result.pool, device=result.device)
+        key = Key.from_result(result)
         conditions = claim.conditions(result)
         mine = {condition.type: condition for condition in conditions if condition.type in types}
         statement = statements.get(key)
@@ -182,6 +188,7 @@ def entry(result: claims.AllocationResult, conditions: tuple[meta.Condition, ...
 
 def _conditions(claim: claims.ResourceClaim, driver: str, key: Key) -> tuple[meta.Condition, ...]:
     for device in claim.status.devices:
-        if (device.driver, device.pool, device.device) == (driver, key.pool, key.device):
+        named = (device.driver, device.pool, device.device, device.share_id)
+        if named == (driver, key.pool, key.device, key.share_id):
             return device.conditions
     return ()

@@ -25,13 +25,19 @@ NAME_CHARS_MAX = 253
 
 
 class AllocationResult(meta.Struct, frozen=True):
-    """One device given to one request."""
+    """One device given to one request.
+
+    Attributes:
+        share_id: of a share of the device; None where the device is given as a whole.
+        consumed_capacity: of such a share, quantities by the name of the capacity.
+    """
 
     request: str
     driver: str
     pool: str
     device: str
     share_id: str | None = msgspec.field(default=None, name="shareID")
+    consumed_capacity: dict[str, str] = {}
     admin_access: bool | None = None
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
@@ -210,7 +216,8 @@ class ResourceClaim(meta.Struct, frozen=True):
     def conditions(self, result: AllocationResult) -> tuple[meta.Condition, ...]:
         """What was said about that device so far."""
         for device in self.status.devices:
-            if (device.driver, device.pool, device.device) == (result.driver, result.pool, result.device):
+            named = (device.driver, device.pool, device.device, device.share_id)
+            if named == (result.driver, result.pool, result.device, result.share_id):
                 return device.conditions
         return ()
 

@@ -71,8 +71,7 @@ def by_device(
     requests: dict[bindings.Key, list[str]] = {}
     for result in allocation.devices.results:
         if result.driver == driver:
-            key = bindings.Key(pool=result.pool, device=result.device)
-            requests.setdefault(key, []).append(result.request)
+            requests.setdefault(bindings.Key.from_result(result), []).append(result.request)
     by_key = {
         key: merged([layer for layer in layers if layer.concerns(names)]) for key, names in requests.items()
     }

@@ -21,10 +21,30 @@ class Attribute(meta.Struct, frozen=True):
     version: str | None = None
 
 
+class ValidRange(meta.Struct, frozen=True):
+    """What may be asked for of a capacity, as quantities: from `min` in steps, up to `max` where there is one."""
+
+    min: str
+    max: str | None = None
+    step: str | None = None
+
+
+class RequestPolicy(meta.Struct, frozen=True):
+    """How much of a capacity a share takes; `default` where its claim names no amount."""
+
+    default: str
+    valid_range: ValidRange
+
+
 class Capacity(meta.Struct, frozen=True):
-    """An amount as a Kubernetes quantity."""
+    """An amount as a Kubernetes quantity.
+
+    Attributes:
+        request_policy: of a device that is given in shares.
+    """
 
     value: str
+    request_policy: RequestPolicy | None = None
 
 
 class Taint(meta.Struct, frozen=True):

@@ -13,7 +13,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, meta, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, watches
+from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, shares, watches
 from drawbar.driver.controller.attachments import calls, executor, plan
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses, places
@@ -136,10 +136,11 @@ class Changes:
             has_composites=fabric is not None and bool(fabric.spec.composites),
         )
         if session is not None and new is not None:
+            device = new.spec.share.device if new.spec.share is not None else key.device
             if change.fails:
-                session.faults.failed(key.device, new.spec.host_id, cluster.clock())
+                session.faults.failed(device, new.spec.host_id, cluster.clock())
             elif change.works:
-                session.faults.succeeded(key.device, new.spec.host_id)
+                session.faults.succeeded(device, new.spec.host_id)
         self._route(change)
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
@@ -256,6 +257,11 @@ class Changes:
         holds = tuple(map(places.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
         claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
         return places.Taken(holds=holds, claimed=frozenset(claimed))
+
+    def shares(self, fabric: str) -> tuple[shares.Hold, ...]:
+        """Return the DeviceAttachments of shares of the fabric."""
+        holds = map(shares.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
+        return tuple(hold for hold in holds if hold is not None)
 
     def troubles_changed(self, fabric: str) -> None:
         """Have the Fabric's status written."""

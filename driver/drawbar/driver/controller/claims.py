@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, shares
+from drawbar.fabric import contract
 
 # Nothing distinguishes this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
 # adds when it reserves the claim for a pod (`status.allocation: field is immutable`, 1.36).
@@ -53,6 +54,7 @@ class Wish:
         failed_at: when this process first saw that it failed; None for one that a pod may be using.
         unfit: why the claim's parameters cannot be obeyed, if that is so.
         patience: from the allocation to giving the attach up, where the DeviceClass sets it.
+        share: what was given, where that is a share of a device.
     """
 
     claim: attachments.ClaimReference
@@ -67,6 +69,7 @@ class Wish:
     failed_at: datetime.datetime | None = None
     unfit: attachments.Failure | None = None
     patience: datetime.timedelta | None = None
+    share: attachments.Share | None = None
 
 
 def devices(
@@ -106,11 +109,17 @@ def without_conditions(
     )
 
 
+def key_of(result: claims.AllocationResult) -> names.DeviceKey:
+    """Return what was given: the device, or the share of one, which is a device of its own."""
+    device = result.device if result.share_id is None else names.share(result.share_id)
+    return names.DeviceKey(fabric=names.fabric_of(result.pool), device=device)
+
+
 def _devices(
     claim: claims.ResourceClaim | None, driver: str, counts: Callable[[claims.AllocationResult], bool]
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
     return {
-        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device): result
+        key_of(result): result
         for result in (claim.results(driver) if claim is not None else ())
         if counts(result)
     }
@@ -233,17 +242,38 @@ class Index:
 
 
 def wish(
-    claim: claims.ResourceClaim, driver: str, key: names.DeviceKey, host_id: str | None, seen: Seen
+    claim: claims.ResourceClaim,
+    driver: str,
+    key: names.DeviceKey,
+    host_id: str | None,
+    seen: Seen,
+    *,
+    origin: contract.Device | None = None,
 ) -> Wish | None:
-    """Return what a claim asks for this device; None if its allocation names no single node."""
+    """Return what a claim asks for this device; None if its allocation names no single node.
+
+    Args:
+        claim: that was given it.
+        driver: the DRA driver's name.
+        key: of the device.
+        host_id: the fabric's name of the claim's node; None where that is not on the fabric.
+        seen: since when.
+        origin: the device of which this is a share.
+    """
     allocation = claim.status.allocation
     result = devices(claim, driver).get(key)
     if allocation is None or result is None or allocation.node is None:
         return None
-    where = bindings.Key(pool=result.pool, device=result.device)
+    where = bindings.Key.from_result(result)
     asked, unfit = configurations.checked(allocation, driver)
     said = asked.get(where, parameters.NOTHING)
     seconds = said.attach_timeout_seconds
+    share = None
+    if result.share_id is not None:
+        try:
+            share = shares.of_result(result, result.share_id, origin)
+        except shares.Unfit as error:
+            unfit = attachments.Failure(reason=configurations.REASON, message=str(error))
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
     return Wish(
@@ -259,13 +289,14 @@ def wish(
         failed_at=seen.failed,
         unfit=unfit,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
+        share=share,
     )
 
 
 def _reference(
     claim: claims.ResourceClaim, driver: str, where: bindings.Key, said: parameters.DeviceParameters
 ) -> attachments.ClaimReference:
-    requests: dict[tuple[str, str], set[str]] = {}
+    requests: dict[bindings.Key, set[str]] = {}
     allocation = claim.status.allocation
     # Admin access, shares and parameters stand in the claim alone.
     plain = (
@@ -279,12 +310,12 @@ def _reference(
     )
     for result in claim.results(driver):
         # A request of a prioritised list is named request/subrequest; the kubelet has the request alone.
-        requests.setdefault((result.pool, result.device), set()).add(result.request.split("/", 1)[0])
+        requests.setdefault(bindings.Key.from_result(result), set()).add(result.request.split("/", 1)[0])
     return attachments.ClaimReference(
         namespace=claim.metadata.namespace,
         name=claim.metadata.name,
         uid=claim.metadata.uid,
-        requests=tuple(sorted(requests.get((where.pool, where.device), ()))),
+        requests=tuple(sorted(requests.get(where, ()))),
         devices=len(requests) if plain else 0,
         memory_mode=said.memory.mode or "",
         initialise=_initialisation(said),

@@ -8,6 +8,7 @@ Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS sub
 
 import hashlib
 import re
+import uuid
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments
@@ -15,6 +16,8 @@ from drawbar.driver.api import attachments
 LABEL_CHARS = 63
 HASH_CHARS = 8
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+SHARE_PREFIX = "share-"
+_SHARE = re.compile(rf"{SHARE_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 NODE_LABEL_PREFIX = "fabric.drawbar.dev/"
 CLOSED_LABEL_PREFIX = "closed.drawbar.dev/"
 
@@ -44,6 +47,17 @@ def label(text: str, *, room: int = 0) -> str:
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: most - HASH_CHARS - 1].rstrip("-")
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
+
+
+def share(share_id: str) -> str:
+    """Return the device name of a share; a name that no device of a fabric has."""
+    name = f"{SHARE_PREFIX}{share_id}"
+    return name if is_share(name) else f"{SHARE_PREFIX}{uuid.uuid5(uuid.NAMESPACE_OID, share_id)}"
+
+
+def is_share(name: str) -> bool:
+    """Return whether a device name is that of a share."""
+    return name.startswith(SHARE_PREFIX) and _SHARE.fullmatch(name) is not None
 
 
 def pool(fabric: str, enclosure: str, model: str = "") -> str:

@@ -20,6 +20,7 @@ GONE = "DeviceGone"
 IN_USE = "DeviceInUse"
 NO_HOST = "NodeNotOnFabric"
 NO_FREE_PORT = "NoFreePort"
+NO_CAPACITY = "NoCapacity"
 DEADLINE = "AttachDeadlineExceeded"
 NODE_SILENT = "NodeNotResponding"
 UNREACHABLE = "FabricUnreachable"
@@ -36,6 +37,7 @@ NOT_THE_DEVICE = frozenset(
         IN_USE,
         NO_HOST,
         NO_FREE_PORT,
+        NO_CAPACITY,
         UNREACHABLE,
         CREDENTIALS,
         HOOK_FAILED,
@@ -63,6 +65,7 @@ FAILURES = frozenset(
         "InvalidParameters",
         "ModelsConflict",
         "NoFreePort",
+        "NoCapacity",
         "NoAllocationTimestamp",
         "NodeLimitReached",
         "NodeNotOnFabric",

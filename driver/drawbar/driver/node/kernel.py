@@ -87,6 +87,8 @@ class Kernel:
         self._deadline_seconds = deadline_seconds
         self._calls: dict[str, _Call] = {}
         self._settings = threading.Lock()
+        # Held from the making of a region until it has its targets.
+        self.filling_region = asyncio.Lock()
 
     async def power_slot(self, name: str, *, on: bool) -> None:
         """Powers a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""

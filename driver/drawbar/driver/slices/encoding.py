@@ -56,12 +56,14 @@ class Kept:
         form: where it takes taints.
         details: which of `DETAILS` a taint may have there.
         informs: whether it takes taints of effect None.
+        shares: whether a device can be given in shares of its capacity.
     """
 
     dropped: tuple[str, ...]
     form: Encoding
     details: frozenset[str] = frozenset()
     informs: bool = True
+    shares: bool = False
 
     @property
     def conditions(self) -> bool:

@@ -73,7 +73,9 @@ class Memory(Store):
     async def kept(self, driver: str) -> encoding.Kept:
         """Return that everything is kept."""
         del driver
-        return encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
+        return encoding.Kept(
+            dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS, shares=True
+        )
 
     async def create(self, wanted: slices.ResourceSlice) -> slices.ResourceSlice:
         """Give the slice a uid of its own and a version."""
@@ -159,6 +161,21 @@ async def probe_node(api: client.Client, driver: str, node_name: str, *, shared:
     return encoding.lost(spec, await _dry_run(api, spec))
 
 
+_SHARED = slices.Device(
+    name="probe-shared",
+    capacity={
+        "memory": slices.Capacity(
+            value="2Gi",
+            request_policy=slices.RequestPolicy(
+                default="1Gi", valid_range=slices.ValidRange(min="1Gi", step="1Gi")
+            ),
+        )
+    },
+    binds_to_node=True,
+    allow_multiple_allocations=True,
+)
+
+
 async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.Kept:
     taint = slices.Taint(
         key=f"{driver}/probe",
@@ -177,7 +194,8 @@ async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.K
         binding_failure_conditions=bindings.failure_conditions(driver),
         taints=sent,
     )
-    stored = await _dry_run(api, _spec(driver, node_selector=_SELECTOR, devices=(wanted,)))
+    stored = await _dry_run(api, _spec(driver, node_selector=_SELECTOR, devices=(wanted, _SHARED)))
+    keeps_shares = _SHARED in stored.devices
     dropped = encoding.missing(wanted, stored.devices[0]) if stored.devices else ("devices",)
     form, kept = encoding.Encoding.PER_DEVICE, [taint for device in stored.devices for taint in device.taints]
     if "taints" in dropped:
@@ -188,7 +206,7 @@ async def _kept(api: client.Client, driver: str, *, informs: bool) -> encoding.K
             form = encoding.Encoding.TAINT_SLICE
             dropped = tuple(field for field in dropped if field != "taints")
     details = encoding.kept_details(taint, kept[0]) if kept else frozenset[str]()
-    return encoding.Kept(dropped=dropped, form=form, details=details, informs=informs)
+    return encoding.Kept(dropped=dropped, form=form, details=details, informs=informs, shares=keeps_shares)
 
 
 def _spec(

@@ -48,6 +48,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         slice_step_bytes: slices can be made of it, whose sizes are multiples of this; 0: it cannot be carved.
+        is_pool: it is only there to be carved, and never attached itself; wants `slice_step_bytes`.
     """
 
     id: str
@@ -62,6 +63,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     pci_vendor: int | str | None = None
     pci_device: int | str | None = None
     slice_step_bytes: int = 0
+    is_pool: bool = False
 
 
 class EnclosureSpec(_Strict, frozen=True, kw_only=True):
@@ -211,7 +213,9 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         max_link_speed_mts=spec.max_link_speed_mts,
         max_link_width=spec.max_link_width,
         health=contract.Health.OK,
-        carving=contract.Carving(free_bytes=spec.memory_bytes, step_bytes=spec.slice_step_bytes)
+        carving=contract.Carving(
+            free_bytes=spec.memory_bytes, step_bytes=spec.slice_step_bytes, is_pool=spec.is_pool
+        )
         if spec.slice_step_bytes
         else None,
     )
@@ -364,6 +368,8 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
             continue
         if number is None and mocked:
             problems.append(f"device {spec.id}: {name} is missing; hosts with a sysfs tree need it")
+    if spec.is_pool and not spec.slice_step_bytes:
+        problems.append(f"device {spec.id}: isPool is for what can be carved; give sliceStepBytes as well")
     amounts = {
         "memoryBytes": (spec.memory_bytes, 64),
         "sliceStepBytes": (spec.slice_step_bytes, 64),

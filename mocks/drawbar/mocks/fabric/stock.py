@@ -227,7 +227,7 @@ class Stock:
         device = replace(
             origin,
             id=f"{origin.id}-slice-{number}",
-            serial=None if origin.serial is None else f"{origin.serial}-{number}",
+            serial=_serial_of_slice(origin.serial, number),
             identifiers={},
             memory_bytes=request.memory_bytes,
             slice_of=made,
@@ -307,3 +307,13 @@ class Stock:
         if (host_id, port_id) in self.faulty:
             state = contract.PortState.FAULT
         return contract.Port(id=port_id, state=state, device_id=device_id, slot_hint=port_id)
+
+
+def _serial_of_slice(serial: str | None, number: int) -> str | None:
+    """Return a serial number in the form of its device's: that of CXL memory is a number."""
+    if serial is None:
+        return None
+    try:
+        return f"{int(serial, 16) + number:#x}"
+    except ValueError:
+        return f"{serial}-{number}"

@@ -47,6 +47,20 @@ def test_a_mark_fits_the_wire_whatever_the_fabrics_name():
     assert marks.mark("", "f") is None
 
 
+@pytest.mark.parametrize(
+    ("seconds", "step"),
+    [
+        (0, actions.LookAgain(seconds=plan.ORPHAN_SECONDS)),
+        (plan.ORPHAN_SECONDS - 1, actions.LookAgain(seconds=1)),
+        (plan.ORPHAN_SECONDS, actions.DeleteSlice()),
+    ],
+)
+def test_a_slice_that_no_share_has_is_given_back_after_a_while(seconds, step):
+    since = NOW - datetime.timedelta(seconds=seconds)
+    slice_ = scenes.observed(wish=None, owner=marks.Owner.NONE, orphaned_at=since)
+    assert plan.plan(slice_, NOW) == (step,)
+
+
 # --- what is done about it: see also test_attachment_plan.py ---
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, slices
 from drawbar.driver.cli.status import observed
-from drawbar.driver.controller import outcomes
+from drawbar.driver.controller import names, outcomes
 
 FREE, ALLOCATED, IN_USE, HELD = "Free", "Allocated", "InUse", "Held"
 # In which nothing is waited for.
@@ -246,10 +246,15 @@ def _published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[b
 def _devices_of(claim: claims.ResourceClaim, driver: str) -> tuple[bindings.Key, ...]:
     allocation = claim.status.allocation
     results = allocation.devices.results if allocation is not None else ()
-    keys = (
-        bindings.Key(pool=result.pool, device=result.device) for result in results if result.driver == driver
-    )
-    return tuple(dict.fromkeys(keys))
+    ours = [result for result in results if result.driver == driver]
+    # A share is a device of its own, beside what it is a share of.
+    shares = [
+        bindings.Key(pool=result.pool, device=names.share(result.share_id))
+        for result in ours
+        if result.share_id is not None
+    ]
+    devices = [bindings.Key(pool=result.pool, device=result.device) for result in ours]
+    return tuple(dict.fromkeys((*devices, *shares)))
 
 
 def _place(key: bindings.Key, fact: _Facts) -> tuple[str, str]:
@@ -267,7 +272,8 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
     published, attachment = fact.published, fact.attachment
     # In one order, whoever built the tree and from whichever events.
     holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
-    state, since, waits_for = _progress(attachment, holders, is_local=is_local)
+    is_shared = published is not None and bool(published.device.allow_multiple_allocations)
+    state, since, waits_for = _progress(attachment, holders, attaches=not is_local and not is_shared)
     shown = tuple(_claim(claim, driver) for claim in holders)
     node = next((claim.node for claim in shown if claim.node), "")
     if published is not None and published.node:
@@ -307,8 +313,8 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         health_message=report.health_message if report is not None else "",
         attachment=attachment.metadata.name if attachment is not None else "",
         published=published is not None,
-        composite=attachment.spec.composite.name
-        if attachment is not None and attachment.spec.composite is not None and not fact.members
+        composite=attachment.spec.allocated
+        if attachment is not None and attachment.spec.allocated != attachment.spec.device and not fact.members
         else "",
         taints=tuple(
             Taint(key=taint.key, value=taint.value, effect=taint.effect)
@@ -319,7 +325,7 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
 
 
 def _progress(
-    attachment: attachments.DeviceAttachment | None, holders: list[claims.ResourceClaim], *, is_local: bool
+    attachment: attachments.DeviceAttachment | None, holders: list[claims.ResourceClaim], *, attaches: bool
 ) -> tuple[str, str, str]:
     """Return the state of a device, since when, and what it waits for."""
     if attachment is not None:
@@ -327,7 +333,7 @@ def _progress(
     if not holders:
         return FREE, "", ""
     since = min(_allocated(claim) for claim in holders)
-    return (IN_USE, since, "") if is_local else (ALLOCATED, since, "the controller, to begin the attach")
+    return (ALLOCATED, since, "the controller, to begin the attach") if attaches else (IN_USE, since, "")
 
 
 def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]:

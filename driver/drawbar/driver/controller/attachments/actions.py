@@ -75,6 +75,11 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteSlice:
+    """Give the memory of a slice that no attachment has back to the device that it was carved from."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndBlocker:
     """Find the operation that keeps the device busy; cancel one of ours that no record names, report any other."""
 
@@ -141,7 +146,7 @@ class LookAgain:
     seconds: float
 
 
-Talk = Ask | CallFabric | Cancel | Retry | EndBlocker | ReadFabric
+Talk = Ask | CallFabric | Cancel | Retry | DeleteSlice | EndBlocker | ReadFabric
 Write = (
     Create
     | Adopt

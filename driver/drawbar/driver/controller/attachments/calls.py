@@ -200,8 +200,10 @@ def failure(error: errors.FabricError) -> attachments.Failure:
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
         # They may be mended while the claim waits.
         return attachments.Failure(reason=outcomes.CREDENTIALS, message=error.message, retryable=True)
+    # Shares that other claims gave back become free a moment after their release.
+    retryable = error.retryable or error.reason == errors.Reason.NO_CAPACITY
     return attachments.Failure(
-        reason=REASONS.get(error.reason, "FabricError"), message=error.message, retryable=error.retryable
+        reason=REASONS.get(error.reason, "FabricError"), message=error.message, retryable=retryable
     )
 
 
@@ -209,6 +211,7 @@ def failure(error: errors.FabricError) -> attachments.Failure:
 REASONS = {
     errors.Reason.IN_USE: outcomes.IN_USE,
     errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,
+    errors.Reason.NO_CAPACITY: outcomes.NO_CAPACITY,
     errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
     errors.Reason.NO_DEVICE: outcomes.GONE,
     errors.Reason.OPERATION_PENDING: outcomes.PENDING,

@@ -14,9 +14,10 @@ from typing import Any, assert_never
 
 import msgspec
 
+from drawbar.driver import sightings
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import cluster, marks, names, outcomes, policies
+from drawbar.driver.controller import cluster, marks, names, outcomes, policies, shares
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import latency
@@ -34,6 +35,7 @@ WAIT_SECONDS = 5.0
 BLOCKER_SECONDS = 60.0
 # Of each fabric.
 WORKERS = 4
+_ORPHAN_ATTEMPT_SECONDS = 10
 _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
 
 
@@ -56,6 +58,7 @@ class Context:
         binding_timeout: how long the scheduler itself waits.
         intended: node and model of the attachments that are being created at this moment.
         classic_wish: None where there is no classic allocation.
+        orphans: slices of ours that no attachment has, with their ids.
     """
 
     cluster: cluster.Cluster
@@ -66,6 +69,7 @@ class Context:
     watchdog: readiness.Watchdog = field(default_factory=readiness.Watchdog)
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     classic_wish: ClassicWish | None = None
+    orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
 
 
 class _Observation:
@@ -102,6 +106,7 @@ class _Observation:
         uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
         connection = self.device.connection if self.device else None
         wish = self._wish()
+        self._find_share(wish)
         owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
         # Only where there is no record of it.
         is_lost = connection is not None and owner is marks.Owner.OURS and attachment is None
@@ -115,7 +120,7 @@ class _Observation:
             tainted=(
                 attachment is not None
                 and outcomes.problem(attachment) is not None
-                and self._cluster.pools.is_tainted(self._key.fabric, self.given_as.device)
+                and self._cluster.pools.is_tainted(self._key.fabric, attachment.spec.allocated)
             ),
             node_gone_at=(
                 self._cluster.absences.gone_at(attachment.spec.node_name, (self._key.fabric,))
@@ -133,7 +138,36 @@ class _Observation:
             owner=owner,
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
             is_whole=self._is_whole(),
+            orphaned_at=self._orphaned_at(),
         )
+
+    def _find_share(self, wish: claim_index.Wish | None) -> None:
+        """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
+        if self.session is None or self.attachment is not None or wish is None or wish.share is None:
+            return
+        share = wish.share
+        self.device = self.session.share(self._key.device, share.memory_bytes, share.device)
+
+    @property
+    def _share_of_slice(self) -> names.DeviceKey | None:
+        """The share whose slice the device is, where that is shown by itself, for the share has no attachment."""
+        device, session = self.device, self.session
+        if session is None or device is None or device.slice_of is None or self.attachment is not None:
+            return None
+        name = shares.name_of(device) if shares.is_ours(device, session.mark) else None
+        return names.DeviceKey(fabric=self._key.fabric, device=name) if name is not None else None
+
+    @property
+    def awaits_record(self) -> bool:
+        """Whether the device is the slice of a share that a claim has: with its attachment it is shown as the share."""
+        share = self._share_of_slice
+        return share is not None and bool(self._cluster.allocated.with_device(share))
+
+    def _orphaned_at(self) -> datetime.datetime | None:
+        orphans, device = self._context.orphans, self.device
+        is_orphan = device is not None and device.connection is None and self._share_of_slice is not None
+        orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
+        return orphans.since(self._key)
 
     def _is_whole(self) -> bool:
         """Return whether all other members of the composite are attached."""
@@ -160,6 +194,9 @@ class _Observation:
 
     def _keep(self) -> datetime.timedelta | None:
         if self.session is None or self.attachment is None:
+            return datetime.timedelta()
+        if self.attachment.spec.share is not None:
+            # No other claim ever has this share.
             return datetime.timedelta()
         policy, spec = self.session.spec.policy, self.attachment.spec
         if policy.models and policies.stays(policy.models, spec.model, self._models(spec.node_name)):
@@ -228,7 +265,11 @@ class _Observation:
         node = claim.status.allocation.node if claim.status.allocation else None
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
         seen = self._cluster.allocated.seen(claim)
-        return claim_index.wish(claim, self._cluster.driver, self.given_as, host_id, seen)
+        result = claim_index.devices(claim, self._cluster.driver).get(self.given_as)
+        origin = None
+        if self.session is not None and result is not None and result.share_id is not None:
+            origin = self.session.device(result.device)
+        return claim_index.wish(claim, self._cluster.driver, self.given_as, host_id, seen, origin=origin)
 
 
 async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> None:
@@ -262,6 +303,8 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
         return None
     now = context.cluster.clock()
     work = _Round(context, key)
+    if work.awaits_record:
+        return plan.ORPHAN_SECONDS
     again: float | None = None
     try:
         for action in plan.plan(work.observed, now):
@@ -288,10 +331,11 @@ class _Round:
         self._cluster = context.cluster
         self._key = key
         seen = _Observation(context, key)
+        self.observed = seen.whole()
         self._session, self._attachment, self._device = seen.session, seen.attachment, seen.device
         self._composite, self._given_as = seen.composite, seen.given_as
         self._waits = False
-        self.observed = seen.whole()
+        self.awaits_record = seen.awaits_record
 
     async def talk(self, action: actions.Talk) -> float:
         """Carry out an action at the fabric; return the seconds after which to observe what it did."""
@@ -307,6 +351,9 @@ class _Round:
                 await self._cancel(side)
             case actions.Retry(side=side):
                 self._context.calls.next_attempt(self._existing.metadata.uid, side)
+            case actions.DeleteSlice():
+                await self._delete_slice()
+                return plan.ORPHAN_SECONDS
             case actions.EndBlocker():
                 await self._end_blocker()
             case actions.ReadFabric():
@@ -368,7 +415,8 @@ class _Round:
 
     async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
-        unclean = self._device.id in self._unclean
+        origin = self._device.id if wish.share is None else wish.share.device_id
+        unclean = origin in self._unclean
         body = statements.intent(
             self._open.spec, self._key, self._device, wish, unclean=unclean, composite=self._composite
         )
@@ -459,6 +507,19 @@ class _Round:
             operation = await adapter.cancel(operation.id)
             log.info("operation cancelled", extra=self._extras() | {"operation": operation.id})
         self._settle(side, operation, seen)
+
+    async def _delete_slice(self) -> None:
+        seen = self._device
+        if seen is None or seen.slice_of is None or not await self._is_confirmed():
+            return
+        # A failed id stays failed for ever.
+        minute = int(self._cluster.clock().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
+        request = contract.DeleteSliceRequest(
+            request_id=f"{seen.slice_of.request_id}-x{minute}", device_id=seen.id
+        )
+        await self._open.adapter().delete_slice(request)
+        extra = {"fabric": self._key.fabric, "device": seen.id, "origin": seen.slice_of.origin_id}
+        log.info("slice given back", extra=extra)
 
     async def _end_blocker(self) -> None:
         """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
@@ -657,11 +718,17 @@ class _Round:
         fabric, attachment = self._cluster.fabrics.get(self._key.fabric), self._existing
         if fabric is None:
             return
-        rest = [device for device in fabric.status.unclean if device != attachment.device_id]
+        share, device_id = attachment.spec.share, attachment.device_id
         released = attachment.holds(attachments.RELEASED)
         unclean = not released and attachment.is_used and attachment.spec.erases
-        wanted = [*rest, attachment.device_id] if unclean else rest
-        if (attachment.device_id in fabric.status.unclean) == unclean or (not unclean and not released):
+        if share is not None:
+            # Any later share of the device may have that memory, and none has all of it.
+            device_id = share.device_id
+            if not unclean:
+                return
+        rest = [device for device in fabric.status.unclean if device != device_id]
+        wanted = [*rest, device_id] if unclean else rest
+        if (device_id in fabric.status.unclean) == unclean or (not unclean and not released):
             return
         body = {
             "metadata": {"uid": fabric.metadata.uid, "resourceVersion": fabric.metadata.resource_version},

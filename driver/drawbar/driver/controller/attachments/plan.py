@@ -37,6 +37,8 @@ READ_AGAIN_SECONDS = 1.0
 # A device that is still connected so long after its detach succeeded was connected again, or never detached.
 RECONNECTED_SECONDS = 60.0
 
+# The record of a slice that was just made may be on its way.
+ORPHAN_SECONDS = 5.0
 # The claim that releases a device and the next one that gets it may overlap for so long.
 OVERLAP_SECONDS = 5.0
 
@@ -93,6 +95,7 @@ class Observed:
         idle_at: when the attachment was first seen to be idle.
         rivals: claims that were given the device although the wish's claim has it.
         is_whole: all other members of the device's composite are attached; of a device by itself always so.
+        orphaned_at: when this process first saw that the device is a slice of ours that no attachment has; None for any other.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -114,6 +117,7 @@ class Observed:
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
     is_whole: bool = True
+    orphaned_at: datetime.datetime | None = None
 
     @property
     def foreign(self) -> bool:
@@ -218,6 +222,9 @@ def _is_vouched_for(attachment: attachments.DeviceAttachment) -> bool:
 
 def _begin(observed: Observed, now: datetime.datetime) -> Steps:
     wish = observed.wish
+    if observed.orphaned_at is not None:
+        left = ORPHAN_SECONDS - _seconds(now - observed.orphaned_at)
+        return (actions.LookAgain(seconds=left),) if left > 0 else (actions.DeleteSlice(),)
     if observed.owner is marks.Owner.OURS and not _is_where_said(observed, wish):
         # A connection of ours without a record: restored for no claim, it is detached, since its last user is unknown.
         if observed.node is None or observed.host_id is None:
@@ -262,7 +269,11 @@ def _impossible(
     if now < wish.seen_at + observed.patience:
         return None
     seconds, refused = observed.patience.total_seconds(), observed.attach.failure
-    if refused is not None and refused.reason in (outcomes.CREDENTIALS, outcomes.PENDING):
+    if refused is not None and refused.reason in (
+        outcomes.CREDENTIALS,
+        outcomes.PENDING,
+        outcomes.NO_CAPACITY,
+    ):
         return refused
     if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN):
         # Nothing was ever begun, so neither device nor port is to blame.

@@ -55,6 +55,7 @@ def intent(
         clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
         composite=composite,
+        share=wish.share,
         claim=wish.claim,
         allocation_timestamp=wish.allocation_timestamp,
     )
@@ -265,23 +266,21 @@ def _claim(
     now: datetime.datetime,
     occupants: Occupants | None,
 ) -> dict[str, Any] | None:
-    pools = {key: result.pool for key, result in claim_index.devices(claim, driver).items()}
+    given = {
+        key: bindings.Key.from_result(result) for key, result in claim_index.devices(claim, driver).items()
+    }
     return bindings.applied(
         claim,
         driver,
         own=bindings.CONTROLLER_CONDITIONS,
-        statements={
-            bindings.Key(pool=pools[key], device=key.device): statement
-            for key, statement in said.items()
-            if key in pools
-        },
+        statements={given[key]: statement for key, statement in said.items() if key in given},
         data={
-            bindings.Key(pool=pools[key], device=key.device): {
+            given[key]: {
                 "deviceID": device.id,
                 **({"serialNumber": device.serial} if device.serial else {}),
             }
             for key, device in (occupants or {}).items()
-            if key in pools
+            if key in given
         },
         now=meta.timestamp(now),
     )

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from drawbar.driver import backoff
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import faults, hosts, marks, names
+from drawbar.driver.controller import faults, hosts, marks, names, shares
 from drawbar.driver.controller.fabrics import (
     credentials,
     losses,
@@ -26,6 +26,7 @@ from drawbar.driver.controller.fabrics import (
     places_adapter,
     readings,
     redacting_adapter,
+    shares_adapter,
     status,
     turns,
 )
@@ -89,6 +90,10 @@ class Listener(Protocol):
         """Return what DeviceAttachments and claims have taken of the fabric's places."""
         ...
 
+    def shares(self, fabric: str) -> tuple[shares.Hold, ...]:
+        """Return the DeviceAttachments of shares of the fabric."""
+        ...
+
     def troubles_changed(self, fabric: str) -> None:
         """What was reported of it is different."""
         ...
@@ -132,6 +137,8 @@ class Session:
         self._adapter: contract.FabricAdapter | None = None
         # Of a fabric that chooses the device itself.
         self._places: places_adapter.PlacesAdapter | None = None
+        # Of a fabric whose devices can be carved, as last connected.
+        self._shares: shares_adapter.SharesAdapter | None = None
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
         # The fabric's version as it was last listed.
         self._version = ""
@@ -149,8 +156,26 @@ class Session:
 
     @property
     def devices(self) -> tuple[contract.Device, ...]:
-        """All devices, as last reported."""
-        return tuple(self._devices.values())
+        """All devices, as last reported; without what they are carved into for claims."""
+        if self._shares is None:
+            return tuple(self._devices.values())
+        return tuple(device for name, device in self._devices.items() if not names.is_share(name))
+
+    @property
+    def carves(self) -> bool:
+        """Whether claims can be given shares of its devices."""
+        return self._shares is not None
+
+    def share(self, name: str, memory_bytes: int, origin: str) -> contract.Device | None:
+        """Return a share that has no attachment, as the device that it becomes with one; None where that cannot be."""
+        made, device = self._shares.made(name) if self._shares is not None else None, self.device(origin)
+        if made is not None:
+            return shares.as_share(made, name)
+        return shares.unmade(name, memory_bytes, device) if device is not None else None
+
+    def made_bytes(self, device: contract.Device) -> int:
+        """Return the memory of a device that is in slices of ours."""
+        return self._shares.made_bytes(device.id, self.mark) if self._shares is not None else 0
 
     @property
     def count(self) -> int:
@@ -191,13 +216,16 @@ class Session:
         return self._devices.get(name)
 
     def occupant(self, name: str) -> contract.Device | None:
-        """Return the device that is in a place; None of a fabric whose devices can be named, or where none is."""
-        return self._places.occupant(name) if self._places is not None else None
+        """Return the device that is in a place, or the slice of a share; None where none is."""
+        standing = self._places or self._shares
+        return standing.occupant(name) if standing is not None else None
 
     def reconsider(self, name: str) -> None:
         """Judge a device anew whose attachment is different: one that is missing may be lost now, a place be free."""
         if self._places is not None and self.listed:
             self._places.arrange()
+        if self._shares is not None and self.listed and names.is_share(name):
+            self._shares.arrange()
         if name in self._devices_lost.missing:
             self._judge_missing(name, self._devices_lost.missing[name].counted_at)
 
@@ -376,6 +404,15 @@ class Session:
                 adapter, mark=self.mark, taken=lambda: self._listener.taken(self.name), report=self._take
             )
             self._adapter = adapter = self._places
+        self._shares = None
+        if self._places is None and can.slices and can.exact_device and self.mark is not None:
+            self._shares = shares_adapter.SharesAdapter(
+                adapter,
+                holds=lambda: self._listener.shares(self.name),
+                report=self._take,
+                withdraw=self._withdraw,
+            )
+            self._adapter = adapter = self._shares
         pauses = backoff.Backoff()
         while True:
             # Shared with the readings of other callers, or the older of two could be taken over last.
@@ -470,7 +507,8 @@ class Session:
         # Before its first listing a session expects the devices that are attached and those that are published.
         expected |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
         absent = [name for name in expected if name not in listed and name not in self._reported_devices]
-        withdrawn = self._places.withdrawn(tuple(expected)) if self._places is not None else frozenset()
+        standing = self._places or self._shares
+        withdrawn = standing.withdrawn(tuple(expected)) if standing is not None else frozenset()
         withdrawn = withdrawn.intersection(absent) - witnesses.keys()
         absent = [name for name in absent if name not in withdrawn]
         over = [name for name in self._devices_lost.missing if name not in self._reported_devices]
@@ -494,6 +532,12 @@ class Session:
                 self._listener.connection_changed(self.name)
         count = len(self._devices.keys() | self._devices_lost.missing.keys())
         self.report(MISSING, self._devices_lost.trouble(count))
+
+    def _withdraw(self, name: str) -> None:
+        """Take over that a device is shown as another one now, or that a share is no more."""
+        self._devices_lost.missing.pop(name, None)
+        if name in self._devices:
+            self._lose((name,))
 
     def _find_host(self, host_id: str) -> None:
         """Note that a host that was missing is there."""

@@ -16,12 +16,15 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import msgspec
+
 from drawbar.driver.api import bindings, quantities, slices
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, shares
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 ATTRIBUTE_BYTES = 64
+POOL_CLASS = "cxl-memory-pool"
 _VERSION_NUMBERS = 3
 
 
@@ -46,6 +49,41 @@ def published(
         binding_conditions=bindings.binding_conditions(driver),
         binding_failure_conditions=bindings.failure_conditions(driver),
         taints=taints,
+    )
+
+
+def shared(published_device: slices.Device, device: contract.Device, made_bytes: int) -> slices.Device | None:
+    """Return a pool of memory as it is published, of which each claim takes a share; None while it has no room for one.
+
+    It has a class of its own, so that no claim for a whole device is given it. Source: `resource.k8s.io/v1`
+    CapacityRequestPolicy, whose validation wants each value of the range to be within the capacity.
+
+    Args:
+        published_device: the device as if it were attached as a whole.
+        device: as the fabric manager reports it.
+        made_bytes: its memory that claims of this cluster have.
+    """
+    assert device.carving is not None
+    step = shares.step_bytes(device.carving)
+    value = (device.carving.free_bytes + made_bytes) // step * step
+    if value < step:
+        return None
+    least = quantities.format_bytes(step)
+    allowed = (
+        slices.ValidRange(min=least, max=least)
+        if value < 2 * step
+        else slices.ValidRange(min=least, step=least)
+    )
+    memory = slices.Capacity(
+        value=quantities.format_bytes(value),
+        request_policy=slices.RequestPolicy(default=least, valid_range=allowed),
+    )
+    attributes = {**published_device.attributes, "class": slices.Attribute(string=POOL_CLASS)}
+    return msgspec.structs.replace(
+        published_device,
+        attributes=attributes,
+        capacity={shares.MEMORY: memory},
+        allow_multiple_allocations=True,
     )
 
 

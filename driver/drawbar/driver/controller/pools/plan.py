@@ -46,6 +46,7 @@ class Facts:
         failures: by device name how often in a row it failed.
         claimed: by device name the pool that the allocation of a claim names.
         missing: names of the devices that count as they were although they are not listed.
+        made: by the id of each device that claims are given shares of, its memory that is in slices of ours.
     """
 
     fabric: fabrics.Fabric
@@ -55,6 +56,7 @@ class Facts:
     failures: Mapping[str, int] = field(default_factory=dict)
     claimed: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
+    made: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,14 +239,17 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     places = devices.homes(observed.fabric, offered, observed.published, rules)
     candidates: dict[str, _Candidate] = {}
     kept_alone = {device.name for _, device in published} & observed.attached_by_us.keys()
-    withheld = (reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)) - kept_alone
+    pools_of_memory = _shared(observed) if observed.kept.shares else {}
+    withheld = reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)
+    # Not even while its shares are held is a pool of memory offered as a whole.
+    withheld = (withheld - kept_alone | _pools_of_memory(observed.devices)) - pools_of_memory.keys()
     for listed_device in sorted(offered, key=lambda listed_device: listed_device.id):
         device = devices.published(observed.driver, observed.fabric, listed_device)
         if device.name in withheld:
             continue
         candidates[device.name] = _Candidate(
             pool=places[device.name],
-            device=device,
+            device=pools_of_memory.get(device.name, device),
             causes=_all_causes(observed, device.name, listed_device, members_of, by_name),
         )
     for pool, device in published:
@@ -345,8 +350,30 @@ def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> 
 
 
 def carved(listed: Iterable[contract.Device]) -> frozenset[str]:
-    """Return the names of the devices that no host can have as a whole."""
-    return frozenset(names.label(device_id) for device_id in contract.carved(listed))
+    """Return the names of the devices that no claim is given as a whole: what is carved, and a slice that a cluster made."""
+    listed = tuple(listed)
+    marked = (
+        device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
+    )
+    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
+
+
+def _pools_of_memory(listed: Iterable[contract.Device]) -> frozenset[str]:
+    return frozenset(
+        names.label(device.id) for device in listed if device.carving is not None and device.carving.is_pool
+    )
+
+
+def _shared(observed: Observed) -> dict[str, slices.Device]:
+    """Return by name the pools of memory that have room for a share, as they are published."""
+    offered = {}
+    for device in observed.devices or ():
+        if device.id in observed.facts.made:
+            whole = devices.published(observed.driver, observed.fabric, device)
+            shared = devices.shared(whole, device, observed.facts.made[device.id])
+            if shared is not None:
+                offered[shared.name] = shared
+    return offered
 
 
 def observe(
@@ -372,7 +399,16 @@ def observe(
     reported = {
         name: _counted(causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0))
         for name, attachment in by_device.items()
+        if attachment.spec.share is None
     }
+    # What one share suffers does not make its device unfit for the others; that it could not be made may.
+    for attachment in by_device.values():
+        failed = [
+            cause for cause in causes.of_attachment(attachment) if isinstance(cause, causes.AttachFailed)
+        ]
+        if attachment.spec.share is not None and failed:
+            whole = attachment.spec.allocated
+            reported[whole] = _counted(tuple(failed), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
     return Observed(
         driver=driver,

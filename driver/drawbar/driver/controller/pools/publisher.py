@@ -131,6 +131,11 @@ class Publisher:
                 failures=view.faults.failures(),
                 missing=view.missing,
                 claimed=self._sources.allocated.pools(name),
+                made={
+                    device.id: view.made_bytes(device)
+                    for device in (view.devices if view.carves else ())
+                    if device.carving is not None and device.carving.is_pool
+                },
             )
         observed = plan.observe(
             self._driver, report, placed.in_fabric(name), published, kept, overdue=placed.overdue(name, now)

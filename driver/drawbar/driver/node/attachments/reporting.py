@@ -214,7 +214,9 @@ class Reporter:
             claim,
             spec.driver,
             own=bindings.NODE_CONDITIONS,
-            statements={bindings.Key(pool=spec.pool, device=spec.allocated): statement},
+            statements={
+                bindings.Key(pool=spec.pool, device=spec.allocated, share_id=spec.share_id): statement
+            },
             now=meta.timestamp(now),
         )
         if body is None:

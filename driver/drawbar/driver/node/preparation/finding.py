@@ -122,6 +122,11 @@ class Wanted:
     composite: str = ""
 
     @property
+    def is_shared(self) -> bool:
+        """Whether other claims may use the same device; a share that is a device of its own has its claim alone."""
+        return self.share_id is not None and not self.composite
+
+    @property
     def name(self) -> str:
         """For people."""
         return f"device {self.pool}/{self.device}"
@@ -398,17 +403,21 @@ class Finder:
                 requests=tuple(sorted(names)),
                 share_id=share_id,
                 admin=admin,
-                said=parameters.document(said.get(bindings.Key(pool=pool, device=given), parameters.NOTHING)),
+                said=parameters.document(
+                    said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
+                ),
                 composite=composite,
             )
             for (pool, given, share_id, admin), names in requests.items()
-            for device, composite in self._members(pool, given, claim.metadata.uid)
+            for device, composite in self._members(pool, given, share_id, claim.metadata.uid)
         )
 
-    def _members(self, pool: str, given: str, uid: str) -> tuple[tuple[str, str], ...]:
-        """The devices behind what a claim was given, each with the name of its composite."""
+    def _members(self, pool: str, given: str, share_id: str | None, uid: str) -> tuple[tuple[str, str], ...]:
+        """The devices behind what a claim was given, each with the name of that where it is another one."""
         for attachment in self.attached_for(uid):
             spec_ = attachment.spec
+            if spec_.share is not None and (spec_.pool, spec_.share_id) == (pool, share_id):
+                return ((spec_.device, given),)
             if spec_.composite is not None and (spec_.pool, spec_.allocated) == (pool, given):
                 return tuple((device, given) for device in spec_.composite.devices)
         return ((given, ""),)
@@ -538,7 +547,7 @@ class Finder:
                     f"{wanted.name} is being detached from this node; trying again", reason=DETACHING
                 )
             # An attachment names one claim; whoever shares the device or administers it is not that one.
-            shares = wanted.admin or wanted.share_id is not None
+            shares = wanted.admin or wanted.is_shared
             if shares or (spec_.claim is not None and spec_.claim.uid == uid):
                 return attachment
         raise errors.DeviceLate(

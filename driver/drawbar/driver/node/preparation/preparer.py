@@ -288,7 +288,7 @@ class Preparer:
 
     def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
         for device in wanted:
-            if device.share_id is None and not device.admin:
+            if not device.is_shared and not device.admin:
                 self._underway[uid].add((device.pool, device.device))
                 self._refuse_overlap(device, uid)
         return finding.numbered([self._finder.find(device, uid) for device in wanted])

@@ -47,7 +47,7 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
         serial: of the device when it was prepared; empty where it has none.
         parameters: of the device, as `api.parameters.document` writes them.
         first_interface: the number of its first network interface, where parameters name them.
-        composite: the name of the DRA device that the claim was given, where the device is a member of one; else empty.
+        composite: the name of the DRA device that the claim was given, where the device is a member or a share of it; else empty.
         network: of a device whose interfaces the container runtime moves into the pod.
         mounts: the files that describe the devices of its requests; see `metadata`.
         unknown: fields of a newer version.
@@ -67,9 +67,14 @@ class PreparedDevice(msgspec.Struct, frozen=True, kw_only=True, rename="camel", 
     mounts: tuple[Mount, ...] = ()
     unknown: Json = {}
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other claims may use the same device; a share that is a device of its own has its claim alone."""
+        return self.share_id is not None and not self.composite
+
     def holds(self, pool: str, device: str) -> bool:
         """Whether no other claim may have that device. Shares and admin access leave it to others."""
-        return self.device == device and self.pool in ("", pool) and not self.admin and self.share_id is None
+        return self.device == device and self.pool in ("", pool) and not self.admin and not self.is_shared
 
 
 class PreparedClaim(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

@@ -76,8 +76,9 @@ def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> reco
                 cdi_id=f"{edits.kind(finder.driver)}={devices.get(device, f'{uid}-{device}')}",
                 requests=reference.requests if reference is not None else (),
                 serial=attachment.identity.serial if attachment is not None else "",
-                composite=attachment.spec.composite.name
-                if attachment is not None and attachment.spec.composite is not None
+                share_id=attachment.spec.share_id if attachment is not None else None,
+                composite=attachment.spec.allocated
+                if attachment is not None and attachment.spec.allocated != device
                 else "",
             )
         )

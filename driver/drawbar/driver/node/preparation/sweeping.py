@@ -130,6 +130,7 @@ class Sweeper:
                     serial=held.serial,
                     parameters=device.said,
                     first_interface=first.get((device.pool, device.device), 0),
+                    composite=device.composite,
                 )
             )
         return records.PreparedClaim(

@@ -236,6 +236,13 @@ class CxlMemory(generic.Generic):
         if lack is not None:
             return lack
         host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
+        # An empty region has no owner yet: two devices that arrive at once would both fill the same one.
+        async with kernel.filling_region:
+            return await self._bring_up(kernel, host, card, driver)
+
+    async def _bring_up(
+        self, kernel: kernel.Kernel, host: Host, card: model.Card, driver: plan.DaxDriver
+    ) -> str | None:
         before: plan.Action | None = None
         for _ in range(STEPS_MAX):
             standing = await _standing(kernel, host, card)

@@ -1,0 +1,325 @@
+"""The adapter of a fabric that carves memory, as an adapter whose shares are devices, too (see `controller.shares`).
+
+An attach of a share makes its slice first, under a request of its own, and then attaches that; of a later attempt only after
+the fabric was read anew, so that a slice whose answer was lost is found, and a second one is never made. To the caller both
+are one operation. A detach leaves the slice, which is an orphan once its attachment is gone.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
+from typing import NoReturn
+
+from drawbar.driver.controller import names, shares
+from drawbar.fabric import contract, errors
+
+# Of an attach whose slice is made: it is called again.
+_NEXT_STEP_SECONDS = 0.05
+_ATTACH = contract.OperationKind.ATTACH
+
+
+class SharesAdapter(contract.FabricAdapter):
+    """Another adapter, with a device more for each share, in place of its slice.
+
+    What a DeviceAttachment changes is reported by a call, not by the watch.
+    """
+
+    def __init__(
+        self,
+        adapter: contract.FabricAdapter,
+        *,
+        holds: Callable[[], tuple[shares.Hold, ...]],
+        report: Callable[[contract.WatchEvent], None],
+        withdraw: Callable[[str], None],
+    ) -> None:
+        """Stand before an adapter.
+
+        Args:
+            adapter: the adapter within.
+            holds: returns the DeviceAttachments of shares of this fabric.
+            report: called with each share, or slice, that is shown now, different or lost.
+            withdraw: called with the name of each that is not shown any more, and not lost.
+        """
+        self._adapter = adapter
+        self._holds = holds
+        self._report = report
+        self._withdraw = withdraw
+        self._devices: dict[str, contract.Device] = {}
+        self._slices: dict[str, contract.Device] = {}
+        self._arranged = shares.NOTHING
+        # What was reported while a listing was under way, one for each.
+        self._meanwhile: list[dict[str, contract.Device | None]] = []
+        # By attachment: what is asked for of one share is asked for in turn.
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    @classmethod
+    def validate(cls, config: contract.AdapterConfig) -> NoReturn:
+        """Never called: the adapter within was made already."""
+        raise NotImplementedError
+
+    @classmethod
+    async def connect(cls, config: contract.AdapterConfig) -> NoReturn:
+        """Never called: the adapter within was connected already."""
+        raise NotImplementedError
+
+    @property
+    def shown(self) -> tuple[contract.Device, ...]:
+        """All devices, with the shares in place of their slices."""
+        hidden = self._hidden
+        return (
+            *(device for device in self._devices.values() if device.id not in hidden),
+            *self._arranged.shown.values(),
+        )
+
+    @property
+    def _hidden(self) -> frozenset[str]:
+        return frozenset(made.id for made in self._arranged.occupants.values())
+
+    def occupant(self, name: str) -> contract.Device | None:
+        """Return the slice of a share; None where it has none, or it is not listed."""
+        return self._arranged.occupants.get(name)
+
+    def made(self, name: str) -> contract.Device | None:
+        """Return the slice of a share, whether the share has an attachment or not."""
+        return next((made for made in self._slices.values() if shares.name_of(made) == name), None)
+
+    def withdrawn(self, expected: tuple[str, ...]) -> frozenset[str]:
+        """Return those of the expected names that are gone since a share has the slice, or the share is no more."""
+        held = {hold.name for hold in self._holds()}
+        hidden = {names.label(device_id) for device_id in self._hidden}
+        return frozenset(
+            name for name in expected if name in hidden or (names.is_share(name) and name not in held)
+        )
+
+    def made_bytes(self, origin_id: str, mark: str | None) -> int:
+        """Return the memory of a device that is in slices with our mark."""
+        return sum(
+            made.memory_bytes
+            for made in self._slices.values()
+            if made.slice_of is not None
+            and made.slice_of.origin_id == origin_id
+            and made.slice_of.mark == mark
+        )
+
+    def arrange(self) -> None:
+        """Arrange the shares anew, and report what is different."""
+        before, hidden = self._arranged, self._hidden
+        holds = self._holds()
+        self._arranged = shares.arrange(holds, self._slices.values(), self._devices, before.carved)
+        held = {hold.name for hold in holds}
+        for name in before.shown.keys() - self._arranged.shown.keys():
+            if name in held:
+                self._report(contract.DeviceGone(version="", device_id=name))
+            else:
+                self._withdraw(name)
+        for device_id in self._hidden - hidden:
+            self._withdraw(names.label(device_id))
+        for device_id in hidden - self._hidden:
+            if device_id in self._devices:
+                self._report(contract.DeviceChanged(version="", device=self._devices[device_id]))
+        for name, share in self._arranged.shown.items():
+            if before.shown.get(name) != share:
+                self._report(contract.DeviceChanged(version="", device=share))
+
+    async def capabilities(self) -> contract.Capabilities:
+        """As the contract says."""
+        return await self._adapter.capabilities()
+
+    async def hosts(self) -> tuple[contract.Host, ...]:
+        """As the contract says; ports name slices."""
+        return await self._adapter.hosts()
+
+    async def devices(self) -> contract.Inventory:
+        """Return all devices, with the shares in place of their slices."""
+        version = await self._read()
+        self.arrange()
+        return contract.Inventory(version=version, devices=self.shown)
+
+    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
+        """Attach a device; of a share make the slice first.
+
+        Raises:
+            FabricError: as the contract says, and as it says of `create_slice`.
+        """
+        hold = self._hold(request.device_id)
+        if hold is None:
+            return await self._adapter.attach(request)
+        async with self._locks.setdefault(hold.uid, asyncio.Lock()):
+            made = self._arranged.occupants.get(hold.name)
+            if made is None:
+                # An earlier attempt, or an earlier process, may have made it.
+                await self._read()
+                self.arrange()
+                made = self._arranged.occupants.get(hold.name)
+            if made is None:
+                operation = await self._adapter.create_slice(
+                    contract.CreateSliceRequest(
+                        request_id=shares.slice_request(hold.name, request.request_id),
+                        device_id=hold.share.device_id,
+                        memory_bytes=hold.share.memory_bytes,
+                        mark=request.mark,
+                    )
+                )
+                if not operation.succeeded or operation.device is None:
+                    return self._as_attach(operation, hold)
+                made = operation.device
+                self._take(made)
+                self.arrange()
+            return self._shown(await self._adapter.attach(replace(request, device_id=made.id)))
+
+    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
+        """Detach a device; of a share its slice. Success where there is none."""
+        hold = self._hold(request.device_id)
+        if hold is None:
+            return await self._adapter.detach(request)
+        async with self._locks.setdefault(hold.uid, asyncio.Lock()):
+            if hold.name not in self._arranged.occupants:
+                await self._read()
+                self.arrange()
+            made = self._arranged.occupants.get(hold.name)
+            if made is None:
+                return contract.Operation(
+                    id=f"done-{request.request_id}",
+                    request_id=request.request_id,
+                    kind=contract.OperationKind.DETACH,
+                    done=True,
+                    percent=100,
+                    device=self._arranged.shown.get(hold.name),
+                )
+            return self._shown(await self._adapter.detach(replace(request, device_id=made.id)))
+
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        return await self._adapter.create_slice(request)
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        return await self._adapter.delete_slice(request)
+
+    async def operation(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """As the contract says; of an attach of a share that only its slice was asked for yet, how far that is."""
+        try:
+            return self._shown(
+                await self._adapter.operation(operation_id=operation_id, request_id=request_id)
+            )
+        except errors.NotFound:
+            hold = self._holder(request_id or "")
+            if hold is None or request_id is None or not request_id.startswith(f"{hold.uid}-a"):
+                raise
+            making = await self._adapter.operation(request_id=shares.slice_request(hold.name, request_id))
+            if not making.succeeded:
+                return self._as_attach(making, hold)
+            # It is attached next.
+            raise
+
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says."""
+        return tuple(self._shown(operation) for operation in await self._adapter.operations())
+
+    async def cancel(self, operation_id: str) -> contract.Operation:
+        """As the contract says."""
+        return self._shown(await self._adapter.cancel(operation_id))
+
+    @asynccontextmanager
+    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
+        """As the contract says."""
+        async with (
+            self._adapter.watch(from_version) as events,
+            aclosing(self._taken_over(events)) as remaining,
+        ):
+            yield remaining
+
+    async def close(self) -> None:
+        """As the contract says."""
+        await self._adapter.close()
+
+    async def _taken_over(
+        self, events: AsyncIterator[contract.WatchEvent]
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        async for event in events:
+            match event:
+                case contract.DeviceChanged(device=device):
+                    self._put(device.id, device)
+                    if device.slice_of is not None or device.carving is not None:
+                        self.arrange()
+                    if device.id not in self._hidden:
+                        yield event
+                case contract.DeviceGone(device_id=device_id):
+                    was_hidden, was_slice = device_id in self._hidden, device_id in self._slices
+                    self._put(device_id, None)
+                    if was_slice:
+                        self.arrange()
+                    if not was_hidden:
+                        yield event
+                case contract.OperationChanged(operation=operation):
+                    yield replace(event, operation=self._shown(operation))
+                case _:
+                    yield event
+
+    async def _read(self) -> str:
+        """List the devices, except for what is reported meanwhile; return the version."""
+        meanwhile: dict[str, contract.Device | None] = {}
+        self._meanwhile.append(meanwhile)
+        try:
+            inventory = await self._adapter.devices()
+        finally:
+            self._meanwhile.remove(meanwhile)
+        listed: dict[str, contract.Device | None] = {device.id: device for device in inventory.devices}
+        self._devices = {
+            device_id: device for device_id, device in (listed | meanwhile).items() if device is not None
+        }
+        self._slices = {
+            device_id: device for device_id, device in self._devices.items() if device.slice_of is not None
+        }
+        return inventory.version
+
+    def _put(self, device_id: str, device: contract.Device | None) -> None:
+        for meanwhile in self._meanwhile:
+            meanwhile[device_id] = device
+        if device is not None:
+            self._take(device)
+        else:
+            self._devices.pop(device_id, None)
+            self._slices.pop(device_id, None)
+
+    def _take(self, device: contract.Device) -> None:
+        self._devices[device.id] = device
+        if device.slice_of is not None:
+            self._slices[device.id] = device
+
+    def _hold(self, name: str | None) -> shares.Hold | None:
+        if name is None or not names.is_share(name):
+            return None
+        return next((hold for hold in self._holds() if hold.name == name), None)
+
+    def _holder(self, request_id: str) -> shares.Hold | None:
+        """Return whose request that is: the attachment's, or for the slice of its share."""
+        name, uid = shares.requested_share(request_id), request_id.rpartition("-")[0]
+        return next((hold for hold in self._holds() if name == hold.name or hold.uid == uid), None)
+
+    def _as_attach(self, making: contract.Operation, hold: shares.Hold) -> contract.Operation:
+        """Return the making of a slice as the attach that it is a part of: that is not done while the slice is not attached."""
+        return replace(
+            making,
+            request_id=f"{hold.uid}-a{making.request_id.rpartition('-s')[2]}",
+            kind=_ATTACH,
+            done=making.error is not None,
+            percent=None,
+            retry_after_seconds=_NEXT_STEP_SECONDS if making.succeeded else making.retry_after_seconds,
+            device=self._arranged.shown.get(hold.name),
+        )
+
+    def _shown(self, operation: contract.Operation) -> contract.Operation:
+        """Return an operation on a slice as one on its share."""
+        hold = self._holder(operation.request_id)
+        if hold is None:
+            return operation
+        if operation.kind is contract.OperationKind.CREATE_SLICE:
+            return self._as_attach(operation, hold)
+        device = operation.device
+        if device is not None and device.slice_of is not None:
+            device = shares.as_share(device, hold.name)
+        return replace(operation, device=device)
