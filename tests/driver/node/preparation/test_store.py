@@ -207,3 +207,17 @@ def _rebooted(claims):
     return {
         uid: records.PreparedClaim(**{**_fields(claim), "boot_id": "b2"}) for uid, claim in claims.items()
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "held"),
+    [
+        ({}, True),
+        ({"admin": True}, False),
+        ({"share_id": "s"}, False),
+        ({"share_id": "s", "composite": "pool-0"}, True),
+    ],
+    ids=["a device", "admin access", "a device that claims share", "a share that is a device of its own"],
+)
+def test_a_device_is_its_claims_alone_unless_others_may_use_it_too(changes, held):
+    assert msgspec.structs.replace(DISK, **changes).holds("p", "d") is held

@@ -396,6 +396,7 @@ class _Round:
                 await self._cluster.attachments.delete(self._existing)
                 self._report_release(abandoned)
             case actions.RemoveFinalizer():
+                await self._give_back_share()
                 await self._remove_finalizer()
                 self._context.calls.forget(self._existing.metadata.uid)
                 log.info("device detached", extra=self._extras())
@@ -508,9 +509,22 @@ class _Round:
             log.info("operation cancelled", extra=self._extras() | {"operation": operation.id})
         self._settle(side, operation, seen)
 
+    async def _give_back_share(self) -> None:
+        """Delete the slice of a share that is detached; where that fails, it is an orphan as soon as its record is gone."""
+        made = self._session.occupant(self._key.device) if self._session is not None else None
+        if self._existing.spec.share is None or made is None or made.connection is not None:
+            return
+        try:
+            await self._delete(made)
+        except fabric_errors.FabricError as error:
+            log.info("the slice is not given back yet: %s", error, extra=self._extras() | {"device": made.id})
+
     async def _delete_slice(self) -> None:
-        seen = self._device
-        if seen is None or seen.slice_of is None or not await self._is_confirmed():
+        if self._device is not None and await self._is_confirmed():
+            await self._delete(self._device)
+
+    async def _delete(self, seen: contract.Device) -> None:
+        if seen.slice_of is None:
             return
         # A failed id stays failed for ever.
         minute = int(self._cluster.clock().timestamp() // _ORPHAN_ATTEMPT_SECONDS)

@@ -157,8 +157,6 @@ class Session:
     @property
     def devices(self) -> tuple[contract.Device, ...]:
         """All devices, as last reported; without what they are carved into for claims."""
-        if self._shares is None:
-            return tuple(self._devices.values())
         return tuple(device for name, device in self._devices.items() if not names.is_share(name))
 
     @property
@@ -168,7 +166,9 @@ class Session:
 
     def share(self, name: str, memory_bytes: int, origin: str) -> contract.Device | None:
         """Return a share that has no attachment, as the device that it becomes with one; None where that cannot be."""
-        made, device = self._shares.made(name) if self._shares is not None else None, self.device(origin)
+        if self._shares is None:
+            return None
+        made, device = self._shares.made(name), self.device(origin)
         if made is not None:
             return shares.as_share(made, name)
         return shares.unmade(name, memory_bytes, device) if device is not None else None

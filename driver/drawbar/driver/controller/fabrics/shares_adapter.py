@@ -6,6 +6,7 @@ are one operation. A detach leaves the slice, which is an orphan once its attach
 """
 
 import asyncio
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
@@ -51,7 +52,7 @@ class SharesAdapter(contract.FabricAdapter):
         # What was reported while a listing was under way, one for each.
         self._meanwhile: list[dict[str, contract.Device | None]] = []
         # By attachment: what is asked for of one share is asked for in turn.
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> NoReturn:

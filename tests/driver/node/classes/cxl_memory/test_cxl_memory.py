@@ -428,6 +428,20 @@ async def test_an_empty_region_that_a_crash_left_is_used(tree, until):
         assert await regions() == ["region0"]
 
 
+@pytest.mark.parametrize("sizes", [(1 << 29, 1 << 29), (1 << 28, 1 << 29)], ids=["alike", "of two sizes"])
+async def test_two_memory_devices_that_arrive_at_once_fill_a_region_each(tmp_path, until, sizes):
+    tree = SysfsTree.create(tmp_path / "sys", slots=2)
+    asked = kernel.Kernel(tree.root)
+    async with tree.reacting():
+        for slot, size in enumerate(sizes, start=1):
+            await asyncio.to_thread(tree.attach, slot, memory(serial=str(slot), size=size))
+        await asyncio.gather(*(ready(asked, tree, until, slot) for slot in (1, 2)))
+        host = classes.Host.from_sysfs(tree.root)
+        made = [cxl_operations.read_standing(host, card_of(tree, slot)).regions for slot in (1, 2)]
+        assert [region.size_bytes for (region,) in made] == list(sizes)
+        assert len({region.name for (region,) in made}) == 2
+
+
 async def test_without_its_driver_the_driver_comes_first(tree):
     await asyncio.to_thread(tree.attach, 1, dataclasses.replace(memory(), driver=""))
     asked = kernel.Kernel(tree.root)
