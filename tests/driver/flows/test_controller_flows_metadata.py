@@ -12,14 +12,16 @@ NAME = "drawbar.dev-metadata.json"
 
 
 def mounted(cluster):
-    """What the containers of all prepared claims can read, by its path in them."""
+    """What the containers of all prepared claims can read in the newest version, by its path in them."""
     content = {}
     for node in cluster.trees:
         for file in (cluster.path / node / "k" / "cdi").glob("*.json"):
             for device in json.loads(file.read_text())["devices"]:
                 for mount in device["containerEdits"].get("mounts", ()):
                     assert "ro" in mount["options"]
-                    content[mount["containerPath"]] = json.loads(Path(mount["hostPath"]).read_text())
+                    content[mount["containerPath"]] = json.loads(
+                        Path(mount["hostPath"]).read_text().splitlines()[0]
+                    )
     return content
 
 

@@ -50,7 +50,6 @@ def test_a_file_names_claim_request_and_devices_with_their_attributes():
     )
     second = {"driver": DRIVER, "pool": "p", "name": "d2"}
     assert by_request["disk"] == {
-        "apiVersion": "metadata.resource.k8s.io/v1alpha1",
         "kind": "DeviceMetadata",
         "metadata": {"name": "c1", "namespace": "default", "uid": "u1"},
         "podClaimName": "gpu",
@@ -108,7 +107,29 @@ def test_no_name_leads_out_of_its_place(tmp_path, name, request_name):
 
 
 def generation(file):
-    return json.loads(file.read_text())["metadata"]["generation"]
+    (number,) = {json.loads(line)["metadata"]["generation"] for line in file.read_text().splitlines()}
+    return number
+
+
+def test_a_file_has_each_version_and_the_newest_first(tmp_path):
+    files = metadata.Files(tmp_path, DRIVER, enabled=True)
+    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    beta, alpha = map(json.loads, (tmp_path / "metadata" / "u1" / "disk.json").read_text().splitlines())
+    assert beta.pop("apiVersion") == "metadata.resource.k8s.io/v1beta1"
+    assert alpha.pop("apiVersion") == "metadata.resource.k8s.io/v1alpha1"
+    assert beta == alpha
+    assert beta["requests"][0]["devices"][0]["attributes"] == {"model": {"string": "X"}}
+
+
+def test_a_file_of_the_release_before_gets_the_newer_version_and_goes_on_counting(tmp_path):
+    files = metadata.Files(tmp_path, DRIVER, enabled=True)
+    file = tmp_path / "metadata" / "u1" / "disk.json"
+    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    alpha = file.read_text().splitlines()[1]
+    file.unlink()
+    file.write_text(alpha.replace('"generation":1', '"generation":4') + "\n")
+    files.write(claim(("disk", "d1")), described(device(), model="X"))
+    assert generation(file) == 5
 
 
 @pytest.mark.parametrize(
@@ -165,7 +186,7 @@ async def test_a_container_gets_the_file_of_its_request(world):
     assert "ro" in mount["options"]
     file = world.folder / "metadata" / name.uid / "disk.json"
     assert mount["hostPath"] == str(file)
-    document = json.loads(file.read_text())
+    document = json.loads(file.read_text().splitlines()[0])
     assert document["metadata"] == {"name": "c1", "namespace": "default", "uid": name.uid, "generation": 1}
     ((entry,),) = [request["devices"] for request in document["requests"]]
     card = world.card(world.attached[0])

@@ -6,10 +6,13 @@ container that has not the request has not the file. It is written after the cla
 file of no record is left over, and goes at the next start. It is not synced: after a power loss the kubelet prepares
 every claim anew.
 
+A file is a stream of JSON objects, a line each: the same in every version of `API_VERSIONS`, the newest first. Whoever reads
+it takes the first whose version it knows.
+
 A file that is written again with another content has a higher `generation`. A container keeps the file that it was
 started with, for a mounted file is not replaced under it.
 
-Source: KEP-5304; `metadata.resource.k8s.io/v1alpha1` of Kubernetes 1.36.
+Source: KEP-5304; `metadata.resource.k8s.io`, v1alpha1 of Kubernetes 1.36 and v1beta1 of 1.37, which have the same fields.
 """
 
 import os
@@ -27,7 +30,7 @@ from drawbar.driver.node import errors
 from drawbar.driver.node.inventory import attributes
 from drawbar.driver.node.preparation import records, sharedfiles
 
-API_VERSION = "metadata.resource.k8s.io/v1alpha1"
+API_VERSIONS = ("metadata.resource.k8s.io/v1beta1", "metadata.resource.k8s.io/v1alpha1")
 KIND = "DeviceMetadata"
 ROOT = "/var/run/kubernetes.io/dra-device-attributes"
 FOLDER = "metadata"
@@ -100,7 +103,7 @@ class Files:
             if before is None:
                 continue
             document["metadata"]["generation"] = before + 1
-            raw = msgspec.json.encode(document) + b"\n"
+            raw = msgspec.json.Encoder().encode_lines(_versions(document))
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 sharedfiles.replace(str(file), raw, sync=False)
@@ -143,7 +146,7 @@ class Files:
 def documents(
     claim: claims.ResourceClaim, driver: str, described: Sequence[Described]
 ) -> dict[str, dict[str, Any]]:
-    """Return by request what its file says, without the generation.
+    """Return by request what its file says, without version and generation.
 
     A request with alternatives is named with the one that was chosen. The members of a composite are listed one by one.
     """
@@ -159,7 +162,6 @@ def documents(
     metadata = claim.metadata
     return {
         request: {
-            "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {"name": metadata.name, "namespace": metadata.namespace, "uid": metadata.uid},
             **({"podClaimName": claim.pod_claim} if claim.pod_claim else {}),
@@ -188,16 +190,20 @@ def _attribute(value: attributes.Value) -> dict[str, attributes.Value]:
     return {kind: value}
 
 
+def _versions(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{"apiVersion": version, **document} for version in API_VERSIONS]
+
+
 def _generation(file: Path, document: Mapping[str, Any]) -> int | None:
     """The generation of the file that is there, 0 without one; None where it says the same."""
     try:
         with file.open("rb") as opened:
-            before = msgspec.json.decode(opened.read(FILE_BYTES), type=dict[str, Any])
-        generation = msgspec.convert(before["metadata"].pop("generation"), int)
-    except (OSError, KeyError, AttributeError, TypeError, msgspec.MsgspecError):
+            before = msgspec.json.Decoder(dict[str, Any]).decode_lines(opened.read(FILE_BYTES))
+        generation = max(msgspec.convert(stored["metadata"].pop("generation"), int) for stored in before)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
         # What cannot be read is written anew.
         return 0
-    return None if before == document else generation
+    return None if before == _versions(document) else generation
 
 
 def _check(claim: claims.ResourceClaim, *names: str) -> None:
