@@ -360,6 +360,31 @@ async def test_the_status_of_an_object_is_written_through_its_subresource_alone(
     assert spec.body["status"]["capacity"] == {"cpu": "3"}
 
 
+async def test_a_node_is_created_with_its_status_and_other_kinds_without(world):
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
+    node = await world.make("nodes", status={"conditions": [ready], "nodeInfo": {"systemUUID": "abc"}})
+    (stored,) = node["status"]["conditions"]
+    assert ready.items() <= stored.items()
+    assert node["status"]["nodeInfo"]["systemUUID"] == "abc"
+    budget = await world.make(
+        "poddisruptionbudgets", spec={"minAvailable": 1}, status={"disruptionsAllowed": 7}
+    )
+    assert budget.get("status", {}).get("disruptionsAllowed", 0) == 0
+
+
+async def test_a_heartbeat_changes_one_condition_of_a_node_and_keeps_the_others(world):
+    pressure = {"type": "MemoryPressure", "status": "False", "reason": "KubeletHasSufficientMemory"}
+    ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "posting"}
+    made = await world.make("nodes", status={"conditions": [pressure, ready]})
+    beat = {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-02T00:00:00Z"}
+    path = world.path("nodes", made["metadata"]["name"], "status")
+    reply = await world.api.strategic(path, {"status": {"conditions": [beat]}})
+    assert reply.code == 200, reply.body
+    first, second = reply.body["status"]["conditions"]
+    assert pressure.items() <= first.items()
+    assert {**ready, **beat}.items() <= second.items()
+
+
 async def test_the_generation_counts_changes_of_the_spec_alone(world):
     made = await world.make("deviceclasses", spec={})
     path = world.path("deviceclasses", made["metadata"]["name"])

@@ -55,6 +55,14 @@ class Pods(Strategy):
             )
 
 
+class Nodes(Strategy):
+    """Nodes: a kubelet registers its own with the status in it."""
+
+    def prepare_create(self, item: Json, call: Call) -> Json:
+        """The status is stored, unlike that of other kinds."""
+        return item
+
+
 class Namespaces(Strategy):
     """Namespaces start Active."""
 

@@ -20,6 +20,7 @@ from drawbar.mocks.apiserver.strategies import Strategy
 _BY_RESOURCE: Mapping[tuple[str, str], type[Strategy]] = MappingProxyType(
     {
         ("", "pods"): corekinds.Pods,
+        ("", "nodes"): corekinds.Nodes,
         ("", "namespaces"): corekinds.Namespaces,
         ("", "configmaps"): corekinds.ConfigMaps,
         ("", "secrets"): corekinds.Secrets,
