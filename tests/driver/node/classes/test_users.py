@@ -188,6 +188,23 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
 
 
 @pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("nvidia-persiste", ": run nvidia-smi -i {address} -pm 0"),
+        ("dcgm-exporter", ": leave {address} out of its GPUs, or restart it when no pod has the GPU"),
+        ("python", ""),
+    ],
+)
+def test_what_makes_a_vendors_daemon_let_go_is_named(gpu, name, remedy):
+    folder = gpu.tree.root / "class/vfio/17"
+    folder.mkdir(parents=True)
+    (folder / "dev").write_text("1:3\n")
+    gpu.process(9, name, opened=("/dev/null",))
+    bound = {"driver": "vfio-pci", "iommu_group": 17, "device_nodes": ()}
+    assert gpu.users(**bound) == f"held by pid 9 ({name}), /dev/vfio/17{remedy.format(address=gpu.address)}"
+
+
+@pytest.mark.parametrize(
     ("state", "loading"), [("write", True), ("write init error", False), ("operating", False)]
 )
 def test_a_bitstream_that_is_being_loaded_counts(fpga, state, loading):

@@ -7,6 +7,7 @@ their drivers cannot be changed.
 Source: Documentation/driver-api/vfio.rst.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
@@ -133,7 +134,16 @@ class Generic:
         """
         nodes = card.device_nodes
         wanted = users.of_nodes(nodes) | vfio_numbers(host, card)
-        return (*users.find_openers(host.proc, wanted), *users.find_storage_users(host, nodes))
+        openers = users.find_openers(host.proc, wanted, self.remedies(card))
+        return (*openers, *users.find_storage_users(host, nodes))
+
+    def remedies(self, card: model.Card) -> Mapping[str, str]:
+        """Return what makes programs let go of the device that use all of their host, as `users.find_openers` takes it.
+
+        Here: none is known.
+        """
+        del card
+        return {}
 
     def unrest(self, host: Host, card: model.Card) -> str | None:
         """Return what `quiesce` has to bring to rest next, in one clause; None when nothing. Reads files."""

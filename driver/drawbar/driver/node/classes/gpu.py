@@ -5,6 +5,7 @@ whoever runs it ends it. The device files of NVIDIA's driver are not in sysfs; /
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +19,14 @@ from drawbar.fabric.contract import DeviceClass
 _NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE | re.IGNORECASE)
 _MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
+_EXPORTER = "leave {address} out of its GPUs, or restart it when no pod has the GPU"
+# Of programs that have all GPUs of a host open, by the first 15 characters of their names.
+_REMEDIES = {
+    "nvidia-persiste": "run nvidia-smi -i {address} -pm 0",
+    "nv-hostengine": _EXPORTER,
+    "dcgm-exporter": _EXPORTER,
+    "gpuagent": _EXPORTER,
+}
 # Files that every user of such a GPU needs, and that give access to none by themselves.
 _SHARED = {"nvidia": ("nvidiactl", "nvidia-uvm"), "amdgpu": ("kfd",)}
 
@@ -38,7 +47,14 @@ class Gpu(generic.Generic):
         """Open device files, those of NVIDIA's driver among them."""
         own = users.of_nodes(_nvidia(host, card))
         # `super()` does not know the class that `slots=True` makes of this one.
-        return (*users.find_openers(host.proc, own), *generic.Generic.users(self, host, card))
+        return (
+            *users.find_openers(host.proc, own, self.remedies(card)),
+            *generic.Generic.users(self, host, card),
+        )
+
+    def remedies(self, card: model.Card) -> Mapping[str, str]:
+        """What ends the hold of a vendor's daemons and exporters."""
+        return {name: remedy.format(address=card.address) for name, remedy in _REMEDIES.items()}
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """The files of this GPU, and those that all GPUs of its driver share; no libraries."""

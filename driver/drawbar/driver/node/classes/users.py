@@ -11,9 +11,10 @@ Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst;
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from drawbar.driver.node.inventory import files, model
 
@@ -50,6 +51,7 @@ class Host:
 FOUND_MAX = 16
 """Enough to say that a device is in use; the search ends here."""
 _INITIAL_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO, include/linux/proc_ns.h
+_NO_REMEDIES: Mapping[str, str] = MappingProxyType({})
 _CONTAINER_INITS = frozenset({"pause", "tini", "catatonit", "dumb-init", "docker-init"})
 
 
@@ -67,8 +69,16 @@ def of_nodes(nodes: Iterable[model.DeviceNode]) -> dict[Numbers, str]:
     return {Numbers(block=node.block, major=node.major, minor=node.minor): node.path for node in nodes}
 
 
-def find_openers(proc: Path, wanted: dict[Numbers, str]) -> tuple[str, ...]:
-    """The processes, ourselves apart, that have one of these open; at most `FOUND_MAX`."""
+def find_openers(
+    proc: Path, wanted: Mapping[Numbers, str], remedies: Mapping[str, str] = _NO_REMEDIES
+) -> tuple[str, ...]:
+    """The processes, ourselves apart, that have one of these open; at most `FOUND_MAX`.
+
+    Args:
+        proc: the proc file system.
+        wanted: the paths of the device files.
+        remedies: what makes a program close them, by its name as /proc/PID/comm has it: the first 15 characters.
+    """
     if not wanted:
         return ()
     openers: list[str] = []
@@ -78,7 +88,8 @@ def find_openers(proc: Path, wanted: dict[Numbers, str]) -> tuple[str, ...]:
             continue
         for path in _opened(f"{proc}/{pid}/fd", wanted, names):
             name = files.text(f"{proc}/{pid}/comm") or "?"
-            openers.append(f"held by pid {pid} ({name}), {path}")
+            remedy = f": {remedies[name]}" if name in remedies else ""
+            openers.append(f"held by pid {pid} ({name}), {path}{remedy}")
             if len(openers) == FOUND_MAX:
                 return tuple(openers)
     return tuple(openers)
@@ -101,7 +112,7 @@ def blindness(proc: Path) -> str | None:
     return None
 
 
-def _opened(folder: str, wanted: dict[Numbers, str], names: set[str]) -> Iterator[str]:
+def _opened(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[str]:
     """The paths of the wanted files that are open there, each once."""
     seen = set()
     for name in files.names(folder):
@@ -109,7 +120,7 @@ def _opened(folder: str, wanted: dict[Numbers, str], names: set[str]) -> Iterato
         if not (target.startswith("/dev/") or target.rpartition("/")[2] in names):
             continue
         numbers = _numbers(f"{folder}/{name}")
-        if numbers in wanted and numbers not in seen:
+        if numbers is not None and numbers in wanted and numbers not in seen:
             seen.add(numbers)
             yield wanted[numbers]
 
