@@ -63,8 +63,10 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
     assert plain.claim.initialise == attachments.Initialisation(hook="load", timeout_seconds=60)
     assert wish().claim.initialise is None
     cleaned = wish(("FromClass", {"cleanUp": {"hook": "blank", "timeoutSeconds": 5}})).claim
-    assert cleaned.clean_up == attachments.CleanUp(hook="blank", timeout_seconds=5)
-    assert cleaned.initialise is None
+    assert cleaned.clean_up == attachments.Hook(hook="blank", timeout_seconds=5)
+    assert (cleaned.initialise, cleaned.drain) == (None, None)
+    drained = wish(("FromClass", {"drain": {"hook": "drain"}})).claim
+    assert (drained.drain, drained.clean_up) == (attachments.Hook(hook="drain", timeout_seconds=60), None)
 
 
 @pytest.mark.parametrize(
@@ -75,6 +77,8 @@ def test_a_wish_names_the_hook_and_the_bitstream_that_make_the_device_ready():
         ([("FromClass", {"initialise": {"hook": "x", "timeoutSeconds": 1801}})], "from 1 to 1800"),
         ([("FromClass", {"initialise": {"timeoutSeconds": 5}})], "is a hook's: name it in initialise.hook"),
         ([("FromClaim", {"cleanUp": {"hook": "x"}})], "cleanUp.hook is an administrator's to say"),
+        ([("FromClaim", {"drain": {"hook": "x"}})], "drain.hook is an administrator's to say"),
+        ([("FromClass", {"drain": {"timeoutSeconds": 5}})], "name it in drain.hook"),
         ([("FromClass", {"cleanUp": {"timeoutSeconds": 5}})], "name it in cleanUp.hook"),
         ([("FromClaim", {"fpga": {"bitstream": "b"}})], "belong together: give both"),
         ([("FromClaim", {"fpga": {"bitstream": "b", "sha256": "ab" * 32}})], "its DeviceClass names none"),

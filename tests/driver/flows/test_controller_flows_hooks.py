@@ -19,6 +19,12 @@ folder=$(dirname "$0")/..
 while [ ! -e "$folder/blank-now" ]; do sleep 0.05; done
 echo "$DRAWBAR_DEVICE" >> "$folder/blanked"
 """
+DRAINS = """#!/bin/sh
+folder=$(dirname "$0")/..
+while [ ! -e "$folder/drain-now" ]; do sleep 0.05; done
+for holder in "$DRAWBAR_SYSFS"/class/block/nvme*/holders/dm-3; do rmdir "$holder"; done
+echo "$DRAWBAR_DEVICE" >> "$folder/drained"
+"""
 HANGS = "#!/bin/sh\necho begun; sleep 600\n"
 FAILS = "#!/bin/sh\necho 'no such port on the card' >&2\nexit 3\n"
 
@@ -42,7 +48,13 @@ def put(cluster):
     settings = cluster.hooks()
     for folder in (settings.hooks, settings.bitstreams):
         folder.mkdir(mode=0o755, exist_ok=True)
-    for name, text in (("loads", LOADS), ("fails", FAILS), ("blanks", BLANKS), ("hangs", HANGS)):
+    for name, text in (
+        ("loads", LOADS),
+        ("fails", FAILS),
+        ("blanks", BLANKS),
+        ("drains", DRAINS),
+        ("hangs", HANGS),
+    ):
         (settings.hooks / name).write_text(text)
         (settings.hooks / name).chmod(0o755)
     (settings.bitstreams / "packets.bit").write_bytes(BITSTREAM)
@@ -123,6 +135,23 @@ async def test_a_card_is_cleaned_by_its_hook_before_another_pod_gets_it(flow_lab
         assert (cluster.path / "blanked").read_text() == f"{device}\n"
         await cluster.api.delete(kinds.POD, "second", namespace="default")
         await cluster.is_free(device)
+
+
+async def test_a_device_that_the_host_still_uses_is_drained_by_its_hook(flow_lab):
+    async with flow_lab("1.36", devices=1) as cluster:
+        await asyncio.to_thread(put, cluster)
+        await make_class(cluster, "drained", drain={"hook": "drains", "timeoutSeconds": 60})
+        await make_pod(cluster, "p", "drained")
+        node, (device,) = await cluster.running("p")
+        disks = cluster.trees[node].root.glob("class/block/nvme*")
+        await asyncio.to_thread(lambda: [(disk / "holders/dm-3").mkdir(parents=True) for disk in disks])
+        await cluster.api.delete(kinds.POD, "p", namespace="default")
+        await cluster.noted("InUse", "; hook drains is draining the device")
+        reason, message = await released(cluster, device)
+        assert (reason, message.partition(", ")[0]) == ("InUse", "part of dm-3")
+        (cluster.path / "drain-now").touch()
+        await cluster.is_free(device)
+        assert (cluster.path / "drained").read_text() == f"{device}\n"
 
 
 async def test_a_card_whose_clean_up_fails_stays_with_its_words(flow_lab):

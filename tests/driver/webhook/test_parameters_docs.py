@@ -17,6 +17,7 @@ TOPICS = {
     "network": parameters.Network,
     "memory": parameters.Memory,
     "initialise": parameters.Hook,
+    "drain": parameters.Hook,
     "cleanUp": parameters.Hook,
     "fpga": parameters.Fpga,
     "minimumVersions": parameters.Versions,

@@ -62,8 +62,8 @@ class Initialisation(meta.Struct, frozen=True):
     sha256: str = ""
 
 
-class CleanUp(meta.Struct, frozen=True):
-    """The program that cleans the device after its use.
+class Hook(meta.Struct, frozen=True):
+    """A program that runs after the device's use.
 
     Attributes:
         hook: name of a file in the node daemon's directory of hooks.
@@ -91,6 +91,7 @@ class ClaimReference(meta.Struct, frozen=True):
         memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
         initialise: what makes the device ready for the claim, beside its class; None for nothing.
         minimum_versions: of its driver and firmware.
+        drain: what makes others let go of the device after the claim; None for nothing.
         clean_up: what cleans the device after the claim, beside its class; None for nothing.
         virtual_functions: that the device gets.
     """
@@ -103,7 +104,8 @@ class ClaimReference(meta.Struct, frozen=True):
     memory_mode: str = ""
     initialise: Initialisation | None = None
     minimum_versions: Versions = Versions()
-    clean_up: CleanUp | None = None
+    drain: Hook | None = None
+    clean_up: Hook | None = None
     virtual_functions: parameters.VirtualFunctions = parameters.VirtualFunctions()
 
 
@@ -294,7 +296,8 @@ class NodeReport(meta.Struct, frozen=True):
         findings: what was found, worst first; from a node daemon that reports none, `health` alone describes it.
         claim_uid: the claim that it was last made ready for; empty once no trace of its use is left on the device.
         allocation_timestamp: of that claim then.
-        clean_up: of that claim then: the next claim, or none, may name another.
+        drain: of that claim then: the next claim, or none, may name another.
+        clean_up: likewise.
     """
 
     pci_address: str = ""
@@ -306,7 +309,8 @@ class NodeReport(meta.Struct, frozen=True):
     findings: tuple[NodeFinding, ...] = ()
     claim_uid: str = msgspec.field(default="", name="claimUID")
     allocation_timestamp: str = ""
-    clean_up: CleanUp | None = None
+    drain: Hook | None = None
+    clean_up: Hook | None = None
 
     @property
     def unhealthy(self) -> bool:

@@ -108,7 +108,11 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
         )
     if merged.virtual_functions.offered and not merged.virtual_functions.groups:
         yield "virtualFunctions.offered offers what virtualFunctions.groups describe: name some"
-    for topic, hook in (("initialise", merged.initialise), ("cleanUp", merged.clean_up)):
+    for topic, hook in (
+        ("initialise", merged.initialise),
+        ("drain", merged.drain),
+        ("cleanUp", merged.clean_up),
+    ):
         if hook.timeout_seconds is not None and hook.hook is None:
             yield f"{topic}.timeoutSeconds is a hook's: name it in {topic}.hook"
 
@@ -177,6 +181,7 @@ def _merged(layers: Sequence[parameters.DeviceParameters]) -> parameters.DeviceP
             network=_over(result.network, layer.network),
             memory=_over(result.memory, layer.memory),
             initialise=_over(result.initialise, layer.initialise),
+            drain=_over(result.drain, layer.drain),
             clean_up=_over(result.clean_up, layer.clean_up),
             fpga=_over(result.fpga, layer.fpga),
             minimum_versions=_over(result.minimum_versions, layer.minimum_versions),

@@ -215,6 +215,7 @@ class DeviceParameters(meta.Struct, frozen=True):
     network: Network = Network()
     memory: Memory = Memory()
     initialise: Hook = Hook()
+    drain: Hook = Hook()
     clean_up: Hook = Hook()
     fpga: Fpga = Fpga()
     minimum_versions: Versions = Versions()
@@ -452,6 +453,12 @@ _GROUP: Mapping[str, _Field] = {
     "spoofCheck": _Field(problems=_truth),
     "stableAddress": _Field(problems=_truth),
 }
+_HOOK = _Field(
+    fields={
+        "hook": _Field(problems=_file_name, by_class=True),
+        "timeoutSeconds": _Field(problems=_number(1, HOOK_MAX_SECONDS), by_class=True),
+    }
+)
 _FIELDS: Mapping[str, _Field] = {
     "environment": _Field(problems=_environment),
     "claimVariables": _Field(problems=_claim_variables, by_class=True),
@@ -465,18 +472,9 @@ _FIELDS: Mapping[str, _Field] = {
     ),
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
     "memory": _Field(fields={"mode": _Field(problems=_memory_mode)}),
-    "initialise": _Field(
-        fields={
-            "hook": _Field(problems=_file_name, by_class=True),
-            "timeoutSeconds": _Field(problems=_number(1, HOOK_MAX_SECONDS), by_class=True),
-        }
-    ),
-    "cleanUp": _Field(
-        fields={
-            "hook": _Field(problems=_file_name, by_class=True),
-            "timeoutSeconds": _Field(problems=_number(1, HOOK_MAX_SECONDS), by_class=True),
-        }
-    ),
+    "initialise": _HOOK,
+    "drain": _HOOK,
+    "cleanUp": _HOOK,
     "fpga": _Field(fields={"bitstream": _Field(problems=_file_name), "sha256": _Field(problems=_sha256)}),
     "minimumVersions": _Field(
         fields={

@@ -319,7 +319,8 @@ def _reference(
         devices=len(requests) if plain else 0,
         memory_mode=said.memory.mode or "",
         initialise=_initialisation(said),
-        clean_up=_clean_up(said),
+        drain=_hook(said.drain),
+        clean_up=_hook(said.clean_up),
         virtual_functions=said.virtual_functions,
         minimum_versions=attachments.Versions(
             driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
@@ -327,12 +328,12 @@ def _reference(
     )
 
 
-def _clean_up(said: parameters.DeviceParameters) -> attachments.CleanUp | None:
-    if said.clean_up.hook is None:
+def _hook(said: parameters.Hook) -> attachments.Hook | None:
+    if said.hook is None:
         return None
-    seconds = said.clean_up.timeout_seconds
-    return attachments.CleanUp(
-        hook=said.clean_up.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
+    seconds = said.timeout_seconds
+    return attachments.Hook(
+        hook=said.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes import cards
+from tests.scenes import cards, waiting
 
 from drawbar.driver.api import attachments
 from drawbar.driver.api.attachments import Initialisation
@@ -206,3 +206,65 @@ def test_settings_that_cannot_be_are_named():
     wrong = hooks.problems(hooks.Settings(hooks=Path("x")))
     assert wrong == ["hooks x is not an absolute path"]
     assert hooks.problems(hooks.Settings()) == []
+
+
+class Drained:
+    """A device that is drained by runs that the test ends."""
+
+    def __init__(self):
+        self.draining = hooks.Draining()
+        self.runs: list[asyncio.Future[str]] = []
+
+    def begin(self):
+        self.runs.append(asyncio.get_running_loop().create_future())
+        return self.runs[-1]
+
+    def step(self, now, *, used):
+        return self.draining.step("d", self.begin, now, used=used)
+
+
+async def test_a_device_is_drained_once_and_again_only_while_it_stays_in_use():
+    device = Drained()
+    assert (device.step(0, used=False), device.runs) == ("", [])
+    assert device.step(1, used=True) == "hook d is draining the device"
+    assert device.step(2, used=False) == "hook d is draining the device", "it may still use the driver"
+    device.runs[0].set_result("")
+    assert device.step(3, used=True) == "hook d has run and will run again"
+    assert device.step(3 + hooks.DRAIN_AGAIN_SECONDS - 0.1, used=True) == "hook d has run and will run again"
+    assert len(device.runs) == 1
+    assert device.step(3 + hooks.DRAIN_AGAIN_SECONDS, used=True) == "hook d is draining the device"
+    device.runs[1].set_result("d ended with status 3")
+    assert device.step(40, used=True) == "d ended with status 3"
+    assert device.step(80, used=False) == ""
+    assert len(device.runs) == 2
+
+
+async def test_the_end_of_a_release_ends_its_drain_hook(place):
+    put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
+    runner, draining = hooks.Runner(place, place.hooks.parent / "sys"), hooks.Draining()
+    attachment = scenes.attachment(device="card-1", device_class="gpu")
+
+    def begin():
+        return runner.begin_draining(attachment, attachments.Hook(hook="h"), CARD)
+
+    def process():
+        file = place.hooks.parent / "pid"
+        number = file.read_text().strip() if file.exists() else ""
+        return Path(f"/proc/{number}") if number else None
+
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        draining.step("h", begin, 0.0, used=True)
+        running = await waiting.eventually(process)
+        assert running.exists()
+        draining.end()
+    assert not running.exists()
+
+
+async def test_a_drain_hook_that_fails_is_quoted(place):
+    put(place, "#!/bin/sh\necho 'no such GPU' >&2\nexit 4\n")
+    runner = hooks.Runner(place, place.hooks.parent / "sys")
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        task = runner.begin_draining(scenes.attachment(device="card-1"), attachments.Hook(hook="h"), CARD)
+    assert task.result().endswith("ended with status 4; it wrote last: no such GPU")

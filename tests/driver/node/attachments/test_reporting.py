@@ -70,12 +70,14 @@ def test_who_used_a_device_stays_on_record_until_it_is_clean(spec, former, user)
     assert reporting.report(seen, card, "boot", used=False).claim_uid == ""
 
 
-def test_the_hook_that_is_to_clean_a_device_stays_on_record_until_it_is_clean():
-    blank = attachments.CleanUp(hook="blank")
-    claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", clean_up=blank)
+def test_the_hooks_that_are_to_drain_and_clean_a_device_stay_on_record_until_it_is_clean():
+    drain, blank = attachments.Hook(hook="drain"), attachments.Hook(hook="blank")
+    claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", drain=drain, clean_up=blank)
     card = model.Card(functions=(cards.function(),))
     used = reporting.report(scenes.attachment(claim=claim), card, "boot", used=True)
-    assert used.clean_up == blank
+    assert (used.drain, used.clean_up) == (drain, blank)
     idle = scenes.attachment(claim=None, idle_since="2026-01-01T00:00:00Z", node=used)
-    assert reporting.report(idle, card, "boot", used=True).clean_up == blank, "though its claim is gone"
-    assert reporting.report(idle, card, "boot", used=False).clean_up is None
+    kept = reporting.report(idle, card, "boot", used=True)
+    assert (kept.drain, kept.clean_up) == (drain, blank), "though its claim is gone"
+    cleaned = reporting.report(idle, card, "boot", used=False)
+    assert (cleaned.drain, cleaned.clean_up) == (None, None)

@@ -385,3 +385,25 @@ def test_a_time_that_cannot_be_is_said(value):
     assert len(problems) == 1
     assert "progress_seconds" in problems[0]
     assert release.problems(release.Timeouts()) == []
+
+
+async def test_a_device_in_use_waits_for_what_drains_it_and_then_leaves(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        holders = host.tree.root / "class/block/nvme0n1/holders/dm-3"
+        holders.mkdir(parents=True)
+        answers, asked = ["draining", "draining", ""], []
+
+        def drain(card, used):
+            asked.append((card.address, used))
+            return answers.pop(0)
+
+        card, slot = host.card(), str(SLOT)
+        first = await host.releaser.step(card, slot, drain=drain)
+        assert first == plan.Blocked(
+            reason=plan.IN_USE, message="part of dm-3, /dev/nvme0n1; draining", seconds=first.seconds
+        )
+        holders.rmdir()
+        second = await host.releaser.step(card, slot, drain=drain)
+        assert (second.reason, second.message) == (plan.IN_USE, "draining")
+        assert isinstance(await host.releaser.step(card, slot, drain=drain), release.Working)
+        assert asked == [(card.address, True), (card.address, False), (card.address, False)]

@@ -108,6 +108,7 @@ class Memory:
         leaving: the device, since its release was begun.
         erasure: of the last use of the device.
         hook: the run of its hook.
+        draining: of the device, since its release was begun.
         hook_for: uid and allocation timestamp of the claim that the hook runs or ran for.
         functions_for: the same of the claim for which virtual functions are being set up.
         seen: by condition, and for its deletion, when that was first seen to hold.
@@ -121,12 +122,14 @@ class Memory:
     leaving: model.Card | None = None
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
     hook: asyncio.Task[str] | None = None
+    draining: hooks.Draining = field(default_factory=hooks.Draining)
     hook_for: tuple[str, str] = ("", "")
     functions_for: tuple[str, str] = ("", "")
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     def end_hook(self) -> None:
-        """End its hook, if that still runs."""
+        """End its hooks that still run."""
+        self.draining.end()
         if self.hook is not None:
             self.hook.cancel()
             self.hook = None
@@ -509,11 +512,26 @@ class _Work:
     async def _release(self, card: model.Card | None, slot: str) -> _Done:
         self._memory.leaving = card
         outcome = await self._context.releaser.step(
-            card, slot, device_class=self._attachment.identity.device_class, cleaning=self._cleaning()
+            card,
+            slot,
+            device_class=self._attachment.identity.device_class,
+            cleaning=self._cleaning(),
+            drain=self._drain,
         )
         if isinstance(outcome, release_plan.Released):
             self._memory.leaving = None
+            self._memory.draining.end()
         return _Done(again=True, released=outcome)
+
+    def _drain(self, card: model.Card, used: bool) -> str:
+        """Have the drain hook of the device's last claim run while it is used; return in a clause what to wait for, if anything."""
+        attachment, node, context = self._attachment, self._attachment.status.node, self._context
+        asked = node.drain if node is not None else None
+        if asked is None:
+            return ""
+        begin = functools.partial(context.hooks.begin_draining, attachment, asked, card)
+        now = asyncio.get_running_loop().time()
+        return self._memory.draining.step(asked.hook, begin, now, used=used)
 
     def _remember(
         self,

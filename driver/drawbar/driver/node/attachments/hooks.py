@@ -1,4 +1,4 @@
-"""Runs an administrator's programs: one that makes a device ready, such as by loading an FPGA's bitstream, and one that cleans it.
+"""Runs an administrator's programs: to make a device ready, to make others let go of it, and to clean it.
 
 The program and the bitstream lie in directories of the host that the daemon's settings name; classes and claims give names
 of files in them. What another user than root or the daemon's own could have written is not run, since it runs as root.
@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -24,6 +24,8 @@ from drawbar.driver.node.inventory import model, pci
 OUTPUT_BYTES = 64 << 10
 MEMORY_BYTES = 1 << 30
 """Of data, for each process of a hook."""
+DRAIN_AGAIN_SECONDS = 30.0
+"""Between the end of a drain hook and its next run, while the device is still in use."""
 _FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -49,6 +51,41 @@ def problems(settings: Settings) -> list[str]:
     ]
 
 
+class Draining:
+    """The runs of the hook that makes others let go of one device: again every `DRAIN_AGAIN_SECONDS` while they have not."""
+
+    def __init__(self) -> None:
+        self._run: asyncio.Future[str] | None = None
+        self._ended_at: float | None = None
+        self._why = ""
+
+    def step(self, hook: str, begin: Callable[[], asyncio.Future[str]], now: float, *, used: bool) -> str:
+        """Have the hook run while the device is in use, unless it did a moment ago; return in a clause what to wait for.
+
+        Args:
+            hook: its name.
+            begin: begins a run, which returns why it failed, empty where it did not.
+            now: in seconds, on any clock that goes forward.
+            used: the device is in use.
+        """
+        if self._run is not None and self._run.done():
+            self._why, self._run, self._ended_at = self._run.result(), None, now
+        is_due = self._ended_at is None or now - self._ended_at >= DRAIN_AGAIN_SECONDS
+        if used and self._run is None and is_due:
+            self._run = begin()
+        if self._run is not None:
+            return f"hook {hook} is draining the device"
+        if not used:
+            return ""
+        return self._why or f"hook {hook} has run and will run again"
+
+    def end(self) -> None:
+        """End the run, if there is one."""
+        if self._run is not None:
+            self._run.cancel()
+            self._run = None
+
+
 class Runner:
     """Runs hooks, each in a task of its own.
 
@@ -69,8 +106,23 @@ class Runner:
         run = self._run(attachment, asked, card)
         return self.tasks.create_task(run, name=f"hook of {attachment.metadata.name}")
 
+    def begin_draining(
+        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
+    ) -> asyncio.Task[str]:
+        """Begin to make others let go of a device; the task returns why that failed, empty where it did not."""
+        assert self.tasks is not None
+        run = self._drain(asked, variables(attachment, card, None, self._sysfs))
+        return self.tasks.create_task(run, name=f"drain hook of {attachment.metadata.name}")
+
+    async def _drain(self, asked: attachments.Hook, environment: Mapping[str, str]) -> str:
+        try:
+            await run(self._settings, asked, environment)
+        except errors.HookFailed as failed:
+            return str(failed)
+        return ""
+
     def eraser(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.CleanUp, card: model.Card
+        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
     ) -> erasing.Eraser:
         """Return what cleans a device after its use, in a thread without a loop."""
 
@@ -129,7 +181,7 @@ def variables(
 
 async def run(
     settings: Settings,
-    asked: attachments.Initialisation | attachments.CleanUp,
+    asked: attachments.Initialisation | attachments.Hook,
     environment: Mapping[str, str],
 ) -> None:
     """Run the hook.

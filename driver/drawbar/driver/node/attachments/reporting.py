@@ -239,11 +239,12 @@ def report(
     """
     recorded, spec = attachment.status.node, attachment.spec
     former = recorded or attachments.NodeReport()
-    user, clean_up = (former.claim_uid, former.allocation_timestamp), former.clean_up
+    user, hooks = (former.claim_uid, former.allocation_timestamp), (former.drain, former.clean_up)
     if not used:
-        user, clean_up = ("", ""), None
+        user, hooks = ("", ""), (None, None)
     elif spec.claim is not None:
-        user, clean_up = (spec.claim.uid, spec.allocation_timestamp or ""), spec.claim.clean_up
+        user = (spec.claim.uid, spec.allocation_timestamp or "")
+        hooks = (spec.claim.drain, spec.claim.clean_up)
     elif recorded is None and not attachment.held_by_hand:
         user = (UNKNOWN_USER, "")
     return msgspec.structs.replace(
@@ -254,7 +255,8 @@ def report(
         slot=card.first.slot or "",
         claim_uid=user[0],
         allocation_timestamp=user[1],
-        clean_up=clean_up,
+        drain=hooks[0],
+        clean_up=hooks[1],
     )
 
 

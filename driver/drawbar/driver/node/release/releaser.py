@@ -121,6 +121,12 @@ class Cleaning:
         return all_of_them if wanted else None
 
 
+Drain = Callable[[model.Card, bool], str]
+"""Makes those who use a card let go of it, if anything does use it (the second argument), and does not wait for that.
+
+Returns in a clause what to wait for; empty where nothing uses the card and nothing is under way.
+"""
+
 AS_ITS_CLASS = Cleaning()
 """Of a device that was not used."""
 
@@ -299,6 +305,12 @@ class _Begun:
     made: float = 0.0
 
 
+def _drained(action: plan.Action, waits_for: str) -> plan.Action:
+    if not waits_for:
+        return action
+    return plan.Wait(message=f"{action.message}; {waits_for}" if isinstance(action, plan.Wait) else waits_for)
+
+
 class Releaser:
     """Releases the devices of one node. Steps for different devices may run at the same time."""
 
@@ -324,6 +336,7 @@ class Releaser:
         *,
         device_class: str | None = None,
         cleaning: Cleaning = AS_ITS_CLASS,
+        drain: Drain | None = None,
     ) -> plan.Outcome:
         """The next step for one device; idempotent, makes one change at most.
 
@@ -332,6 +345,7 @@ class Releaser:
             slot: the name of its slot, the one that was recorded when the card is None; empty where it sits in none.
             device_class: what the device was offered as; None for what its first function is.
             cleaning: what is to be done about its user's traces.
+            drain: see `Drain`; None where nothing does that.
         """
         key = f"slot {slot}" if slot else card.address if card is not None else ""
         if not key:
@@ -345,6 +359,8 @@ class Releaser:
             observation = await self._look(key, card or begun.card, slot, device_class, cleaning)
             action = plan.plan(observation.observed)
             begun = replace(begun, card=observation.card)
+            if begun.card is not None and drain is not None:
+                action = _drained(action, drain(begun.card, isinstance(action, plan.Wait)))
             return await self._carry_out(key, begun, action, device_class, cleaning)
         except errors.KernelSilent as silent:
             return self._blocked(plan.SILENT, str(silent))
