@@ -61,6 +61,7 @@ OPTIONAL = {
             "podAnnotations": {"a": "b"},
             "priorityClassName": "",
             "privileged": False,
+            "bitstreams": {"image": {"reference": "registry.example.com/designs:1", "pullPolicy": "Never"}},
             "extraVolumes": [{"name": "more", "hostPath": {"path": "/srv/bitstreams"}}],
             "extraVolumeMounts": [{"name": "more", "mountPath": "/srv/bitstreams"}],
             "extraEnv": [{"name": "A", "value": "b"}],
@@ -175,6 +176,48 @@ async def test_a_pod_has_the_volumes_variables_and_network_that_the_values_give_
     assert container["volumeMounts"] == [*before["volumeMounts"], *values["extraVolumeMounts"]]
     assert container["env"] == [*before["env"], *values["extraEnv"]]
     assert (pod["hostNetwork"], pod["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
+
+
+DESIGNS = "registry.example.com/designs@sha256:" + "0" * 64
+
+
+@pytest.mark.parametrize(
+    ("image", "config", "path"),
+    [
+        ({"reference": DESIGNS}, {}, "/srv/drawbar/bitstreams"),
+        ({"reference": DESIGNS, "pullPolicy": "Always"}, {"initialise": {"hooks": "/srv/h"}}, None),
+        ({"reference": DESIGNS}, {"initialise": {"bitstreams": "/srv/designs"}}, "/srv/designs"),
+    ],
+    ids=["the chart's directory", "with hooks", "a directory of the settings"],
+)
+async def test_the_node_daemon_reads_bitstreams_out_of_an_image(render, image, config, path):
+    path = path or "/srv/drawbar/bitstreams"
+    documents = named(await render(node={"bitstreams": {"image": image}, "config": config}))
+    pod = documents["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
+    (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "bitstreams"]
+    assert volume == {"name": "bitstreams", "image": image}
+    (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "bitstreams"]
+    assert mount == {"name": "bitstreams", "mountPath": path, "readOnly": True}
+    settings = yaml.safe_load(documents["ConfigMap", "drawbar-node"]["data"]["node.yaml"])
+    assert settings["initialise"] == config.get("initialise", {}) | {"bitstreams": path}
+
+
+async def test_without_an_image_the_bitstreams_are_where_the_settings_say(render):
+    documents = named(
+        await render(node={"config": {"initialise": {"bitstreams": "/etc/drawbar/bitstreams"}}})
+    )
+    pod = documents["DaemonSet", "drawbar-node"]["spec"]["template"]["spec"]
+    assert "bitstreams" not in [volume["name"] for volume in pod["volumes"]]
+    assert not any("image" in volume for volume in pod["volumes"])
+
+
+async def test_an_image_of_bitstreams_that_cannot_be_mounted_or_is_of_no_use_is_refused(render):
+    image = {"bitstreams": {"image": {"reference": DESIGNS}}}
+    inside = {"config": {"initialise": {"bitstreams": "/etc/drawbar/bitstreams"}}}
+    with pytest.raises(helm.HelmError, match="where no image can be mounted: name a directory elsewhere"):
+        await render(node=image | inside)
+    with pytest.raises(helm.HelmError, match="with classic allocation no bitstreams are loaded"):
+        await render(node=image, classic={"enabled": True}, kube_version="1.31.0")
 
 
 async def test_a_controller_in_the_nodes_network_makes_room_for_the_next_on_its_node(render):

@@ -53,6 +53,8 @@ WRONG = (
     ({"controller": {"config": {"bindingTimeout": 1}}}, "'bindingTimeout' not allowed"),
     ({"controller": {"config": {"log": {"format": "xml"}}}}, "must be one of 'text', 'json'"),
     ({"node": {"config": {"localPool": {"clases": []}}}}, "'clases' not allowed"),
+    ({"node": {"bitstreams": {"image": {"pullPolicy": "Sometimes"}}}}, "/node/bitstreams/image/pullPolicy"),
+    ({"node": {"bitstreams": {"image": {"reference": "a b"}}}}, "/node/bitstreams/image/reference"),
     ({"node": {"kubeletDir": "var/lib/kubelet"}}, "/node/kubeletDir"),
     ({"driverName": "Not A Name"}, "/driverName"),
     ({"deviceClasses": {"classes": ["gpus"]}}, "/deviceClasses/classes/0"),

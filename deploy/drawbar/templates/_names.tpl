@@ -88,7 +88,25 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- if .Values.simulation.enabled -}}
 {{- $_ := merge $decided (dict "sysfs" "/run/simulation/sys" "uevents" "unix:/run/simulation/uevents") -}}
 {{- end -}}
-{{- toYaml (mergeOverwrite (deepCopy .Values.node.config) $decided) -}}
+{{- $config := mergeOverwrite (deepCopy .Values.node.config) $decided -}}
+{{- with include "drawbar.bitstreams" . -}}
+{{- $config = mergeOverwrite $config (dict "initialise" (dict "bitstreams" .)) -}}
+{{- end -}}
+{{- toYaml $config -}}
+{{- end -}}
+
+{{/* Where the node daemon has the bitstreams of an image; empty where there is no image. */}}
+{{- define "drawbar.bitstreams" -}}
+{{- if .Values.node.bitstreams.image.reference -}}
+{{- $path := dig "initialise" "bitstreams" "/srv/drawbar/bitstreams" .Values.node.config -}}
+{{- if or (eq $path "/etc/drawbar") (hasPrefix "/etc/drawbar/" $path) -}}
+{{- fail (printf "node.config.initialise.bitstreams is %s, below the daemon's own settings, where no image can be mounted: name a directory elsewhere, or leave it out" $path) -}}
+{{- end -}}
+{{- if .Values.classic.enabled -}}
+{{- fail "node.bitstreams.image: with classic allocation no bitstreams are loaded: leave it out" -}}
+{{- end -}}
+{{- $path -}}
+{{- end -}}
 {{- end -}}
 {{- define "drawbar.healthMonitorConfig" -}}
 {{- $own := .Values.healthMonitor -}}

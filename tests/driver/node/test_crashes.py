@@ -55,7 +55,7 @@ class Cluster(nodes.Node):
         asked = kernel.Kernel(self.tree.root)
         recorder = events.Recorder(self.api, controller=DRIVER, instance="n")
         yield executor.Context(
-            hooks=hooks.Runner(hooks.Settings(), self.tree.root),
+            hooks=hooks.Runner(hooks.Settings(), asked),
             reporter=reporting.Reporter(
                 api=self.api,
                 recorder=recorder,

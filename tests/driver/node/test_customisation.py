@@ -44,6 +44,30 @@ def test_of_the_files_only_what_is_said_changes():
     assert (node.path, node.major, node.minor) == ("/dev/x", 1, 2)
 
 
+@pytest.mark.parametrize(
+    ("said", "paths"),
+    [
+        ({"fpga": {"bitstream": "b.gbs", "sha256": "ab" * 32}}, ["/dev/dfl-port.0"]),
+        (
+            {"fpga": {"bitstream": "b.gbs", "sha256": "ab" * 32}, "initialise": {"hook": "load"}},
+            ["/dev/dfl-fme.0", "/dev/dfl-port.0"],
+        ),
+        ({"environment": {"A": "b"}}, ["/dev/dfl-fme.0", "/dev/dfl-port.0"]),
+    ],
+    ids=["loaded by the daemon", "by a hook", "not loaded"],
+)
+def test_a_container_cannot_replace_what_the_daemon_has_loaded(tmp_path, said, paths):
+    tree = SysfsTree.create(tmp_path / "sys", slots=1)
+    tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
+    (function,) = (each for each in reader.read(tree.root).functions if each.driver == "dfl-pci")
+    card = model.Card(functions=(function,))
+    given = classes.by_name("fpga").edits(card, classes.Host.from_sysfs(tree.root))
+    head = {"apiVersion": parameters.API_VERSION, "kind": parameters.KIND}
+    decoded = parameters.decode(head | said, parameters.Source.CLASS)
+    edits = customisation.customised(given, decoded, first_interface=0)
+    assert [node.path for node in edits.device_nodes] == paths
+
+
 def test_interfaces_get_numbers_behind_their_prefix():
     interfaces = custom(first=3, network={"interfacePrefix": "data"}).net_devices
     assert [(interface.host_name, interface.name) for interface in interfaces] == [

@@ -47,10 +47,10 @@ def node_label(node_name: str) -> str:
 
 
 class Initialisation(meta.Struct, frozen=True):
-    """The program that makes the device ready, and what for.
+    """What makes the device ready: a program, or the kernel driver of a DFL card, which loads a bitstream.
 
     Attributes:
-        hook: name of a file in the node daemon's directory of hooks.
+        hook: name of a file in the node daemon's directory of hooks; empty for the driver.
         timeout_seconds: how long it may take.
         bitstream: name of a file in the node daemon's directory of bitstreams; empty for none.
         sha256: of that file's content, 64 hexadecimal digits.

@@ -101,20 +101,17 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
     """What is wrong with class and claim together."""
     if (merged.fpga.bitstream is None) != (merged.fpga.sha256 is None):
         yield "fpga.bitstream and fpga.sha256 belong together: give both"
-    if merged.fpga.bitstream is not None and merged.initialise.hook is None:
-        yield (
-            "fpga.bitstream is loaded by a hook, and its DeviceClass names none: have an administrator set initialise.hook "
-            "of the class's parameters"
-        )
     if merged.virtual_functions.offered and not merged.virtual_functions.groups:
         yield "virtualFunctions.offered offers what virtualFunctions.groups describe: name some"
-    for topic, hook in (
-        ("initialise", merged.initialise),
-        ("drain", merged.drain),
-        ("cleanUp", merged.clean_up),
-    ):
+    for topic, hook in (("drain", merged.drain), ("cleanUp", merged.clean_up)):
         if hook.timeout_seconds is not None and hook.hook is None:
             yield f"{topic}.timeoutSeconds is a hook's: name it in {topic}.hook"
+    begins = merged.initialise.hook is not None or merged.fpga.bitstream is not None
+    if merged.initialise.timeout_seconds is not None and not begins:
+        yield (
+            "initialise.timeoutSeconds is a hook's or a bitstream's: name one in initialise.hook of the class, or in "
+            "fpga.bitstream of class or claim"
+        )
 
 
 def _violations(

@@ -119,7 +119,7 @@ class Hook(meta.Struct, frozen=True):
 
     Attributes:
         hook: name of a file in the node daemon's directory of hooks; a class's alone.
-        timeout_seconds: how long it may take; None for `HOOK_SECONDS`; a class's alone.
+        timeout_seconds: how long it may take, or a bitstream where there is no hook; None for `HOOK_SECONDS`; a class's alone.
     """
 
     hook: str | None = None
@@ -139,7 +139,7 @@ class Versions(meta.Struct, frozen=True):
 
 
 class Fpga(meta.Struct, frozen=True):
-    """What an FPGA is programmed with, by the hook of its class.
+    """What an FPGA is programmed with, by the hook of its class, or by the kernel driver of a DFL card where there is none.
 
     Attributes:
         bitstream: name of a file in the node daemon's directory of bitstreams.

@@ -338,11 +338,11 @@ def _hook(said: parameters.Hook) -> attachments.Hook | None:
 
 
 def _initialisation(said: parameters.DeviceParameters) -> attachments.Initialisation | None:
-    if said.initialise.hook is None:
+    if said.initialise.hook is None and said.fpga.bitstream is None:
         return None
     seconds = said.initialise.timeout_seconds
     return attachments.Initialisation(
-        hook=said.initialise.hook,
+        hook=said.initialise.hook or "",
         timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds,
         bitstream=said.fpga.bitstream or "",
         sha256=said.fpga.sha256 or "",

@@ -28,9 +28,10 @@ CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
 
 HOOK_FAILED = "HookFailed"
+BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
 NOT_SET_UP = "FunctionsNotSetUp"
 
-# Reasons for which another device would have failed as well, or may have (a claim chooses what a hook loads), or the device is
+# Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded), or the device is
 # tainted already.
 NOT_THE_DEVICE = frozenset(
     {
@@ -41,6 +42,7 @@ NOT_THE_DEVICE = frozenset(
         UNREACHABLE,
         CREDENTIALS,
         HOOK_FAILED,
+        BITSTREAM_NOT_LOADED,
         NOT_SET_UP,
         policies.NODE_FULL,
         policies.MODELS_CONFLICT,
@@ -76,6 +78,7 @@ FAILURES = frozenset(
         "DriverNotBound",
         NOT_SET_UP,
         HOOK_FAILED,
+        BITSTREAM_NOT_LOADED,
         "LinkDown",
         "NoDeviceFiles",
         "NotCleaned",

@@ -1,6 +1,8 @@
 """What the parameters of class and claim change in what a container gets; pure.
 
 They choose among what the device's class gives, and never give more of it: no device file, no interface, no mount.
+
+A container does not get the file by which the daemon has loaded a bitstream into the device: it could load another one.
 """
 
 import msgspec
@@ -9,6 +11,8 @@ from drawbar.cdi import spec
 from drawbar.driver.api import parameters
 
 READ_ONLY = "r"
+_LOADERS = "/dev/dfl-fme."
+"""The files of management engines of DFL cards begin so."""
 
 
 def customised(
@@ -26,9 +30,18 @@ def customised(
     return msgspec.structs.replace(
         given,
         env=(*given.env, *(f"{name}={value}" for name, value in sorted(said.environment.items()))),
-        device_nodes=tuple(_file(node, said.device_files) for node in given.device_nodes),
+        device_nodes=tuple(
+            _file(node, said.device_files)
+            for node in given.device_nodes
+            if not (_is_loaded_here(said) and node.path.startswith(_LOADERS))
+        ),
         net_devices=_interfaces(given.net_devices, said.network.interface_prefix, first_interface),
     )
+
+
+def _is_loaded_here(said: parameters.DeviceParameters) -> bool:
+    """Whether the daemon itself loads a bitstream, in place of a hook."""
+    return said.fpga.bitstream is not None and said.initialise.hook is None
 
 
 def _file(node: spec.DeviceNode, said: parameters.DeviceFiles) -> spec.DeviceNode:

@@ -211,7 +211,7 @@ class _Node:
             clock=functools.partial(datetime.datetime.now, datetime.UTC),
             holder=self._preparer.holder,
             judged=self._verdicts,
-            hooks=hooks.Runner(options.initialise, options.sysfs),
+            hooks=hooks.Runner(options.initialise, asked),
             sharing=self._sharing,
             offers=self._offers,
             links=netdevs.set_up_functions,

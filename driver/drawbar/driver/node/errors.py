@@ -10,7 +10,8 @@
     ├── SocketError     a socket that the kubelet needs cannot be made
     ├── KernelRefused   the kernel does not do what was written to sysfs; says which file, why and what to do
     │   └── KernelSilent    it has not answered yet and may still do it: look again later
-    ├── HookFailed      an administrator's program did not make a device ready: mend that
+    ├── HookFailed      an administrator's program or bitstream did not make a device ready: mend that
+    ├── BitstreamNotLoaded  an FPGA does not take the bitstream that a claim asks for: mend the file, class or claim
     ├── NotCleaned      what a user left on a device cannot be taken away: keep the device out of service
     └── PrepareError    one claim cannot be prepared now; the kubelet shows the reason and tries again
         └── DeviceLate      because a device is not here yet: wait for the next change
@@ -106,7 +107,14 @@ class KernelSilent(KernelRefused):
 
 
 class HookFailed(NodeError):
-    """An administrator's program did not make a device ready; the message has the remedy, or what it wrote last."""
+    """An administrator's program, or the file of a bitstream, did not make a device ready.
+
+    The message has the remedy, or what the program wrote last.
+    """
+
+
+class BitstreamNotLoaded(NodeError):
+    """An FPGA does not take a bitstream from the daemon itself; the message has the remedy."""
 
 
 class CannotSetUp(NodeError):

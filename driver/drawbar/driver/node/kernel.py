@@ -1,4 +1,4 @@
-"""What the daemon asks of the kernel: every write to sysfs goes through here.
+"""What the daemon asks of the kernel: every write to sysfs goes through here, and the reconfiguration of FPGAs.
 
 Guarantees: no file is ever created (sysfs has those that the kernel can act on, no others); what is already as asked
 is success without a write, and so is the removal of what is gone; a call ends by its deadline, whatever the kernel
@@ -7,15 +7,20 @@ meantime waits for that one, and a request for something else of the same object
 
 A kernel does what it was asked before `write` returns, most of the time. Callers look again all the same.
 
-Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-memory; drivers/base/bus.c.
+Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-bus-cxl, sysfs-devices-memory; drivers/base/bus.c;
+include/uapi/linux/fpga-dfl.h, drivers/fpga/dfl-fme-pr.c.
 """
 
 import asyncio
 import concurrent.futures
 import contextlib
+import ctypes
 import errno
+import fcntl
 import os
 import re
+import stat
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -38,6 +43,13 @@ DaxDriver = Literal["device_dax", "kmem"]
 
 Answer = TypeVar("Answer")
 
+Ioctl = Callable[[int, int, bytes], object]
+ioctl: Ioctl = fcntl.ioctl
+"""How a device file is asked for what it does beside reads and writes; a double of the hardware answers in its place."""
+PORT_PR = 0xB680  # DFL_FPGA_FME_PORT_PR: _IO(DFL_FPGA_MAGIC, DFL_FME_BASE + 0)
+PORT_PR_STRUCT = struct.Struct("=IIIIQ")
+"""struct dfl_fpga_fme_port_pr: its size, flags, the port's number, the buffer's size and address."""
+
 _PRIVILEGE = "run the daemon as root with CAP_SYS_ADMIN, and mount /sys writable"
 _GONE = "the device is gone or does not answer; look at its link and its power"
 _REMEDIES = {
@@ -56,8 +68,29 @@ _REMEDIES = {
     errno.ETIMEDOUT: "the hardware did not answer; look at the kernel's log",
 }
 
+_REFUSED_BITS = {
+    errno.EBUSY: "a process has the card open, or it is being reconfigured: find out which (fuser), and end it",
+    errno.EINVAL: "the card has no such port, or the kernel does not take this bitstream; look at its log",
+    errno.EIO: "the card found the bitstream faulty or not made for it; make it anew for this card",
+    errno.ENOENT: "the driver of the card's ports is not loaded: load dfl-afu on this node",
+    errno.ENOMEM: "the kernel has no memory for the bitstream",
+}
+
 # One component of a path, so that no name leads out of its directory.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CharacterDevice:
+    """The file of a character device.
+
+    Attributes:
+        path: where this process finds it.
+        numbers: its major and minor number; None on a mocked host, whose numbers mean other devices here.
+    """
+
+    path: Path
+    numbers: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,13 +267,16 @@ class Kernel:
             already=lambda: files.link_name(link) != driver,
         )
 
-    async def run(self, target: str, what: str, function: Callable[[], Answer]) -> Answer:
+    async def run(
+        self, target: str, what: str, function: Callable[[], Answer], *, seconds: float | None = None
+    ) -> Answer:
         """Runs a blocking function in a thread, until its deadline.
 
         Args:
             target: what is touched; only one call at a time does.
             what: in words, for the message that it has not ended; the same words for a target mean the same function.
             function: raises errors of `errors`' tree only.
+            seconds: how long it may take; None for as long as anything else.
 
         Raises:
             errors.KernelSilent: it has not ended.
@@ -252,7 +288,8 @@ class Kernel:
             raise self._silence(call)
         wrapped = asyncio.wrap_future(call.done)
         try:
-            patience = max(0.0, call.since + self._deadline_seconds - time.monotonic())
+            allowed = self._deadline_seconds if seconds is None else seconds
+            patience = max(0.0, call.since + allowed - time.monotonic())
             await asyncio.wait({wrapped}, timeout=patience)
             if not wrapped.done():
                 raise self._silence(call)
@@ -338,6 +375,61 @@ def write(path: Path, value: str) -> None:
         _write(os.fspath(path), value)
     except OSError as error:
         raise refusal(os.fspath(path), value, error) from error
+
+
+def reconfigure_port(engine: CharacterDevice, port: CharacterDevice, number: int, bits: memoryview) -> None:
+    """Load a design into a port of a DFL card, for who has a thread of its own to wait in.
+
+    Both files are opened exclusively, so that no process has the card open meanwhile. Closing the port's resets it.
+
+    Args:
+        engine: the card's management engine (FME).
+        port: the port.
+        number: the port's, among those of the card.
+        bits: the design, in memory that can be written to.
+
+    Raises:
+        errors.KernelRefused: a file is not the device's, a process has it open, or the kernel does not load the design.
+    """
+    with _opened(port), _opened(engine) as descriptor:
+        buffer = (ctypes.c_char * len(bits)).from_buffer(bits)
+        request = PORT_PR_STRUCT.pack(PORT_PR_STRUCT.size, 0, number, len(bits), ctypes.addressof(buffer))
+        try:
+            ioctl(descriptor, PORT_PR, request)
+        except OSError as error:
+            raise _refused_bits(
+                f"cannot reconfigure port {number} by {engine.path}", engine, error
+            ) from error
+
+
+@contextlib.contextmanager
+def _opened(device: CharacterDevice) -> Iterator[int]:
+    try:
+        descriptor = os.open(device.path, os.O_RDWR | os.O_EXCL | os.O_CLOEXEC)
+    except OSError as error:
+        raise _refused_bits(f"cannot open {device.path}", device, error) from error
+    try:
+        facts = os.fstat(descriptor)
+        if device.numbers is not None and (
+            not stat.S_ISCHR(facts.st_mode) or facts.st_rdev != os.makedev(*device.numbers)
+        ):
+            raise errors.KernelRefused(
+                f"{device.path} is not the device that the kernel shows; look at the host's /dev",
+                path=os.fspath(device.path),
+                number=errno.ENXIO,
+            )
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _refused_bits(what: str, device: CharacterDevice, error: OSError) -> errors.KernelRefused:
+    number = error.errno or 0
+    remedy = _REFUSED_BITS.get(number) or _REMEDIES.get(number, "look at the kernel's log")
+    name = errno.errorcode.get(number, "no errno")
+    return errors.KernelRefused(
+        f"{what}: {os.strerror(number)} ({name}); {remedy}", path=os.fspath(device.path), number=number
+    )
 
 
 def refusal(path: str, value: str, error: OSError) -> errors.KernelRefused:

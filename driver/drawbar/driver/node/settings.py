@@ -93,7 +93,7 @@ class Settings:
         discovery: how closely the inventory follows the kernel.
         prepare: how long a Prepare may wait.
         release: how long a release may take.
-        initialise: where the programs lie that make devices ready.
+        initialise: where the programs and bitstreams lie that make devices ready.
         local_pool: which devices of this node are its own to give out.
         null_device: whether a request may go without a device.
         health: when a device is ill, and what follows.

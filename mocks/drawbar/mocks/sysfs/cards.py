@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from drawbar.fabric import contract
-from drawbar.mocks.sysfs import aer, config_space, cxl, functions, nvdimm
+from drawbar.mocks.sysfs import aer, config_space, cxl, dfl, functions, nvdimm
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
@@ -259,6 +259,9 @@ def _accelerator(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator
 
 
 def _fpga(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
+    if function.driver == dfl.DRIVER:
+        yield from dfl.steps(function, seat.instance)
+        return
     yield Add(
         kobject=Kobject(
             path=f"{function.path}/fpga_manager/fpga{seat.instance}",

@@ -22,6 +22,8 @@ class Attribute:
 
 
 LOCAL_MAJORS: Mapping[int, int] = {
+    240: 60,  # dfl-fme
+    241: 61,  # dfl-port
     226: 120,  # drm
     242: 121,  # nvdimm
     245: 122,  # nvme-generic
@@ -31,7 +33,7 @@ LOCAL_MAJORS: Mapping[int, int] = {
     259: 126,  # block extended
     261: 127,  # accel
 }
-"""What stands for the number of a driver where device files are made for real: "120-127 LOCAL/EXPERIMENTAL USE", of which no
+"""What stands for the number of a driver where device files are made for real: "60-63" and "120-127 LOCAL/EXPERIMENTAL USE", of which no
 driver has one (Documentation/admin-guide/devices.txt)."""
 Files = Mapping[str, Attribute]
 """Attributes by name."""

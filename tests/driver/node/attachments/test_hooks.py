@@ -1,21 +1,27 @@
-"""Hooks as programs: what they are given, how they end, and which files are not run."""
+"""Hooks as programs: what they are given, how they end, and which files are not run. Bitstreams that are loaded without one."""
 
 import asyncio
 import dataclasses
 import hashlib
 import os
 import re
+import threading
 import types
 from pathlib import Path
 
 import pytest
 from tests.scenes import attachments as scenes
-from tests.scenes import cards, waiting
+from tests.scenes import bitstreams, cards, waiting
 
 from drawbar.driver.api import attachments
 from drawbar.driver.api.attachments import Initialisation
+from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.attachments import executor, hooks
+from drawbar.driver.node.classes import dfl
+from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
+from drawbar.fabric.contract import DeviceClass
+from drawbar.mocks.sysfs import MockDevice, SysfsTree, reconfiguration
 
 CARD = model.Card(functions=(cards.function("0000:03:00.0", dsn="00-11"),))
 BITS = b"x" * (3 << 20)
@@ -41,7 +47,7 @@ def put(settings, text, name="h"):
 
 async def outcome(settings, card=CARD, **asked):
     """Why the device is not ready; empty where it is."""
-    runner = hooks.Runner(settings, settings.hooks.parent / "sys")
+    runner = hooks.Runner(settings, kernel.Kernel(settings.hooks.parent / "sys"))
     attachment = scenes.attachment(device="card-1", device_class="fpga")
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
@@ -105,7 +111,7 @@ async def test_a_hook_that_does_not_succeed_ends_in_its_words(place, text, words
 
 async def test_a_hook_ends_with_the_daemon(place):
     put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
-    runner = hooks.Runner(place, place.hooks)
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks))
     file = place.hooks.parent / "pid"
 
     async def daemon():
@@ -161,9 +167,158 @@ async def test_what_is_not_there_or_not_trusted_is_not_run(place, spoil, asked, 
     assert not (path.parents[1] / "ran").exists()
 
 
-def claimed(conditions):
-    """An attachment with these conditions, for a claim whose class has a hook."""
-    asked = Initialisation(hook="h")
+GBS = bitstreams.gbs()
+GBS_DIGEST = hashlib.sha256(GBS).hexdigest()
+
+
+@pytest.fixture
+def answers(place, monkeypatch):
+    """Return what answers the kernel's ioctl; the host has a DFL card, and a bitstream for it."""
+    monkeypatch.setattr(dfl, "SETTLE_SECONDS", 0)
+    tree = SysfsTree.create(place.hooks.parent / "sys", slots=1)
+    tree.attach(1, MockDevice(device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30))
+    reconfiguration.device_files(tree.root)
+    (place.bitstreams / "b.gbs").write_bytes(GBS)
+    double = reconfiguration.PortReconfiguration()
+    monkeypatch.setattr(kernel, "ioctl", double)
+    return double
+
+
+def seen(settings):
+    """Return the host's DFL card."""
+    functions = reader.read(settings.hooks.parent / "sys").functions
+    return model.Card(functions=tuple(each for each in functions if each.driver == "dfl-pci"))
+
+
+async def loaded(settings, **asked):
+    """Why the card is not ready, where its class names no hook; empty where it is."""
+    said = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST} | asked
+    return await outcome(settings, seen(settings), **said)
+
+
+async def test_a_dfl_card_without_a_hook_gets_the_very_bytes_that_were_checked(place, answers):
+    assert await loaded(place) == ""
+    assert [done.design for done in answers.loaded] == [bitstreams.DESIGN]
+    assert await loaded(place) == "", "again, as after a crash"
+    assert [done.design for done in answers.loaded] == [bitstreams.DESIGN] * 2
+
+
+async def test_a_hook_is_run_in_place_of_the_cards_driver(place, answers):
+    path = put(place, "#!/bin/sh\ntouch $(dirname $0)/../ran\n")
+    assert await loaded(place, hook="h") == ""
+    assert (path.parents[1] / "ran").exists()
+    assert answers.loaded == []
+
+
+@pytest.mark.parametrize(
+    ("spoil", "asked", "words"),
+    [
+        (lambda file: file.unlink(), {}, "there is no bitstream .*b.gbs on this node .*put it there"),
+        (lambda file: file.chmod(0o666), {}, "b.gbs may be written by others than root"),
+        (lambda file: None, {"sha256": "0" * 64}, f"has the SHA-256 {GBS_DIGEST}, and 0000"),
+        (lambda file: None, {"bitstream": "b.bit", "sha256": DIGEST}, "b.bit has no metadata of OPAE"),
+        (lambda file: None, {"bitstream": "../b.gbs"}, "is no name of a file"),
+        (
+            lambda file: os.truncate(file, hooks.BITSTREAM_BYTES + 1),
+            {},
+            "b.gbs has 67108865 bytes, and 67108864 are the most",
+        ),
+    ],
+)
+async def test_a_file_that_is_missing_or_wrong_never_reaches_the_card(place, answers, spoil, asked, words):
+    spoil(place.bitstreams / "b.gbs")
+    assert re.search(words, await loaded(place, **asked))
+    assert answers.loaded == []
+
+
+@pytest.mark.parametrize("state", ["write error", "write"])
+async def test_a_load_that_the_kernel_shows_to_have_failed_is_none(place, answers, state):
+    answers.state = state
+    said = await loaded(place)
+    assert said == (
+        f"the kernel took b.gbs, and fpga0 of the card shows '{state}': it is not loaded; look at the kernel's log"
+    )
+
+
+async def test_a_refusal_of_the_kernel_is_the_answer(place, answers):
+    answers.refuses = 16
+    assert "is not loaded: cannot reconfigure port 0" in await loaded(place)
+
+
+async def test_a_card_that_is_no_dfl_card_needs_a_hook(place):
+    said = await outcome(place, hook="", bitstream="b.bit", sha256=DIGEST)
+    assert said == (
+        "0000:03:00.0 is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an administrator "
+        "set initialise.hook of the class's parameters"
+    )
+
+
+async def test_a_kernel_that_does_not_answer_is_given_up_and_keeps_the_next_from_the_card(place, answers):
+    answers.hold = threading.Event()
+    asked = {"hook": "", "bitstream": "b.gbs", "sha256": GBS_DIGEST}
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+
+    async def load(claim, seconds):
+        reference = attachments.ClaimReference(namespace="n", name=claim, uid=claim)
+        attachment = scenes.attachment(device="card-1", device_class="fpga", claim=reference)
+        async with asyncio.TaskGroup() as tasks:
+            runner.tasks = tasks
+            task = runner.begin(attachment, Initialisation(**asked, timeout_seconds=seconds), seen(place))
+        return task.result()
+
+    waited = "the kernel has not answered for .* s, asked to load bitstream b.gbs into .* for claim n/first"
+    try:
+        assert re.search(waited, await load("first", 1))
+        assert re.search(waited, await load("second", 600))
+    finally:
+        answers.hold.set()
+    while len(answers.loaded) < 1 or await load("second", 600):  # noqa: ASYNC110 - a thread has no event
+        await asyncio.sleep(0.01)
+    assert len(answers.loaded) == 2
+
+
+async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, answers, monkeypatch):
+    held, reached = threading.Event(), threading.Event()
+    read = hooks._read_bitstream
+
+    def slowly(*arguments):
+        reached.set()
+        held.wait(60)
+        return read(*arguments)
+
+    monkeypatch.setattr(hooks, "_read_bitstream", slowly)
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
+    asked = Initialisation(hook="", bitstream="b.gbs", sha256=GBS_DIGEST)
+    async with asyncio.TaskGroup() as tasks:
+        runner.tasks = tasks
+        task = runner.begin(scenes.attachment(), asked, seen(place))
+        await asyncio.to_thread(reached.wait, 60)
+        task.cancel()
+    thread = next(each for each in threading.enumerate() if each.name.startswith("kernel: the design"))
+    held.set()
+    await asyncio.to_thread(thread.join, 60)
+    assert answers.loaded == []
+
+
+def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
+    context = types.SimpleNamespace(boot_id="boot-1")
+    context.memory = lambda _: executor.Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
+    for hook, failure in (("h", errors.HookFailed), ("", errors.BitstreamNotLoaded)):
+        work = executor._Work(context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST)))
+        with pytest.raises(failure, match="no port"):
+            work._hook(CARD)
+
+
+def ended(why):
+    """What has made a device ready, or why not."""
+    return types.SimpleNamespace(done=lambda: True, result=lambda: why)
+
+
+HOOK = Initialisation(hook="h")
+
+
+def claimed(conditions, asked=HOOK):
+    """An attachment with these conditions, for a claim whose class has a hook, or that asks for something else."""
     claim = attachments.ClaimReference(namespace="n", name="c", uid="claim-1", initialise=asked)
     node = attachments.NodeReport(claim_uid="claim-1", boot_id="boot-1")
     return scenes.attachment(*conditions, claim=claim, node=node)
@@ -241,7 +396,7 @@ async def test_a_device_is_drained_once_and_again_only_while_it_stays_in_use():
 
 async def test_the_end_of_a_release_ends_its_drain_hook(place):
     put(place, "#!/bin/sh\necho $$ > $(dirname $0)/../pid; exec sleep 600\n")
-    runner, draining = hooks.Runner(place, place.hooks.parent / "sys"), hooks.Draining()
+    runner, draining = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys")), hooks.Draining()
     attachment = scenes.attachment(device="card-1", device_class="gpu")
 
     def begin():
@@ -263,7 +418,7 @@ async def test_the_end_of_a_release_ends_its_drain_hook(place):
 
 async def test_a_drain_hook_that_fails_is_quoted(place):
     put(place, "#!/bin/sh\necho 'no such GPU' >&2\nexit 4\n")
-    runner = hooks.Runner(place, place.hooks.parent / "sys")
+    runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
         task = runner.begin_draining(scenes.attachment(device="card-1"), attachments.Hook(hook="h"), CARD)

@@ -263,6 +263,15 @@ ARRIVAL = {
         1,
         fails(plan.HOOK_FAILED),
     ),
+    "its-bitstream-is-not-loaded": (
+        observed(
+            attachment(ATTACHED),
+            match=matched(),
+            attempt=tried(lack="no port", reason="BitstreamNotLoaded", final=True),
+        ),
+        1,
+        fails(plan.BITSTREAM_NOT_LOADED),
+    ),
     "its-hook-failed-and-is-reported": (
         observed(attachment(ATTACHED, FAILED), match=matched(), attempt=tried(lack="it ended", final=True)),
         1,

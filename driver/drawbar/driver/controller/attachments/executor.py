@@ -435,12 +435,13 @@ class _Round:
         self._warn_of_hook(wish)
 
     def _warn_of_hook(self, wish: claim_index.Wish) -> None:
-        """Emit an Event where the device's hook may take longer than the scheduler waits."""
+        """Emit an Event where the device's hook or bitstream may take longer than the scheduler waits."""
         hook, limit = wish.claim.initialise, self._context.binding_timeout.total_seconds()
         claim = self._claim(wish)
         if hook is not None and claim is not None and hook.timeout_seconds >= limit:
+            what = f"the hook {hook.hook}" if hook.hook else f"the bitstream {hook.bitstream}"
             message = (
-                f"the hook {hook.hook} may take {hook.timeout_seconds} s, and the scheduler waits {limit:.0f} s: shorten "
+                f"{what} may take {hook.timeout_seconds} s, and the scheduler waits {limit:.0f} s: shorten "
                 "initialise.timeoutSeconds of the DeviceClass, or lengthen bindingTimeout of the scheduler and "
                 "bindingTimeoutSeconds of the controller"
             )

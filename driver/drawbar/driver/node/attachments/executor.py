@@ -107,9 +107,9 @@ class Memory:
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
         erasure: of the last use of the device.
-        hook: the run of its hook.
+        hook: the run of its hook, or the load of its bitstream.
         draining: of the device, since its release was begun.
-        hook_for: uid and allocation timestamp of the claim that the hook runs or ran for.
+        hook_for: uid and allocation timestamp of the claim that this is or was for.
         functions_for: the same of the claim for which virtual functions are being set up.
         seen: by condition, and for its deletion, when that was first seen to hold.
         looked: the device was read from the kernel since it was attached.
@@ -171,7 +171,7 @@ class Context:
         offers: whether this node offers the virtual functions of a class of devices that are lent.
         memories: by name of the attachment; `forget` bounds it.
         judged: the health of the devices; None where it is not monitored.
-        hooks: runs the programs that make devices ready.
+        hooks: runs the programs that make devices ready, and loads bitstreams.
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
     """
 
@@ -389,6 +389,8 @@ class _Work:
             lack = str(refused)
         except errors.HookFailed as failed:
             lack, reason, final = str(failed), plan.HOOK_FAILED, True
+        except errors.BitstreamNotLoaded as failed:
+            lack, reason, final = str(failed), plan.BITSTREAM_NOT_LOADED, True
         except errors.CannotSetUp as impossible:
             lack, reason, final = str(impossible), plan.NOT_SET_UP, True
         self._remember(card, lack, now, reason=reason, final=final)
@@ -465,10 +467,11 @@ class _Work:
                 assert_never(step)
 
     def _hook(self, card: model.Card) -> str:
-        """Run the hook of the claim's class, once for the claim; return what is still missing.
+        """Run the hook of the claim's class, or load the bitstream, once for the claim; return what is still missing.
 
         Raises:
-            errors.HookFailed: it did not succeed.
+            errors.HookFailed: the hook did not succeed.
+            errors.BitstreamNotLoaded: there is no hook, and the bitstream is not loaded.
         """
         attachment, memory, context = self._attachment, self._memory, self._context
         asked = attachment.spec.initialise
@@ -480,10 +483,10 @@ class _Work:
             memory.hook = context.hooks.begin(attachment, asked, card)
             context.reporter.hook_begun(attachment, asked)
         if memory.hook is None or not memory.hook.done():
-            return f"its hook {asked.hook} is running"
+            return f"its hook {asked.hook} is running" if asked.hook else f"{asked.bitstream} is being loaded"
         why = memory.hook.result()
         if why:
-            raise errors.HookFailed(why)
+            raise errors.HookFailed(why) if asked.hook else errors.BitstreamNotLoaded(why)
         return ""
 
     async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:

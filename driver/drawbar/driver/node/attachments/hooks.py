@@ -1,24 +1,31 @@
-"""Runs an administrator's programs: to make a device ready, to make others let go of it, and to clean it.
+"""Makes devices ready for a claim, has others let go of them, and cleans them: by an administrator's programs, or a DFL card's driver.
 
 The program and the bitstream lie in directories of the host that the daemon's settings name; classes and claims give names
 of files in them. What another user than root or the daemon's own could have written is not run, since it runs as root.
 
 A run ends with its program, its deadline, or the daemon. It is made again after each of these but success, and after a
-reboot: a hook has to be idempotent.
+reboot: a hook has to be idempotent. A kernel that is loading a bitstream cannot be stopped: until it is done, none is loaded into
+the same card.
+
+What is loaded is what was checked: the bytes in this process's memory.
 """
 
 import asyncio
+import functools
 import hashlib
 import os
 import stat
+import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from drawbar.driver import programs
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import erasing, errors
-from drawbar.driver.node.classes import fpga
+from drawbar.driver.node import erasing, errors, kernel
+from drawbar.driver.node.classes import dfl, fpga
+from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model, pci
 
 OUTPUT_BYTES = 64 << 10
@@ -26,6 +33,10 @@ MEMORY_BYTES = 1 << 30
 """Of data, for each process of a hook."""
 DRAIN_AGAIN_SECONDS = 30.0
 """Between the end of a drain hook and its next run, while the device is still in use."""
+BITSTREAM_BYTES = 64 << 20
+"""Of a bitstream that the daemon loads itself, which it has in memory; the largest for DFL cards have half as many."""
+LOADS_MAX = 2
+"""Bitstreams in memory at once: the chart's limit is 256 MiB."""
 _FOREIGN_WRITES = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -87,15 +98,17 @@ class Draining:
 
 
 class Runner:
-    """Runs hooks, each in a task of its own.
+    """Runs hooks and loads bitstreams, each in a task of its own.
 
     Attributes:
         tasks: where they run; they end with it. The daemon sets it before the first is begun.
     """
 
-    def __init__(self, settings: Settings, sysfs: Path) -> None:
+    def __init__(self, settings: Settings, kernel: kernel.Kernel) -> None:
         self._settings = settings
-        self._sysfs = sysfs
+        self._kernel = kernel
+        self._sysfs = kernel.sysfs
+        self._loads = threading.BoundedSemaphore(LOADS_MAX)
         self.tasks: asyncio.TaskGroup | None = None
 
     def begin(
@@ -103,8 +116,10 @@ class Runner:
     ) -> asyncio.Task[str]:
         """Begin to make a device ready; the task returns why it is not, empty where it is."""
         assert self.tasks is not None
-        run = self._run(attachment, asked, card)
-        return self.tasks.create_task(run, name=f"hook of {attachment.metadata.name}")
+        run = self._run if asked.hook else self._load
+        return self.tasks.create_task(
+            run(attachment, asked, card), name=f"initialisation of {attachment.metadata.name}"
+        )
 
     def begin_draining(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
@@ -148,6 +163,56 @@ class Runner:
             return str(failed)
         return await asyncio.to_thread(not_loaded, asked, card, self._sysfs) if path is not None else ""
 
+    async def _load(
+        self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
+    ) -> str:
+        claim = attachment.spec.claim
+        whose = f" for claim {claim.namespace}/{claim.name}" if claim is not None else ""
+        ends = time.monotonic() + asked.timeout_seconds
+        given_up = threading.Event()
+        load = functools.partial(
+            self._load_now, asked, card, lambda: time.monotonic() < ends and not given_up.is_set()
+        )
+        try:
+            # Whoever gave up on a kernel that does not answer keeps the next from the same card.
+            await self._kernel.run(
+                f"the design of {card.address}",
+                f"to load bitstream {asked.bitstream} into {card.address}{whose}",
+                load,
+                seconds=asked.timeout_seconds,
+            )
+        except (errors.HookFailed, errors.BitstreamNotLoaded, errors.KernelRefused) as failed:
+            return str(failed)
+        finally:
+            given_up.set()
+        return ""
+
+    def _load_now(
+        self, asked: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]
+    ) -> None:
+        host = Host.from_sysfs(self._sysfs)
+        engine = dfl.settled(host.sysfs, card, is_wanted)
+        if engine is None:
+            raise errors.BitstreamNotLoaded(
+                f"{card.address} is no DFL card, so its bitstream is loaded by a hook, and its DeviceClass names none: have an "
+                "administrator set initialise.hook of the class's parameters"
+            )
+        if not self._loads.acquire(timeout=asked.timeout_seconds):
+            raise errors.BitstreamNotLoaded(
+                f"{asked.bitstream} was not loaded within {asked.timeout_seconds} s, for {LOADS_MAX} others of this node do not "
+                "end; look at the kernel's log"
+            )
+        try:
+            content = _read_bitstream(self._settings, asked)
+            dfl.load(host, engine, memoryview(content), asked.bitstream, is_wanted=is_wanted)
+        finally:
+            self._loads.release()
+        shown = fpga.unloaded(dfl.managers(host.sysfs, engine))
+        if shown is not None:
+            raise errors.BitstreamNotLoaded(
+                f"the kernel took {asked.bitstream}, and {shown}: it is not loaded; look at the kernel's log"
+            )
+
 
 def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path) -> str:
     """Return what the kernel reports of a bitstream that a hook has not loaded, in a clause; empty where it did. Reads files.
@@ -155,13 +220,13 @@ def not_loaded(asked: attachments.Initialisation, card: model.Card, sysfs: Path)
     Most cards have no `fpga_manager`, and then the hook's word is all there is.
     """
     paths = [manager.path for function in card.functions for manager in function.fpga_managers]
-    for manager in pci.read_fpga_managers(str(sysfs), paths):
-        if manager.state is not None and (manager.state in fpga.LOADING or manager.state.endswith("error")):
-            return (
-                f"hook {asked.hook} ended with status 0, and {manager.name} of the card shows {manager.state!r}: {asked.bitstream} is "
-                "not loaded; look at the kernel's log"
-            )
-    return ""
+    shown = fpga.unloaded(pci.read_fpga_managers(str(sysfs), paths))
+    if shown is None:
+        return ""
+    return (
+        f"hook {asked.hook} ended with status 0, and {shown}: {asked.bitstream} is not loaded; look at the "
+        "kernel's log"
+    )
 
 
 def variables(
@@ -215,13 +280,38 @@ async def bitstream(settings: Settings, asked: attachments.Initialisation) -> Pa
     if not asked.bitstream:
         return None
     path = await asyncio.to_thread(_trusted, settings.bitstreams, asked.bitstream, "bitstream")
-    digest = await asyncio.to_thread(_digest, path)
+    _check(path, await asyncio.to_thread(_digest, path), asked)
+    return path
+
+
+def _read_bitstream(settings: Settings, asked: attachments.Initialisation) -> bytearray:
+    """Return the content of the bitstream that is asked for; otherwise as `bitstream`. Blocks."""
+    path = _trusted(settings.bitstreams, asked.bitstream, "bitstream")
+    try:
+        with path.open("rb", buffering=0) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > BITSTREAM_BYTES:
+                raise errors.HookFailed(
+                    f"bitstream {path} has {size} bytes, and {BITSTREAM_BYTES} are the most that the daemon loads itself: load it "
+                    "by a hook"
+                )
+            content = bytearray(size)
+            view = memoryview(content)
+            done = 0
+            while done < size and (count := file.readinto(view[done:])):
+                done += count
+    except OSError as error:
+        raise errors.HookFailed(f"cannot read bitstream {path}: {error.strerror}") from error
+    _check(path, hashlib.sha256(view[:done]).hexdigest(), asked)
+    return content
+
+
+def _check(path: Path, digest: str, asked: attachments.Initialisation) -> None:
     if digest != asked.sha256:
         raise errors.HookFailed(
             f"bitstream {path} has the SHA-256 {digest}, and {asked.sha256} is asked for: put the right file there, or "
             "mend fpga.sha256"
         )
-    return path
 
 
 def _digest(path: Path) -> str:

@@ -102,11 +102,13 @@ class Reporter:
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
 
     def hook_begun(self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation) -> None:
-        """The device's hook runs."""
-        what = f" with bitstream {asked.bitstream}" if asked.bitstream else ""
-        message = (
-            f"hook {asked.hook}{what} makes {attachment.spec.device} ready, within {asked.timeout_seconds} s"
-        )
+        """The device's hook runs, or its bitstream is being loaded."""
+        device, within = attachment.spec.device, f"within {asked.timeout_seconds} s"
+        if asked.hook:
+            what = f" with bitstream {asked.bitstream}" if asked.bitstream else ""
+            message = f"hook {asked.hook}{what} makes {device} ready, {within}"
+        else:
+            message = f"bitstream {asked.bitstream} is loaded into {device}, {within}"
         self.recorder.normal(attachment.spec.claim, reason=INITIALISING, message=message)
         self.recorder.attachment_normal(attachment, reason=INITIALISING, message=message)
         log.info(message, extra={"attachment": attachment.metadata.name})

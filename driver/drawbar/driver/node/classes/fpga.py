@@ -1,5 +1,9 @@
-"""FPGAs. What is loaded into one, an administrator's hook loads (`attachments.hooks`): the kernel's `fpga_manager` files only report."""
+"""FPGAs. A bitstream is loaded by an administrator's hook (`attachments.hooks`), or into a DFL card by its kernel driver (`dfl`).
 
+The kernel's `fpga_manager` files only report.
+"""
+
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drawbar.driver.node.classes import generic
@@ -19,6 +23,14 @@ _VENDORS = frozenset(
 )
 # Intel's own FPGA cards share 0x8086 with everything else Intel makes (drivers/fpga/dfl-pci.c).
 _INTEL_DEVICES = frozenset({0x09C4, 0x09C5, 0x0B2B, 0x0B2C, 0x0B30, 0x0B31, 0xBCBD, 0xBCC0, 0xBCCE, 0xBCCF})
+
+
+def unloaded(managers: Iterable[model.FpgaManager]) -> str | None:
+    """Return what the kernel reports where nothing, or not all, was loaded, in a clause; None where it reports no failure."""
+    for manager in managers:
+        if manager.state is not None and (manager.state in LOADING or manager.state.endswith("error")):
+            return f"{manager.name} of the card shows {manager.state!r}"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

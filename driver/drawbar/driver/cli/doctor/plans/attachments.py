@@ -38,6 +38,7 @@ _VISIBLE: Mapping[str, str] = {
     "SlotNotPowered": "give the node daemon a writable /sys",
     "LinkDown": "look at cable and port",
     "VersionTooOld": "bring the node's driver or the device's firmware up to date",
+    "BitstreamNotLoaded": "do what the message says: mend the bitstream, the parameters of the class or claim, or the card's drivers",
     "HookFailed": "do what the message says: mend the hook, the bitstream, or the parameters of the class or claim",
     "NotCleaned": "delete the DeviceAttachment",
 }

@@ -1,0 +1,109 @@
+"""The ioctl by which a design is loaded into a port of a mocked DFL card, for code that runs in the same process.
+
+Source: drivers/fpga/dfl-fme-pr.c, dfl-fme-mgr.c, fpga-mgr.c.
+"""
+
+import ctypes
+import dataclasses
+import errno
+import os
+import re
+import struct
+import threading
+from pathlib import Path
+
+from drawbar.mocks.sysfs import kobjects, states
+from drawbar.mocks.sysfs.kobjects import Attribute, readable
+
+_PORT_PR = 0xB6 << 8 | 0x80  # _IO(DFL_FPGA_MAGIC, DFL_FME_BASE + 0)
+_STRUCT = struct.Struct("=IIIIQ")  # struct dfl_fpga_fme_port_pr
+_ENGINE = re.compile(r"dfl-fme\.\d+")
+_WAIT_SECONDS = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """A design that was loaded: by which file, into which port, and its bytes."""
+
+    device: Path
+    port: int
+    design: bytes
+
+
+class PortReconfiguration:
+    """Answers the ioctl DFL_FPGA_FME_PORT_PR for the mocked hosts of this process, in place of `fcntl.ioctl`.
+
+    It gets what the kernel gets: a descriptor, a number, and a structure with an address in this process. A device file is a
+    plain file in the folder `dev` beside a tree `sys`; `device_files` makes them.
+
+    Attributes:
+        refuses: the errno by which the kernel refuses, before it touches the card; 0 for none.
+        finds: what the card finds wrong with a design, in the words of `status`; empty for nothing.
+        state: of the manager after a design without a fault.
+        hold: as long as it is not set, a load does not end; None for at once. A minute at most.
+        loaded: what was loaded, in order.
+    """
+
+    def __init__(
+        self,
+        *,
+        refuses: int = 0,
+        finds: str = "",
+        state: str = "operating",
+        hold: threading.Event | None = None,
+    ) -> None:
+        self.refuses, self.finds, self.state, self.hold = refuses, finds, state, hold
+        self.loaded: list[Load] = []
+
+    def __call__(self, descriptor: int, request: int, argument: bytes) -> int:
+        """As ioctl(2); raises OSError."""
+        device = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if request != _PORT_PR or not _ENGINE.fullmatch(device.name):
+            raise _error(errno.ENOTTY)
+        size, flags, port, length, address = _STRUCT.unpack(argument[: _STRUCT.size])
+        if self.refuses:
+            raise _error(self.refuses)
+        root = device.parents[1] / "sys"
+        engine = (root / "bus/platform/devices" / device.name).resolve()
+        count = int(_text(engine / "ports_num") or 0)
+        regions = tuple(engine.glob("dfl-fme-region.*/fpga_region/region*"))
+        if size < _STRUCT.size or flags or port >= count or len(regions) <= port:
+            raise _error(errno.EINVAL)
+        design = ctypes.string_at(address, length)
+        (manager,) = engine.glob("dfl-fme-mgr.*/fpga_manager/fpga*")
+        _show(root, manager, "write")
+        if self.hold is not None and not self.hold.wait(_WAIT_SECONDS):
+            raise _error(errno.ETIMEDOUT)
+        if self.finds:
+            _show(root, manager, "write complete error", self.finds)
+            raise _error(errno.EIO)
+        _show(root, manager, self.state)
+        self.loaded.append(Load(device=device, port=port, design=design))
+        return 0
+
+
+def device_files(root: Path, instance: int = 0) -> None:
+    """Make the device files of a host's FPGA of that number, beside its tree."""
+    folder = root.parent / "dev"
+    folder.mkdir(exist_ok=True)
+    for name in ("dfl-fme", "dfl-port"):
+        (folder / f"{name}.{instance}").touch()
+
+
+def _show(root: Path, manager: Path, state: str, status: str = "") -> None:
+    with states.locked(root):
+        if not manager.is_dir():
+            raise _error(errno.ENODEV)
+        kobjects.write(manager / "state", readable(state))
+        kobjects.write(manager / "status", readable(status) if status else Attribute())
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except FileNotFoundError as error:
+        raise _error(errno.ENODEV) from error
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
