@@ -19,7 +19,7 @@ from lab import cluster, errors, laboratory, machine, sessions, worker
 
 TEST_SECONDS = 600
 MACHINE = machine.Machine(name="worker-1", ports=4, cxl_ports=1, memory_mib=1536)
-NEWER = machine.Machine(name="worker-n", ports=1, cxl_ports=1, memory_mib=1536, newer=True)
+NEWER = machine.Machine(name="worker-n", ports=1, cxl_ports=2, memory_mib=1536, newer=True)
 """Of a second guest, for what Debian 12's own QEMU and kernel do not have."""
 
 

@@ -34,6 +34,7 @@ MEMORY = sysfs.MockDevice(
 REGION = (
     ("decoder0.0/create_pmem_region", "region0"),
     ("region0/interleave_ways", 1),
+    ("region0/interleave_granularity", 256),
     ("region0/uuid", "00000000-0000-0000-0000-000000000007"),
     ("region0/size", SIZE),
     ("region0/target0", "decoder2.0"),
@@ -98,9 +99,6 @@ async def of_the_mock(folder):
         await host.write(f"bus/pci/slots/{SLOT}/power", 1)
         for path, value in REGION:
             await host.write(f"bus/cxl/devices/{path}", value)
-        (host.tree.root / "bus/cxl/devices/region0/interleave_granularity").write_text(
-            "256\n"
-        )  # without an answer
         await host.write("bus/cxl/drivers_probe", "region0")
         shown = {place: kernel_probe.tree((host.tree.root / place[5:]).resolve()) for place in REGIONS}
         await host.write("bus/cxl/devices/region0/commit", 0)

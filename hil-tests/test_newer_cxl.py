@@ -148,6 +148,87 @@ async def test_memory_in_the_wrong_zone_that_the_kernel_uses_is_named_with_the_r
     await nothing_left(node, before)
 
 
+# Run in the container: fill the first two stretches with a letter each.
+FILLS = """
+import mmap, os, sys
+file = os.open(sys.argv[1], os.O_RDWR)
+memory, each = mmap.mmap(file, int(sys.argv[2])), int(sys.argv[3])
+memory[: 2 * each] = b"a" * each + b"b" * each
+memory[-5:] = b"drawn"
+print(memory[-5:].decode())
+"""
+
+
+async def region_of(node):
+    """The shape of the region, and its targets in order."""
+    names = ("interleave_ways", "interleave_granularity", "size", "commit", "target0", "target1")
+    return [(await node.guest.read(f"{BUS}/region0/{name}")).strip() for name in names]
+
+
+async def two(node, name):
+    """Two memory devices, by the ports that they are for."""
+    return {
+        f"cxl-{number}": await node.chassis.memory(f"{name}-{number}", size_bytes=SIZE, volatile=True)
+        for number in (1, 2)
+    }
+
+
+async def test_two_devices_are_one_dax_device_whose_stretches_alternate_between_them(newer_node, drawbar):
+    node, granularity = newer_node, 4096
+    before = await total(node)
+    cards = await two(node, "pair")
+    members = await handover.attached_together(node, "duo", cards, memoryGranularity=granularity)
+    *shape, first, second = await region_of(node)
+    assert shape == ["2", str(granularity), f"{2 * SIZE:#x}", "1"]
+    assert first != second
+    assert int(await node.guest.read(f"/sys/bus/dax/devices/{DAX}/size")) == 2 * SIZE
+    assert (await driver(node), await total(node)) == ("device_dax", before)
+    await node.cluster.pod("pod-duo", "duo", node=node.name)
+    pod = await node.cluster.running_pod("pod-duo")
+    assert await node.device_nodes(pod) == [f"/dev/{DAX}"], "once, not once for each device"
+    python = drawbar.rpartition("/")[0] + "/python"
+    done = await node.contained(pod, python, "-c", FILLS, f"/dev/{DAX}", str(2 * SIZE), str(granularity))
+    assert (done.status, done.output) == (0, "drawn\n"), done.errors
+    contents = [await asyncio.to_thread(card.file.read_bytes) for card in cards.values()]
+    assert sorted({content[:granularity] for content in contents}) == [b"a" * granularity, b"b" * granularity]
+    assert [content.endswith(b"drawn") for content in contents].count(True) == 1
+    await node.cluster.end_pod("pod-duo")
+    await handover.give_back_together(node, "duo", members)
+    await nothing_left(node, before)
+
+
+async def test_two_devices_are_memory_of_the_node_together_and_go_again(newer_node):
+    node = newer_node
+    before = await total(node)
+    cards = await two(node, "sum")
+    members = await handover.attached_together(node, "sum", cards, memory_mode="system-ram")
+    assert (await driver(node), await zones(node)) == ("kmem", {"Movable"})
+    assert await total(node) == before + 2 * SIZE
+    assert (await region_of(node))[:4] == ["2", "256", f"{2 * SIZE:#x}", "1"]
+    await handover.give_back_together(node, "sum", members)
+    await nothing_left(node, before)
+
+
+async def test_a_device_that_is_pulled_out_of_an_interleaved_region_leaves_nothing_of_it_behind(newer_node):
+    node = newer_node
+    before = await total(node)
+    cards = await two(node, "torn")
+    members = await handover.attached_together(node, "torn", cards)
+    stays, pulled = members
+    await node.chassis.press(pulled.card)
+    lost = await waiting.until(
+        lambda: node.cluster.condition(pulled.device, "Visible"),
+        lambda condition: condition.get("status") == "False",
+    )
+    assert lost["reason"] == "DeviceLost"
+    assert (await region_of(node))[3] == "0", "the kernel has taken it down"
+    assert (await node.cluster.condition(stays.device, "Visible"))["status"] == "True", (
+        "nothing is wrong with it"
+    )
+    await handover.give_back_together(node, "torn", members)
+    await nothing_left(node, before)
+
+
 CARD = "0000:41:00.0"
 REGION = "/sys/bus/cxl/devices/region0/"
 BUSES = ("cxl", "pci", "dax", "memory")
@@ -225,13 +306,13 @@ async def of_the_mock(folder):
         for path, value in (
             ("decoder0.0/create_ram_region", "region0"),
             ("region0/interleave_ways", 1),
+            ("region0/interleave_granularity", 256),
             ("region0/size", SIZE),
             ("region0/target0", "decoder2.0"),
             ("region0/commit", 1),
         ):
             await host.write(f"bus/cxl/devices/{path}", value)
         for path, value in (
-            ("bus/cxl/devices/region0/interleave_granularity", 256),
             ("bus/dax/drivers_autoprobe", 0),
             (POLICY[5:], "online_movable"),
         ):

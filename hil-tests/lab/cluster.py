@@ -165,6 +165,7 @@ class Cluster:
         memory_mode: str = "",
         erase: bool = False,
         set_up: Mapping[str, object] | None = None,
+        composite: Mapping[str, object] | None = None,
     ) -> None:
         """The intent to have a device on a node.
 
@@ -174,7 +175,8 @@ class Cluster:
             node: the Node's name.
             memory_mode: what the claim makes of its memory.
             erase: its data are erased at the end; else they are kept, for devices of hardware are tested with.
-            set_up: `initialise`, `cleanUp` and `virtualFunctions` of its claim.
+            set_up: `initialise`, `cleanUp`, `virtualFunctions` and the like of its claim.
+            composite: what it is attached as a member of; None for the device itself.
         """
         spec: dict[str, Any] = {
             "fabric": FABRIC,
@@ -190,6 +192,8 @@ class Cluster:
         }
         if not erase:
             spec["clean"] = "reset"
+        if composite is not None:
+            spec["composite"] = composite
         if claim is not None:
             spec["claim"] = {
                 "namespace": "default",

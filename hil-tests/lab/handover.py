@@ -7,7 +7,7 @@
 The claim has the device's name.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +72,45 @@ async def attached(
     await connect(node, lent)
     await node.cluster.visible(lent.device)
     return lent
+
+
+async def attached_together(
+    node: worker.Worker,
+    name: str,
+    cards: Mapping[str, chassis.Card],
+    *,
+    memory_mode: str = "",
+    **memory: object,
+) -> tuple[Lent, ...]:
+    """Memory devices by their ports, members of a composite of that name, whose claim has it too; their node shows them all.
+
+    They are one region. `memory` is more of what their claim makes of their memory, such as `memoryGranularity`.
+    """
+    members = tuple(Lent(card=card, device=_described(card, port), port=port) for port, card in cards.items())
+    claim = await node.cluster.claim(name, cluster.Device(device=name), node=node.name)
+    for lent in members:
+        await node.cluster.intend(
+            claim,
+            lent.device,
+            node=node.name,
+            memory_mode=memory_mode,
+            set_up={"memoryInterleave": True, **memory},
+            composite={"name": name, "devices": [member.name for member in members]},
+        )
+    for lent in members:
+        await connect(node, lent)
+    for lent in members:
+        await node.cluster.visible(lent.device)
+    return members
+
+
+async def give_back_together(node: worker.Worker, name: str, members: Sequence[Lent]) -> None:
+    """All of it, of the members of a composite."""
+    await node.cluster.deallocate(name)
+    for lent in members:
+        await node.cluster.begin_release(lent.device)
+    for lent in members:
+        await take_back(node, lent)
 
 
 async def ask_back(node: worker.Worker, lent: Lent) -> None:

@@ -306,13 +306,15 @@ def test_a_region_comes_with_its_memory_and_goes_without_a_trace(tree, listener)
     assert contents(tree) == before
 
 
-def test_a_card_that_is_taken_out_leaves_its_region_dangling(tree):
-    tree.attach(1, CXL)
-    tree.create_region([1])
-    tree.detach(1)
+def test_a_card_that_is_taken_out_leaves_its_region_without_a_target(tree):
+    for slot in (1, 2):
+        tree.attach(slot, CXL)
+    tree.create_region([1, 2])
+    tree.detach(2)
     [region] = reader.read(tree.root).regions
-    assert region.targets == ("decoder2.0",)
-    assert "decoder2.0" not in {decoder.name for decoder in reader.read(tree.root).decoders}
+    assert (region.targets, region.committed, region.interleave_ways) == (("decoder2.0",), False, 2)
+    assert not (tree.root / "bus/cxl/devices/region0/driver").exists()
+    assert not (tree.root / "bus/dax/devices/dax0.0").exists()
     tree.destroy_region("region0")
     assert reader.read(tree.root).regions == ()
 

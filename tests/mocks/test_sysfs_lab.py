@@ -98,6 +98,7 @@ class Host:
         for path, text in (
             ("decoder0.0/create_pmem_region", "region0"),
             ("region0/interleave_ways", "1"),
+            ("region0/interleave_granularity", "256"),
             ("region0/uuid", UUID),
             ("region0/size", str(SIZE)),
             ("region0/target0", "decoder2.0"),
@@ -188,6 +189,7 @@ async def test_an_empty_persistent_region_takes_nothing_before_its_uuid(host):
     nothing = str(uuid.UUID(int=0))
     assert host.read(f"{CXL}/region0/uuid") == nothing
     await host.set(f"{CXL}/region0/interleave_ways", "1\n")
+    await host.set(f"{CXL}/region0/interleave_granularity", "256\n")
     await host.refuses(f"{CXL}/region0/size", f"{SIZE}\n", "0x0")
     await host.refuses(f"{CXL}/region0/target0", "decoder2.0\n", "")
     await host.refuses(f"{CXL}/region0/commit", "1\n", "0")

@@ -220,6 +220,7 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
     region = "bus/cxl/devices/region0"
     host.write(f"{region}/interleave_ways", "1")
     await waiting.eventually((host.tree.root / region / "target0").exists)
+    host.write(f"{region}/interleave_granularity", "256")
     (endpoint,) = (host.tree.root / "bus/cxl/devices").glob("endpoint*")
     host.write(f"{region}/size", f"{1 << 29:#x}")
     host.write(f"{region}/target0", f"decoder{endpoint.name.removeprefix('endpoint')}.0")
@@ -248,6 +249,44 @@ async def test_a_region_is_made_used_and_taken_apart_by_writing(host):
     await waiting.eventually(lambda: host.read(f"{root}/create_ram_region") == "region0")
     decoder = f"bus/cxl/devices/decoder{endpoint.name.removeprefix('endpoint')}.0"
     assert host.read(f"{decoder}/region") == ""
+
+
+async def test_an_interleaved_region_is_made_in_the_kernels_order(host):
+    for slot in (1, 2):
+        await host.attach(slot, CXL)
+    region = "bus/cxl/devices/region0"
+    host.write("bus/cxl/devices/decoder0.0/create_ram_region", "region0")
+    await waiting.eventually((host.tree.root / region).exists)
+
+    async def shows(name, text, shown):
+        host.write(f"{region}/{name}", text)
+        await host.done()
+        assert host.read(f"{region}/{name}") == shown
+
+    await shows("size", f"{1 << 30}", "0x0")
+    await shows("interleave_ways", "3", "0")
+    await shows("interleave_ways", "2", "2")
+    await shows("interleave_granularity", "300", "0")
+    await shows("interleave_granularity", "4096", "4096")
+    await shows("target0", "decoder2.0", "")
+    await shows("size", f"{(1 << 30) + 256}", "0x0")
+    await shows("size", f"{1 << 30}", "0x40000000")
+    await shows("interleave_granularity", "256", "4096")
+    await shows("interleave_ways", "1", "2")
+    await shows("target1", "decoder2.0", "decoder2.0")
+    await shows("target0", "decoder2.0", "")
+    await shows("target0", "decoder9.0", "")
+    await shows("commit", "1", "0")
+    await shows("target0", "decoder3.0", "decoder3.0")
+    await shows("commit", "1", "1")
+    decoder = "bus/cxl/devices/decoder3.0"
+    assert [host.read(f"{decoder}/{name}") for name in ("interleave_ways", "interleave_granularity")] == [
+        "2",
+        "4096",
+    ]
+    host.write("bus/cxl/drivers_probe", "region0")
+    await host.shows(("add", "dax0.0"), ("bind", "dax0.0"))
+    assert host.read("bus/dax/devices/dax0.0/size") == f"{1 << 30}"
 
 
 async def test_memory_that_the_kernel_uses_does_not_go_offline(host):

@@ -99,6 +99,16 @@ WRONG = (
     (HEAD | {"network": {"interfacePrefix": "Data"}}, "network.interfacePrefix is 'Data': write at most 12"),
     (HEAD | {"network": {"interfacePrefix": "eth"}}, "network.interfacePrefix is eth, and eth0 is the pod's"),
     (HEAD | {"memory": {"mode": "ram"}}, "memory.mode is 'ram': write devdax or system-ram"),
+    (HEAD | {"memory": {"interleave": "yes"}}, "memory.interleave is 'yes': write true or false"),
+    (
+        HEAD | {"memory": {"granularity": 300}},
+        "memory.granularity is 300: write a number of bytes, 256, 512, 1024, 2048, 4096, 8192 or 16384",
+    ),
+    (HEAD | {"memory": {"granularity": True}}, "memory.granularity is True: write a number of bytes, 256"),
+    (
+        HEAD | {"memory": {"interleaved": True}},
+        "memory.interleaved is no field of DeviceParameters: did you mean interleave?",
+    ),
     (HEAD | {"memory": {"mode": ["devdax"]}}, "memory.mode is ['devdax']: write devdax or system-ram"),
     (HEAD | {"attachTimeoutSeconds": 0}, "attachTimeoutSeconds is 0: write a whole number from 1 to 86400"),
     (HEAD | {"attachTimeoutSeconds": 1.5}, "attachTimeoutSeconds is 1.5: write a whole number"),
@@ -203,6 +213,15 @@ def test_a_claim_chooses_what_is_made_of_memory_unless_its_class_did():
     assert held(wanted)[DISK].memory.mode == parameters.SYSTEM_RAM
     text = refused(("FromClass", ("req",), {"memory": {"mode": "devdax"}}), wanted)
     assert "memory.mode is set by its DeviceClass, to 'devdax', and a claim cannot change it" in text
+
+
+def test_a_granularity_is_that_of_an_interleaved_region():
+    alone = ("FromClaim", (), {"memory": {"granularity": 512}})
+    assert "give memory.interleave: true, too" in refused(alone)
+    memory = held(alone, ("FromClass", ("req",), {"memory": {"interleave": True}}))[DISK].memory
+    assert (memory.interleave, memory.granularity) == (True, 512)
+    text = refused(alone, ("FromClass", ("req",), {"memory": {"interleave": False}}))
+    assert "give memory.interleave: true, too" in text
 
 
 def test_a_claim_sets_the_variables_that_its_class_lets_it_set_and_no_others():

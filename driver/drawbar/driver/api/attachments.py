@@ -89,6 +89,8 @@ class ClaimReference(meta.Struct, frozen=True):
         devices: how many devices of this driver the claim has; a node that knows as many need not read the claim.
             0 where the node has to read it.
         memory_mode: what the node makes of the device's volatile memory, as `parameters.Memory.mode`; empty for the default.
+        memory_interleave: it is one region with that of the other members of its composite.
+        memory_granularity: of that region, in bytes; 0 for the kernel's choice.
         initialise: what makes the device ready for the claim, beside its class; None for nothing.
         minimum_versions: of its driver and firmware.
         drain: what makes others let go of the device after the claim; None for nothing.
@@ -102,6 +104,8 @@ class ClaimReference(meta.Struct, frozen=True):
     requests: tuple[str, ...] = ()
     devices: int = 0
     memory_mode: str = ""
+    memory_interleave: bool = False
+    memory_granularity: int = 0
     initialise: Initialisation | None = None
     minimum_versions: Versions = Versions()
     drain: Hook | None = None
@@ -228,9 +232,16 @@ class AttachmentSpec(meta.Struct, frozen=True):
         return self.claim.initialise if self.claim is not None else None
 
     @property
-    def memory_mode(self) -> str:
-        """`ClaimReference.memory_mode` of its claim; empty without one."""
-        return self.claim.memory_mode if self.claim is not None else ""
+    def memory(self) -> parameters.Memory:
+        """What its claim makes of its volatile memory."""
+        claim = self.claim
+        if claim is None:
+            return parameters.Memory()
+        return parameters.Memory(
+            mode=claim.memory_mode or None,
+            interleave=claim.memory_interleave or None,
+            granularity=claim.memory_granularity or None,
+        )
 
 
 class OperationRecord(meta.Struct, frozen=True):

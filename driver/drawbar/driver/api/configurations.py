@@ -101,6 +101,8 @@ def _incomplete(merged: parameters.DeviceParameters) -> Iterator[str]:
     """What is wrong with class and claim together."""
     if (merged.fpga.bitstream is None) != (merged.fpga.sha256 is None):
         yield "fpga.bitstream and fpga.sha256 belong together: give both"
+    if merged.memory.granularity is not None and not merged.memory.interleave:
+        yield "memory.granularity is that of an interleaved region: give memory.interleave: true, too"
     if merged.virtual_functions.offered and not merged.virtual_functions.groups:
         yield "virtualFunctions.offered offers what virtualFunctions.groups describe: name some"
     for topic, hook in (("drain", merged.drain), ("cleanUp", merged.clean_up)):

@@ -42,6 +42,8 @@ RESERVED_PREFIX = "DRAWBAR_"
 # The names that `daxctl reconfigure-device --mode` has for them.
 DEVDAX = "devdax"
 SYSTEM_RAM = "system-ram"
+GRANULARITIES = (256, 512, 1024, 2048, 4096, 8192, 16384)
+"""In bytes: those that a region of CXL memory can have (CXL 3.1, 8.2.4.20.7)."""
 
 HOOK_SECONDS = 60
 HOOK_MAX_SECONDS = 1800
@@ -109,9 +111,13 @@ class Memory(meta.Struct, frozen=True):
 
     Attributes:
         mode: `devdax`, a dax device of its own for the pod; or `system-ram`, memory of the node for all its pods. None for the first.
+        interleave: one region is made over all members of a composite, in place of one for each.
+        granularity: after how many bytes the next member follows, one of `GRANULARITIES`; None for the kernel's choice.
     """
 
     mode: str | None = None
+    interleave: bool | None = None
+    granularity: int | None = None
 
 
 class Hook(meta.Struct, frozen=True):
@@ -425,6 +431,14 @@ def _memory_mode(value: Any) -> Iterator[tuple[str, str]]:
         yield "", f" is {_shown(value)}: write {DEVDAX} or {SYSTEM_RAM}"
 
 
+def _granularity(value: Any) -> Iterator[tuple[str, str]]:
+    # A bool is an int to Python.
+    if type(value) is not int or value not in GRANULARITIES:
+        *smaller, largest = GRANULARITIES
+        choices = f"{', '.join(map(str, smaller))} or {largest}"
+        yield "", f" is {_shown(value)}: write a number of bytes, {choices}"
+
+
 def _file_name(value: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(value, str) or not FILE_NAME.fullmatch(value):
         yield "", f" is {_shown(value)}: write the name of a file without its directory"
@@ -471,7 +485,13 @@ _FIELDS: Mapping[str, _Field] = {
         },
     ),
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
-    "memory": _Field(fields={"mode": _Field(problems=_memory_mode)}),
+    "memory": _Field(
+        fields={
+            "mode": _Field(problems=_memory_mode),
+            "interleave": _Field(problems=_truth),
+            "granularity": _Field(problems=_granularity),
+        }
+    ),
     "initialise": _HOOK,
     "drain": _HOOK,
     "cleanUp": _HOOK,

@@ -318,6 +318,8 @@ def _reference(
         requests=tuple(sorted(requests.get(where, ()))),
         devices=len(requests) if plain else 0,
         memory_mode=said.memory.mode or "",
+        memory_interleave=bool(said.memory.interleave),
+        memory_granularity=said.memory.granularity or 0,
         initialise=_initialisation(said),
         drain=_hook(said.drain),
         clean_up=_hook(said.clean_up),

@@ -30,6 +30,7 @@ PENDING = "OperationPending"
 HOOK_FAILED = "HookFailed"
 BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
 NOT_SET_UP = "FunctionsNotSetUp"
+NOT_INTERLEAVED = "NotInterleaved"
 
 # Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded), or the device is
 # tainted already.
@@ -44,6 +45,7 @@ NOT_THE_DEVICE = frozenset(
         HOOK_FAILED,
         BITSTREAM_NOT_LOADED,
         NOT_SET_UP,
+        NOT_INTERLEAVED,
         policies.NODE_FULL,
         policies.MODELS_CONFLICT,
     }
@@ -83,6 +85,7 @@ FAILURES = frozenset(
         "NoDeviceFiles",
         "NotCleaned",
         "NotInitialised",
+        NOT_INTERLEAVED,
         "SerialNotUnique",
         "SlotNotPowered",
         "VersionTooOld",

@@ -215,6 +215,7 @@ class _Node:
             sharing=self._sharing,
             offers=self._offers,
             links=netdevs.set_up_functions,
+            companion=self._own.get,
         )
         self._watch()
 

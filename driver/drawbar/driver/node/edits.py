@@ -31,6 +31,7 @@ def device(
     said: parameters.DeviceParameters,
     first_interface: int,
     mounts: tuple[spec.Mount, ...] = (),
+    companions: tuple[model.Card, ...] = (),
 ) -> spec.Device:
     """The CDI device for one device of one claim.
 
@@ -49,8 +50,9 @@ def device(
         said: the parameters that hold for it.
         first_interface: the number of its first network interface, where they are numbered.
         mounts: what its containers get beside it.
+        companions: the other members of its composite, which the same containers get.
     """
-    given = classes.by_name(device_class).edits(card, host)
+    given = classes.by_name(device_class).among(companions).edits(card, host)
     given = customisation.customised(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(

@@ -12,6 +12,8 @@
     │   └── KernelSilent    it has not answered yet and may still do it: look again later
     ├── HookFailed      an administrator's program or bitstream did not make a device ready: mend that
     ├── BitstreamNotLoaded  an FPGA does not take the bitstream that a claim asks for: mend the file, class or claim
+    ├── CannotSetUp     a device cannot be made what its class or claim asks for
+    │   └── CannotInterleave    its memory cannot be one region with that of others
     ├── NotCleaned      what a user left on a device cannot be taken away: keep the device out of service
     └── PrepareError    one claim cannot be prepared now; the kubelet shows the reason and tries again
         └── DeviceLate      because a device is not here yet: wait for the next change
@@ -119,6 +121,10 @@ class BitstreamNotLoaded(NodeError):
 
 class CannotSetUp(NodeError):
     """A device cannot be made what its class asks for, however often that is tried; the message has the remedy."""
+
+
+class CannotInterleave(CannotSetUp):
+    """The memory of several devices cannot be one region; the message has the remedy."""
 
 
 class NotCleaned(NodeError):

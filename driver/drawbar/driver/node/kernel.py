@@ -37,7 +37,7 @@ OUTSTANDING_MAX = 32
 """Calls under way at once, hung ones included: each is a thread."""
 
 MemoryState = Literal["offline", "online", "online_movable", "online_kernel"]
-RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "target0", "commit"]
+RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
 DecoderAttribute = Literal["mode", "dpa_size"]
 DaxDriver = Literal["device_dax", "kmem"]
 
@@ -120,8 +120,8 @@ class Kernel:
         self._deadline_seconds = deadline_seconds
         self._calls: dict[str, _Call] = {}
         self._settings = threading.Lock()
-        # Held from the making of a region until it has its targets.
-        self.filling_region = asyncio.Lock()
+        # Held from the making of a region until it has its targets, and for each step by which one of several devices goes.
+        self.changing_region = asyncio.Lock()
 
     async def power_slot(self, name: str, *, on: bool) -> None:
         """Powers a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""
@@ -220,6 +220,10 @@ class Kernel:
     async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
         """Sets one attribute of a region. `commit` 0 takes its driver away and frees the decoders."""
         await self._set(region, attribute, value)
+
+    async def set_target(self, region: str, position: int, decoder: str) -> None:
+        """Sets which endpoint's decoder is at a position of a region. The last one fails where the kernel takes no such order."""
+        await self._set(region, f"target{position}", decoder)
 
     async def set_decoder(self, decoder: str, attribute: DecoderAttribute, value: int | str) -> None:
         """Sets one attribute of an endpoint's decoder: what it is for, or how much of the device it takes."""

@@ -94,11 +94,17 @@ def objects(
 
 
 def switch_decoder_files(
-    targets: tuple[int, ...], *, start: int = 0, size: int = 0, ways: int = 1, region: str = ""
+    targets: tuple[int, ...],
+    *,
+    start: int = 0,
+    size: int = 0,
+    ways: int = 1,
+    region: str = "",
+    granularity: int = 256,
 ) -> dict[str, kobjects.Attribute]:
     """The attributes of a decoder between the root and the endpoints; without a size it is not in use."""
     return {
-        **decoder_files(start=start, size=size, ways=ways),
+        **decoder_files(start=start, size=size, ways=ways, granularity=granularity),
         "region": readable(region),
         "target_list": readable(",".join(map(str, targets))),
         "target_type": readable("expander"),
@@ -106,12 +112,18 @@ def switch_decoder_files(
 
 
 def endpoint_decoder_files(
-    *, start: int = 0, size: int = 0, ways: int = 1, region: str = "", mode: str = "none"
+    *,
+    start: int = 0,
+    size: int = 0,
+    ways: int = 1,
+    region: str = "",
+    mode: str = "none",
+    granularity: int = 256,
 ) -> dict[str, kobjects.Attribute]:
     """The attributes of an endpoint's decoder; without a size it is not in use."""
     used = size // ways
     return {
-        **decoder_files(start=start, size=size, ways=ways),
+        **decoder_files(start=start, size=size, ways=ways, granularity=granularity),
         "dpa_resource": readable("0x0" if used else "0xffffffffffffffff"),
         "dpa_size": writable(f"{used:#018x}"),
         "mode": writable(mode),
@@ -120,15 +132,22 @@ def endpoint_decoder_files(
     }
 
 
-def decoder_files(*, start: int, size: int, ways: int = 1) -> dict[str, kobjects.Attribute]:
+def decoder_files(
+    *, start: int, size: int, ways: int = 1, granularity: int = 256
+) -> dict[str, kobjects.Attribute]:
     """The attributes that every CXL decoder has."""
     return {
-        "interleave_granularity": readable("256"),
+        "interleave_granularity": readable(str(granularity)),
         "interleave_ways": readable(str(ways)),
         "locked": readable("0"),
         "size": readable(f"{size:#x}"),
-        "start": kobjects.Attribute(content=f"{start:#x}\n".encode(), mode=0o400),
+        "start": start_file(start),
     }
+
+
+def start_file(address: int) -> kobjects.Attribute:
+    """Where a decoder's range begins, which root alone may read."""
+    return kobjects.Attribute(content=f"{address:#x}\n".encode(), mode=0o400)
 
 
 def device(

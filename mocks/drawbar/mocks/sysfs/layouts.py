@@ -127,36 +127,47 @@ def plain(slots: int) -> Layout:
 
 
 def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
-    """A guest of the QEMU lab: root ports 1 to 4, and 101, a CXL root port, whose cards wait for power with Debian 12's QEMU."""
+    """A guest of the QEMU lab: root ports 1 to 4, and CXL root ports from 101, whose cards wait for power with Debian 12's QEMU.
+
+    There is one of these, and two with the newer QEMU.
+    """
     made = plain(4)
-    root = "devices/pci0000:40"
-    path = f"{root}/0000:40:00.0"
-    cxl_port = cxl.host_bridge_port({0: path})
+    count = 1 if linux == _DEBIAN_12 else 2
+    ports = {
+        101 + index: (f"devices/pci0000:40/0000:40:{index:02x}.0", 0x41 + index) for index in range(count)
+    }
+    cxl_port = cxl.host_bridge_port({index: path for index, (path, _) in enumerate(ports.values())})
     return dataclasses.replace(
         made,
         objects=(
             *(each for each in made.objects if each.subsystem == "pci"),
-            _port(
-                path,
-                PortKind.ROOT,
-                bridges.QEMU_CXL_ROOT_PORT,
-                buses=(0x41, 0x41),
-                speed_gts=_GEN4,
-                locality=Locality(),
+            *(
+                _port(
+                    path,
+                    PortKind.ROOT,
+                    bridges.QEMU_CXL_ROOT_PORT,
+                    buses=(bus, bus),
+                    speed_gts=_GEN4,
+                    locality=Locality(),
+                )
+                for path, bus in ports.values()
             ),
             *cxl.objects(uid=64, ports=(cxl_port,), linux=linux),
             *nvdimm.bridge(),
         ),
         places={
             **{number: dataclasses.replace(place, ejects=True) for number, place in made.places.items()},
-            101: Place(
-                number=101,
-                port=path,
-                bus=0x41,
-                cxl_port=cxl_port.path,
-                powers=linux != _DEBIAN_12,
-                ejects=True,
-            ),
+            **{
+                number: Place(
+                    number=number,
+                    port=path,
+                    bus=bus,
+                    cxl_port=cxl_port.path,
+                    powers=linux != _DEBIAN_12,
+                    ejects=True,
+                )
+                for number, (path, bus) in ports.items()
+            },
         },
         cxl_ports=(cxl_port,),
         linux=linux,

@@ -7,7 +7,8 @@ that has them (drivers/base/dd.c, `__device_release_driver`; drivers/pci/remove.
 import dataclasses
 import time
 
-from drawbar.mocks.sysfs import cards, errors, hosts, places, sriov, states
+from drawbar.fabric import contract
+from drawbar.mocks.sysfs import cards, errors, hosts, places, sriov, states, unbinding
 from drawbar.mocks.sysfs.hotplug import Hotplug
 from drawbar.mocks.sysfs.places import Presence
 from drawbar.mocks.sysfs.states import Arrival
@@ -61,6 +62,7 @@ def switch_off(change: Hotplug, slot: int) -> None:
     occupant, seat = host(change).occupant(slot), host(change).seat(slot)
     if not occupant.powered:
         return
+    _let_go(change, slot)
     change.undo(host(change).steps(slot))
     keep(
         change,
@@ -78,6 +80,7 @@ def take_out(change: Hotplug, slot: int) -> None:
     place = host(change).place(slot)
     if slot not in change.state.occupants:
         return
+    _let_go(change, slot)
     change.undo(host(change).steps(slot))
     places.write(change.root, place, Presence.EMPTY, bus=place.bus)
     change.state = change.state.with_occupant(slot, None)
@@ -89,10 +92,17 @@ def unbind(change: Hotplug, slot: int) -> None:
     card = cards.function(seat, occupant.card)
     if card.driver is None:
         return
+    _let_go(change, slot)
     _, *made = host(change).steps(slot)
     change.undo(made)
     change.part(card)
     keep(change, slot, dataclasses.replace(occupant, driver="", vfs=0, vf_drivers={}))
+
+
+def _let_go(change: Hotplug, slot: int) -> None:
+    """Take from each CXL region what it has of the card, before its driver goes."""
+    if host(change).occupant(slot).device.device_class is contract.DeviceClass.CXL_MEMORY:
+        unbinding.lose(change, host(change).seat(slot))
 
 
 def bind(change: Hotplug, slot: int, driver: str) -> bool:
@@ -125,6 +135,7 @@ def willing(change: Hotplug, slot: int) -> tuple[str, ...]:
 def remove(change: Hotplug, slot: int) -> None:
     """The card's functions go while it keeps its power; a rescan finds them again."""
     occupant = host(change).running(slot)
+    _let_go(change, slot)
     change.undo(host(change).steps(slot))
     keep(change, slot, dataclasses.replace(occupant, removed=True, driver=None, vfs=0, vf_drivers={}))
 

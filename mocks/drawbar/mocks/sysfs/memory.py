@@ -5,18 +5,20 @@ makes a dax device that `kmem` takes; its memory blocks then come online as `aut
 of it stays for ever when `kmem` lets go, and the device's name with it (drivers/dax/kmem.c). A region of persistent memory
 wants a `uuid`, with a newline behind it, before anything else.
 
-What a region needs is read from its files when it is committed, as the plain files keep what was written. Sizes of the
-endpoint decoders (`dpa_size`, `mode`) are not asked for.
+A region takes what it needs in the kernel's order (drivers/cxl/core/region.c): ways and granularity, which do not change any
+more once it has a size, then the size, then the targets, each decoder once. Sizes of the endpoint decoders (`dpa_size`,
+`mode`) are not asked for.
 """
 
 import dataclasses
 import uuid
+from typing import Any
 
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks.sysfs import cards, errors, kobjects, layouts, lifecycle, regions
+from drawbar.mocks.sysfs import cards, errors, kobjects, layouts, lifecycle, regions, unbinding
 from drawbar.mocks.sysfs.hotplug import Hotplug
 from drawbar.mocks.sysfs.regions import Region
-from drawbar.mocks.sysfs.steps import Bind
+from drawbar.mocks.sysfs.steps import Bind, Write
 
 _ONLINE = frozenset({"online", "online_movable", "online_kernel", "1"})
 _MOVABLE = "online_movable"
@@ -43,7 +45,7 @@ def create(change: Hotplug, what: str, text: str) -> None:
         )
     if any(not region.committed for region in change.state.regions):
         raise errors.ImpossibleWorld("a region that was made before is not committed yet")
-    _remember(change, None, fresh)
+    unbinding.remember(change, None, fresh)
     change.take(regions.empty(fresh))
     _show_next(change)
 
@@ -53,21 +55,40 @@ def delete(change: Hotplug, _what: str, text: str) -> None:
     region = _named(change, text)
     if region is None:
         raise errors.ImpossibleWorld(f"ENODEV: there is no {text}")
-    region = _release(change, region)
-    change.undo(regions.steps(region, lifecycle.host(change).layout))
-    _remember(change, region, None)
+    region, layout = unbinding.release(change, region), lifecycle.host(change).layout
+    change.undo(step for step in regions.steps(region, layout) if not isinstance(step, Write))
+    change.take(regions.freed(region, layout))
+    unbinding.remember(change, region, None)
     _show_next(change)
 
 
 def set_ways(change: Hotplug, what: str, text: str) -> None:
-    """`interleave_ways`: so many targets can be named."""
-    region = _known(change, what)
-    if region.committed:
-        raise errors.ImpossibleWorld(f"EBUSY: {what} is committed: it has {len(region.targets)} targets")
-    folder = change.root / regions.path(region)
-    for index in range(int(text, 0)):
-        if not (folder / f"target{index}").exists():
-            kobjects.write(folder / f"target{index}", kobjects.writable(""))
+    """`interleave_ways`: so many targets can be named, from now on."""
+    region, ways = _known(change, what), int(text, 0)
+    if region.draft.size_bytes:
+        raise _refusal(change, region, "interleave_ways", f"EBUSY: {what} has a size")
+    if ways not in regions.WAYS:
+        raise _refusal(change, region, "interleave_ways", f"EINVAL: {what} cannot have {ways} ways")
+    kept = region.draft.targets[:ways]
+    targets = (*kept, *("" for _ in range(ways - len(kept))))
+    fresh = _take(change, region, "interleave_ways", ways=ways, targets=targets)
+    folder = change.root / regions.path(fresh)
+    for position in range(len(kept), ways):
+        kobjects.write(folder / f"target{position}", kobjects.writable(""))
+    for position in range(ways, len(region.draft.targets)):
+        (folder / f"target{position}").unlink(missing_ok=True)
+
+
+def set_granularity(change: Hotplug, what: str, text: str) -> None:
+    """`interleave_granularity`, in bytes."""
+    region, granularity = _known(change, what), int(text, 0)
+    if region.draft.size_bytes:
+        raise _refusal(change, region, "interleave_granularity", f"EBUSY: {what} has a size")
+    if granularity not in regions.GRANULARITIES:
+        raise _refusal(
+            change, region, "interleave_granularity", f"EINVAL: {what} cannot have {granularity} bytes"
+        )
+    _take(change, region, "interleave_granularity", granularity=granularity)
 
 
 def set_uuid(change: Hotplug, what: str, _text: str) -> None:
@@ -76,7 +97,7 @@ def set_uuid(change: Hotplug, what: str, _text: str) -> None:
     file = change.root / regions.path(region) / "uuid"
     written = file.read_text()
     if region.persistent and not region.committed and written.endswith("\n") and _is_uuid(written[:-1]):
-        _remember(change, region, dataclasses.replace(region, uuid=written[:-1]))
+        unbinding.remember(change, region, dataclasses.replace(region, uuid=written[:-1]))
         return
     kobjects.write(file, regions.device(region).files["uuid"])
     raise errors.ImpossibleWorld(f"EINVAL: {what} takes no uuid {written!r}")
@@ -84,32 +105,41 @@ def set_uuid(change: Hotplug, what: str, _text: str) -> None:
 
 def set_size(change: Hotplug, what: str, text: str) -> None:
     """`size`: shown in hexadecimal."""
-    region = _known(change, what)
-    file = change.root / regions.path(region) / "size"
-    named = not region.persistent or bool(region.uuid)
-    kobjects.write(file, kobjects.writable(f"{int(text, 0) if named else 0:#x}"))
-    _check_named(region)
+    region, size = _known(change, what), int(text, 0)
+    draft = region.draft
+    if not draft.ways or not draft.granularity or (region.persistent and not region.uuid):
+        raise _refusal(change, region, "size", f"ENXIO: {what} has no ways, no granularity or no uuid yet")
+    if region.committed or (draft.size_bytes and size not in (0, draft.size_bytes)):
+        raise _refusal(change, region, "size", f"EBUSY: {what} has a size")
+    if size % (draft.ways * layouts.MEMORY_BLOCK_BYTES):
+        raise _refusal(change, region, "size", f"EINVAL: {what} cannot have {size} bytes")
+    _take(change, region, "size", size_bytes=size)
 
 
-def set_target(change: Hotplug, what: str, _text: str) -> None:
-    """`target0` and so on: of a persistent region without a uuid nothing can be one."""
-    region = _known(change, what)
-    if region.persistent and not region.uuid:
-        for file in (change.root / regions.path(region)).glob("target*"):
-            kobjects.write(file, kobjects.writable(""))
-    _check_named(region)
+def set_target(change: Hotplug, what: str, text: str) -> None:
+    """`target0` and so on (`what`: with its region)."""
+    name, _, place = what.partition("/target")
+    region, file, position = _known(change, name), f"target{place}", int(place)
+    targets = region.draft.targets
+    if not region.draft.size_bytes or position >= len(targets):
+        raise _refusal(change, region, file, f"ENXIO: {name} has no size yet")
+    if region.committed:
+        raise _refusal(change, region, file, f"EBUSY: {name} is committed")
+    if text in targets[:position] + targets[position + 1 :] and text:
+        raise _refusal(change, region, file, f"EBUSY: {text} is another target of {name}")
+    if text and text not in _decoders(change):
+        raise _refusal(change, region, file, f"ENODEV: there is no decoder {text}")
+    _take(change, region, file, targets=(*targets[:position], text, *targets[position + 1 :]))
 
 
 def set_commit(change: Hotplug, what: str, text: str) -> None:
     """`commit`: programs the decoders, or gives them back, for which `cxl_region` lets go first."""
     region, layout = _known(change, what), lifecycle.host(change).layout
     if text == "0" and region.committed:
-        region = _release(change, region)
-        change.undo(regions.decoders(region, layout))
-        _remember(change, region, dataclasses.replace(region, committed=False))
+        unbinding.uncommit(change, region)
     elif text == "1" and not region.committed:
         wanted = _described(change, region)
-        _remember(change, region, wanted)
+        unbinding.remember(change, region, wanted)
         change.take(regions.decoders(wanted, layout))
         resource = kobjects.readable(f"{wanted.start:#x}")
         kobjects.write(change.root / regions.path(wanted) / "resource", resource)
@@ -134,7 +164,7 @@ def set_block(change: Hotplug, what: str, text: str) -> None:
         rest = tuple(other for other in region.offline if other != number)
         normal = {*region.normal, number} if text != _MOVABLE else {*region.normal} - {number}
         fresh = dataclasses.replace(region, offline=rest, normal=tuple(sorted(normal)))
-    _remember(change, region, fresh)
+    unbinding.remember(change, region, fresh)
     step, _ = regions.memory_block(fresh, lifecycle.host(change).layout, number)
     for name, attribute in regions.block_files(fresh.zone(number)).items():
         kobjects.rewrite(change.root / step.kobject.path / name, attribute)
@@ -150,23 +180,23 @@ def keep_online(change: Hotplug, name: str) -> None:
     """
     region = _known(change, name)
     kept = tuple(block for block in region.blocks if block not in region.offline)
-    _remember(change, region, dataclasses.replace(region, kept=kept))
+    unbinding.remember(change, region, dataclasses.replace(region, kept=kept))
 
 
 def unbind(change: Hotplug, what: str, text: str) -> None:
     """`unbind` of a driver of the bus: `what` is the driver, `text` the device."""
     for region in change.state.regions:
         if what == "cxl_region" and text == region.name and region.bound:
-            _release(change, region)
+            unbinding.release(change, region)
         elif text == region.dax and what == region.dax_driver and what:
-            _release_dax(change, region)
+            unbinding.release_dax(change, region)
 
 
 def bind(change: Hotplug, what: str, text: str) -> None:
     """`bind` of a driver of the bus: as `unbind`."""
     for region in change.state.regions:
         if what == "cxl_region" and text == region.name:
-            _take(change, region)
+            _bind(change, region)
         elif text == region.dax and region.bound and not region.dax_driver and what == "kmem":
             # The other driver wants an id (`add_id`).
             _take_dax(change, region, what)
@@ -184,7 +214,7 @@ def probe(change: Hotplug, what: str, text: str) -> None:
     bind(change, "cxl_region" if what == "cxl" else "kmem", text)
 
 
-def _take(change: Hotplug, region: Region) -> None:
+def _bind(change: Hotplug, region: Region) -> None:
     """`cxl_region` takes it, and `kmem` its dax device, unless that bus has `drivers_autoprobe` 0.
 
     Nothing happens to a region that is not committed (ENXIO).
@@ -192,7 +222,7 @@ def _take(change: Hotplug, region: Region) -> None:
     if region.bound or not region.committed:
         return
     fresh = dataclasses.replace(region, bound=True)
-    _remember(change, region, fresh)
+    unbinding.remember(change, region, fresh)
     if region.persistent:
         change.take(regions.persistent(fresh, lifecycle.host(change).layout))
         return
@@ -214,33 +244,13 @@ def _take_dax(change: Hotplug, region: Region, driver: str) -> None:
         offline=blocks if policy == "offline" else (),
         normal=blocks if policy != _MOVABLE else (),
     )
-    _remember(change, region, fresh)
+    unbinding.remember(change, region, fresh)
     if driver == "kmem":
         change.take(regions.memory(fresh, layout))
         for number in fresh.blocks:
             if number not in fresh.offline:
                 change.announce("online", regions.memory_block(fresh, layout, number)[0].kobject)
     change.take([Bind(kobject=regions.dax_device(fresh, layout))])
-
-
-def _release(change: Hotplug, region: Region) -> Region:
-    """`cxl_region` lets go of it."""
-    region, layout = _release_dax(change, region), lifecycle.host(change).layout
-    if region.bound:
-        change.undo(regions.persistent(region, layout) if region.persistent else regions.dax(region, layout))
-    change.part(regions.device(region))
-    return _remember(change, region, dataclasses.replace(region, bound=False))
-
-
-def _release_dax(change: Hotplug, region: Region) -> Region:
-    """The dax device's driver lets go. `kmem` takes the memory away if all of it is offline, else nothing of it."""
-    if not region.dax_driver:
-        return region
-    layout = lifecycle.host(change).layout
-    if region.dax_driver == "kmem" and all(block in region.offline for block in region.blocks):
-        change.undo(regions.memory(region, layout))
-    change.part(regions.dax_device(region, layout))
-    return _remember(change, region, dataclasses.replace(region, dax_driver=""))
 
 
 def _described(change: Hotplug, region: Region) -> Region:
@@ -250,28 +260,57 @@ def _described(change: Hotplug, region: Region) -> Region:
         ImpossibleWorld: they do not describe one.
     """
     _check_named(region)
-    folder, host = change.root / regions.path(region), lifecycle.host(change)
-    ways = int((folder / "interleave_ways").read_text() or "0", 0)
-    targets = [(folder / f"target{index}").read_text().strip() for index in range(ways)]
-    decoders = {
-        cards.endpoint_decoder(host.seat(slot)).rpartition("/")[2]: slot
-        for slot, occupant in change.state.occupants.items()
-        if occupant.device.device_class is DeviceClass.CXL_MEMORY
-    }
+    draft, host = region.draft, lifecycle.host(change)
+    targets, decoders = draft.targets, _decoders(change)
     if not targets or any(target not in decoders for target in targets):
         raise errors.ImpossibleWorld(f"ENXIO: {region.name} has no targets that are there: {targets}")
     remaining = tuple(other for other in change.state.regions if other.number != region.number)
     whole = dataclasses.replace(
         host.new_region([decoders[target] for target in targets], remaining), number=region.number
     )
-    size = int((folder / "size").read_text() or "0", 0)
-    if size != whole.size_bytes:
+    if draft.size_bytes != whole.size_bytes:
         raise errors.ImpossibleWorld(
             f"{region.name} must use all of its cards' memory, {whole.size_bytes} bytes"
         )
     if whole.persistent != region.persistent:
         raise errors.ImpossibleWorld(f"ENXIO: the memory of {region.name}'s targets is of the other kind")
-    return dataclasses.replace(whole, bound=False, dax_driver="", uuid=region.uuid)
+    return dataclasses.replace(whole, bound=False, dax_driver="", uuid=region.uuid, draft=draft)
+
+
+def _decoders(change: Hotplug) -> dict[str, int]:
+    """The slots of the memory cards by the names of their decoders."""
+    host = lifecycle.host(change)
+    return {
+        cards.endpoint_decoder(host.seat(slot)).rpartition("/")[2]: slot
+        for slot, occupant in change.state.occupants.items()
+        if occupant.device.device_class is DeviceClass.CXL_MEMORY and occupant.shown
+    }
+
+
+def _take(change: Hotplug, region: Region, file: str, **changes: Any) -> Region:
+    """The kernel took a value of that file."""
+    draft = dataclasses.replace(region.draft, **changes)
+    fresh = unbinding.remember(change, region, dataclasses.replace(region, draft=draft))
+    _show(change, fresh, file)
+    return fresh
+
+
+def _refusal(change: Hotplug, region: Region, file: str, why: str) -> errors.ImpossibleWorld:
+    """Has the file say what it said; returns why."""
+    _show(change, region, file)
+    return errors.ImpossibleWorld(why)
+
+
+def _show(change: Hotplug, region: Region, file: str) -> None:
+    """Write one file as the kernel shows it: others may have been written to meanwhile."""
+    draft = region.draft
+    shown = {
+        "interleave_ways": str(draft.ways),
+        "interleave_granularity": str(draft.granularity),
+        "size": f"{draft.size_bytes:#x}",
+        **{f"target{position}": target for position, target in enumerate(draft.targets)},
+    }
+    kobjects.rewrite(change.root / regions.path(region) / file, kobjects.writable(shown.get(file, "")))
 
 
 def _check_named(region: Region) -> None:
@@ -306,13 +345,3 @@ def _known(change: Hotplug, name: str) -> Region:
     if region is None:
         raise errors.ImpossibleWorld(f"ENODEV: there is no {name}")
     return region
-
-
-def _remember(change: Hotplug, old: Region | None, new: Region | None) -> Region:
-    """Puts one region in another's place; gives the one that counts now."""
-    remaining = [region for region in change.state.regions if old is None or region.number != old.number]
-    fresh = tuple(sorted([*remaining, *([new] if new is not None else [])], key=lambda region: region.number))
-    change.state = dataclasses.replace(change.state, regions=fresh)
-    kept = new or old
-    assert kept is not None, "a region must be named"
-    return kept

@@ -12,7 +12,7 @@
 | a root decoder's `create_ram_region`, `create_pmem_region` | `region0` | the region is there, without anything |
 | a root decoder's `delete_region` | `region0` | it is gone |
 | `regionN/interleave_ways` | a number | as many `target` files |
-| `regionN/uuid`, `size`, `targetN` | a value | refused where the kernel refuses it before another |
+| `regionN/interleave_granularity`, `uuid`, `size`, `targetN` | a value | refused where the kernel refuses it before or after another |
 | `regionN/commit` | 0, 1 | the decoders are programmed, or given back |
 | `bus/{cxl,dax}/drivers/X/{bind,unbind}` | a name | `cxl_region` makes the dax device, `kmem` the memory |
 | `bus/dax/drivers/X/new_id` | a name | the dax device gets that driver, if it has none |
@@ -199,9 +199,10 @@ _TABLE: tuple[tuple[re.Pattern[str], Reaction], ...] = tuple(
         (r"devices/.*/decoder\d+\.\d+/(?P<what>create_(ram|pmem)_region)", memory.create),
         (r"devices/.*/decoder\d+\.\d+/(?P<what>delete_region)", memory.delete),
         (r"devices/.*/(?P<what>region\d+)/interleave_ways", memory.set_ways),
+        (r"devices/.*/(?P<what>region\d+)/interleave_granularity", memory.set_granularity),
         (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+)/uuid", memory.set_uuid),
         (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+)/size", memory.set_size),
-        (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+)/target\d+", memory.set_target),
+        (r"devices/.*/decoder\d+\.\d+/(?P<what>region\d+/target\d+)", memory.set_target),
         (r"devices/.*/(?P<what>region\d+)/commit", memory.set_commit),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/unbind", memory.unbind),
         (r"bus/(cxl|dax)/drivers/(?P<what>[^/]+)/bind", memory.bind),

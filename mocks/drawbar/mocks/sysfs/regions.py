@@ -7,7 +7,7 @@ A region of several memory devices interleaves them at the port just above them.
 
 The ports above the endpoints have one decoder each, as on QEMU; of several regions it shows the one that was made last.
 
-The kernel does not guard a region: a card that is taken out leaves it dangling, with a `target` that is no more.
+The kernel does not guard a region: a card that is taken out leaves it without its target (`unbinding`).
 """
 
 import dataclasses
@@ -19,11 +19,29 @@ from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, writable
 from drawbar.mocks.sysfs.steps import Add, Bind, Join, Step, Write
 
 MOST_BLOCKS = 1024
+WAYS = frozenset({1, 2, 4, 8, 16})
+"""Of a region in a window that is not interleaved itself."""
+GRANULARITY = 256
+GRANULARITIES = frozenset(256 << power for power in range(7))
 CREATE = tuple(f"{cxl.ROOT_DECODER}/create_{kind}_region" for kind in ("ram", "pmem"))
 """Each shows the next region's name."""
 _NOWHERE = (1 << 64) - 1
 _DAX_ALIGN_BYTES = 2 << 20
 _UUIDS = uuid.UUID("6c8a2f5e-6f0b-5b7e-9f4e-3a5d1c0b7e21")  # names of regions below it are made up from it
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What was written to a region's files, and the kernel took.
+
+    Attributes:
+        targets: the names of endpoint decoders, in interleave order; "" for a place that has none.
+    """
+
+    ways: int = 0
+    granularity: int = 0
+    size_bytes: int = 0
+    targets: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +64,7 @@ class Region:
         persistent: of persistent memory; it has no dax device and no memory blocks.
         says_mode: its kernel says which of the two it is.
         uuid: of a persistent one; empty before it was set.
+        draft: what its files say.
     """
 
     number: int
@@ -63,6 +82,7 @@ class Region:
     persistent: bool = False
     says_mode: bool = True
     uuid: str = ""
+    draft: Draft = Draft()
 
     @property
     def name(self) -> str:
@@ -101,7 +121,7 @@ def made(
         ImpossibleWorld: the cards cannot make a region, or it would not fit.
     """
     ways, size = len(seats), len(seats) * memory_bytes
-    if ways not in {1, 2, 4, 8, 16}:
+    if ways not in WAYS:
         raise errors.ImpossibleWorld(f"a region interleaves 1, 2, 4, 8 or 16 memory devices, not {ways}")
     if (
         not size
@@ -126,7 +146,8 @@ def made(
         dax_driver="" if persistent else "kmem",
         start=max((other.start + other.size_bytes for other in present), default=0) or cxl.WINDOW_START,
         size_bytes=size,
-        targets=tuple(decoder.rpartition("/")[2] for decoder in decoders),
+        targets=(targets := tuple(decoder.rpartition("/")[2] for decoder in decoders)),
+        draft=Draft(ways=ways, granularity=GRANULARITY, size_bytes=size, targets=targets),
         decoders=decoders,
         ports=tuple(seat.place.port for seat in seats),
     )
@@ -176,6 +197,7 @@ def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
                 ways=ways,
                 region=name,
                 mode="pmem" if region.persistent else "ram",
+                granularity=region.draft.granularity,
             ),
             undone=cxl.endpoint_decoder_files(),
         )
@@ -190,9 +212,17 @@ def decoders(region: Region, layout: layouts.Layout) -> Iterator[Step]:
                 size=region.size_bytes,
                 ways=ways if port is last else 1,
                 region=name,
+                granularity=region.draft.granularity,
             ),
             undone=cxl.switch_decoder_files(tuple(port.dports)),
         )
+
+
+def freed(region: Region, layout: layouts.Layout) -> Iterator[Step]:
+    """What its decoders show when it is deleted: they keep what they were set to, and belong to no region."""
+    nothing = {"region": readable(""), "size": readable("0x0"), "start": cxl.start_file(0)}
+    for folder in (*region.decoders, *(port.decoder for port in layout.cxl_ports)):
+        yield Write(folder=folder, files=nothing, undone={})
 
 
 def device(region: Region) -> Kobject:
@@ -206,13 +236,13 @@ def device(region: Region) -> Kobject:
         kind=6,
         files={
             "commit": writable(str(int(region.committed))),
-            "interleave_granularity": writable("256" if region.targets else "0"),
-            "interleave_ways": writable(str(len(region.targets))),
+            "interleave_granularity": writable(str(region.draft.granularity)),
+            "interleave_ways": writable(str(region.draft.ways)),
             **mode,
             "resource": readable(f"{region.start if region.size_bytes else _NOWHERE:#x}"),
             "size": writable(f"{region.size_bytes:#x}"),
             "uuid": identity,
-            **{f"target{index}": writable(target) for index, target in enumerate(region.targets)},
+            **{f"target{index}": writable(target) for index, target in enumerate(region.draft.targets)},
         },
         driver="cxl_region",
     )

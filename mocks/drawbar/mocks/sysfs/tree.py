@@ -173,7 +173,7 @@ class SysfsTree:
     def detach(self, slot: int) -> None:
         """Takes the card out of a slot, virtual functions first; nothing happens if there is none.
 
-        A CXL region that it was part of is left dangling, as the kernel leaves it.
+        A CXL region that it was part of is left without its target and not committed, as the kernel leaves it.
 
         Raises:
             ImpossibleWorld: there is no such slot.

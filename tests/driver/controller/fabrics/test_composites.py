@@ -105,3 +105,47 @@ def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(w
     assert not set(members) & given_alone
     assert all(len({member < "d" for member in ids}) == 1 for ids in arranged.members.values())
     assert len(arranged.members) + len(arranged.problems) == len(wanted)
+
+
+def memory(gibibytes=1):
+    device_class = contract.DeviceClass.CXL_MEMORY
+    return contract.Device(id="m", device_class=device_class, memory_bytes=gibibytes << 30)
+
+
+ONE_SIZE = {f"m{number}": memory() for number in range(5)}
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ({"a": memory(), "b": memory()}, None),
+        ({"a": memory(), "b": None}, None),
+        ({"a": memory(), "b": memory(0)}, None),
+        ({"a": device("a")}, None),
+        ({"a": device("a"), "b": device("b")}, None),
+        ({"a": memory()}, "is for a composite of CXL memory devices, and duo is a device by itself"),
+        ({"a": None}, "and duo is a device by itself"),
+        ({"a": memory(), "b": device("b")}, "is for CXL memory, and b, a member of composite duo, is none"),
+        (ONE_SIZE, "takes 2, 3, 4, 6, 8, 12 or 16 devices, and composite duo has 5"),
+        (
+            {"a": memory(), "b": memory(0), "c": memory(2), "d": memory()},
+            "wants members of one size, and of composite duo a has 1073741824 bytes and c 2147483648",
+        ),
+    ],
+    ids=[
+        *(
+            "memory",
+            "one is not listed",
+            "one of unknown size",
+            "a GPU",
+            "GPUs",
+            "alone",
+            "alone and not listed",
+        ),
+        *("a GPU among them", "five", "two sizes"),
+    ],
+)
+def test_what_cannot_be_interleaved_is_said_with_the_remedy(members, words):
+    problem = composites.interleaving_problem("duo", members)
+    assert (problem is None) is (words is None)
+    assert problem is None or (words in problem and "leave it out" in problem)

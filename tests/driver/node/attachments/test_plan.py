@@ -23,7 +23,7 @@ from tests.scenes.nodeplan import (
     tried,
 )
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import actions, executor, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
@@ -73,6 +73,12 @@ def wanting(memory_mode):
     return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, claim=claim))
 
 
+def waiting(*, last):
+    """A device whose last try was to wait for another member of its composite, and that has been attached for long."""
+    attempt = dataclasses.replace(tried(lack="it waits", at=last, since=0), waited=moment(last))
+    return {"match": matched(), "attempt": attempt}
+
+
 def bare(**when):
     """Return a match of a device without its driver, and the last try to bind one."""
     return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
@@ -95,10 +101,27 @@ ARRIVAL = {
     ),
     "its-memory-is-what-its-claim-wants": (
         observed(
-            wanting("system-ram"), matched(), attempt=dataclasses.replace(tried(), memory_mode="system-ram")
+            wanting("system-ram"),
+            matched(),
+            attempt=dataclasses.replace(tried(), memory=parameters.Memory(mode="system-ram")),
         ),
         0,
         [("ReportVisible", CARD)],
+    ),
+    "waits-for-another-member-however-long": (arriving(**waiting(last=1000)), 1001, [("Initialise", CARD)]),
+    "waits-for-another-member-and-looks-again": (arriving(**waiting(last=1000)), 1000.5, again(1001)),
+    "its-own-time-begins-when-all-are-there": (
+        arriving(
+            matched(),
+            attempt=dataclasses.replace(tried(lack="no", at=1059, since=1001), waited=moment(1000)),
+        ),
+        1060,
+        fails(plan.NOT_INITIALISED),
+    ),
+    "cannot-be-interleaved": (
+        arriving(matched(), attempt=tried(lack="why", reason=plan.NOT_INTERLEAVED, final=True)),
+        0,
+        fails(plan.NOT_INTERLEAVED),
     ),
     "changed-since-it-was-ready": (arriving(matched(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
     "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
@@ -328,3 +351,46 @@ def test_a_daemon_notes_when_it_first_saw_what_holds():
         memory.see(of, moment(number))
     conditions = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
     assert [memory.seen.since(condition) for condition in conditions] == [moment(1), None, moment(3)]
+
+
+COMPOSITE = attachments.Composite(name="duo", devices=("d", "other"))
+
+
+def member(*conditions, **changes):
+    """A member of the composite, attached for the claim."""
+    made = attachment(*conditions, **changes)
+    return msgspec.structs.replace(made, spec=msgspec.structs.replace(made.spec, composite=COMPOSITE))
+
+
+NEXT = attachments.ClaimReference(namespace="ns", name="c", uid="claim-2")
+
+
+@pytest.mark.parametrize(
+    ("seen", "words"),
+    [
+        ({}, "f.other, which is not attached with it"),
+        ({"attachment": member()}, "which is not attached with it"),
+        ({"attachment": member(ATTACHED, deleting=True), "card": CARD}, "which is not attached with it"),
+        ({"attachment": member(ATTACHED, claim=NEXT), "card": CARD}, "which is not attached with it"),
+        ({"attachment": member(ATTACHED)}, "which this node does not show"),
+        ({"attachment": member(ATTACHED, node=OLD), "card": CARD}, "which is not clean yet"),
+        ({"attachment": member(ATTACHED), "card": BARE, "lack": "no driver"}, "f.other: no driver"),
+        ({"attachment": member(ATTACHED), "card": CARD}, None),
+        ({"attachment": member(ATTACHED, VISIBLE, node=HERE), "card": CARD}, None),
+    ],
+    ids=[
+        *(
+            "no attachment",
+            "not attached",
+            "leaving",
+            "another claim's",
+            "not here",
+            "not clean",
+            "no driver",
+        ),
+        *("here", "visible"),
+    ],
+)
+def test_a_member_that_is_interleaved_waits_for_the_others(seen, words):
+    said = plan.awaited(member(ATTACHED), (actions.Member(name="f.other", **seen),))
+    assert said is None if words is None else words in said

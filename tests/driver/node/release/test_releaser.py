@@ -16,6 +16,7 @@ from drawbar.driver.api.attachments import Clean
 from drawbar.driver.node import classes, erasing, errors, kernel, release
 from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.release import plan, releaser
 from drawbar.mocks.sysfs import SysfsTree
 
@@ -155,7 +156,8 @@ class Recording(kernel.Kernel):
 async def test_each_function_is_reset_without_a_driver_right_before_it_is_removed(tmp_path, card):
     async with place(tmp_path, card) as host:
         recording = Recording(host.tree.root)
-        host.releaser = release.Releaser(recording, limits=host.limits)
+        # No time passes, so that no step is made again on a slow machine.
+        host.releaser = release.Releaser(recording, limits=host.limits, clock=lambda: 0.0)
         await host.until(release.Released)
     steps = [call for call in recording.asked if call[0] != "unbind"]
     assert len(steps) >= 2  # of a card with one function
@@ -362,6 +364,46 @@ async def test_the_neighbour_slot_is_left_alone(tmp_path):
         await host.until(release.Released)
         assert reader.read_function(host.tree.root, host.tree.address(2)).driver == "amdgpu"
         assert host.power(2) == "1"
+
+
+class Gate(asyncio.Lock):
+    """A lock that shows that it is waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.wanted = asyncio.Event()
+
+    async def acquire(self):
+        self.wanted.set()
+        return await super().acquire()
+
+
+async def test_a_member_of_a_composite_keeps_its_driver_while_another_one_makes_a_region_with_it(
+    tmp_path, until
+):
+    tree = SysfsTree.create(tmp_path / "sys", slots=2)
+    for slot in (1, 2):
+        tree.attach(slot, dataclasses.replace(CXL, serial=str(slot)))
+    card, companion = (
+        model.Card(functions=(reader.read_function(tree.root, tree.address(slot)),)) for slot in (1, 2)
+    )
+    asked = kernel.Kernel(tree.root)
+    asked.changing_region = Gate()
+    letting_go = release.Releaser(asked)
+
+    def step():
+        return letting_go.step(card, "1", companions=(companion,))
+
+    async with tree.reacting():
+        async with asyncio.TaskGroup() as tasks, asked.changing_region:  # as its making has it
+            asked.changing_region.wanted.clear()
+            tasks.create_task(step())  # it is about to unbind
+            await asked.changing_region.wanted.wait()
+            await asyncio.to_thread(tree.create_region, [1, 2])
+        assert reader.read_function(tree.root, card.address).driver == "cxl_pci"
+        await until(step, lambda outcome: isinstance(outcome, release.Released))
+        assert list((tree.root / "bus/cxl/devices").glob("region*")) == []
+        assert list((tree.root / "devices/system/memory").glob("memory[0-9]*")) == [], "all of it went"
 
 
 async def test_a_device_without_a_slot_is_unbound_and_removed(tmp_path):

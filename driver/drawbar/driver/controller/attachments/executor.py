@@ -9,17 +9,17 @@ import datetime
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 import msgspec
 
 from drawbar.driver import sightings
-from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.api import attachments, claims, configurations, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, marks, names, outcomes, policies, shares
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import composites, session
 from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
@@ -269,7 +269,19 @@ class _Observation:
         origin = None
         if self.session is not None and result is not None and result.share_id is not None:
             origin = self.session.device(result.device)
-        return claim_index.wish(claim, self._cluster.driver, self.given_as, host_id, seen, origin=origin)
+        wish = claim_index.wish(claim, self._cluster.driver, self.given_as, host_id, seen, origin=origin)
+        return wish if wish is None or not wish.claim.memory_interleave else self._judged(wish)
+
+    def _judged(self, wish: claim_index.Wish) -> claim_index.Wish:
+        """Return a wish for interleaved memory, with why it cannot be if that is so."""
+        given = wish.share.device if wish.share is not None else self.given_as.device
+        members = self.composite.devices if self.composite is not None else (given,)
+        devices = {name: self.session.device(name) if self.session else None for name in members}
+        problem = composites.interleaving_problem(given, devices)
+        if wish.unfit is not None or problem is None:
+            return wish
+        unfit = attachments.Failure(reason=configurations.REASON, message=f"opaque parameters: {problem}")
+        return replace(wish, unfit=unfit)
 
 
 async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> None:

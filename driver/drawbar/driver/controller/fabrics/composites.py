@@ -10,6 +10,7 @@ Invariants:
 - a composite that has a DeviceAttachment keeps its members, whatever the Fabric names meanwhile.
 """
 
+import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
@@ -18,6 +19,8 @@ from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
 LEAST_MEMBERS = 2
+WAYS = (2, 3, 4, 6, 8, 12, 16)
+"""Over how many devices memory can be interleaved (CXL 3.1, 8.2.4.20.7)."""
 _OWN_FIELDS = frozenset({"id", "memory_bytes", "health", "serial", "identifiers", "connection", "etag"})
 _SHARED_FIELDS = tuple(item.name for item in fields(contract.Device) if item.name not in _OWN_FIELDS)
 _EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
@@ -118,6 +121,46 @@ def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
         health=next(health for health in _WORST_FIRST if any(member.health is health for member in members)),
         **agreed,
     )
+
+
+def interleaving_problem(given: str, members: Mapping[str, contract.Device | None]) -> str | None:
+    """Return why the memory of what a claim was given cannot be interleaved, in a sentence; None where it may be.
+
+    Other devices than memory pass the wish over, as any that they have nothing for.
+
+    Args:
+        given: the DRA name of the composite, or of the device.
+        members: by name, its devices, of which one that is not listed is judged once it is; one for a device by itself.
+    """
+    listed = {name: device for name, device in members.items() if device is not None}
+    strangers = [
+        name for name, device in listed.items() if device.device_class is not contract.DeviceClass.CXL_MEMORY
+    ]
+    if listed and len(strangers) == len(listed):
+        return None
+    if len(members) < LEAST_MEMBERS:
+        return (
+            f"memory.interleave is for a composite of CXL memory devices, and {given} is a device by itself: leave it out, or "
+            f"claim a composite (spec.composites of its Fabric)"
+        )
+    if strangers:
+        return f"memory.interleave is for CXL memory, and {strangers[0]}, a member of composite {given}, is none: leave it out"
+    if len(members) not in WAYS:
+        *fewer, most = WAYS
+        return (
+            f"memory.interleave takes {', '.join(map(str, fewer))} or {most} devices, and composite {given} has {len(members)}: "
+            f"leave it out, or change spec.composites of its Fabric"
+        )
+    sizes = {name: device.memory_bytes for name, device in listed.items() if device.memory_bytes}
+    if len(set(sizes.values())) > 1:
+        (first, its), (other, differs) = next(
+            pair for pair in itertools.pairwise(sizes.items()) if pair[0][1] != pair[1][1]
+        )
+        return (
+            f"memory.interleave wants members of one size, and of composite {given} {first} has {its} bytes and {other} "
+            f"{differs}: leave it out, or change spec.composites of its Fabric"
+        )
+    return None
 
 
 def _problem(

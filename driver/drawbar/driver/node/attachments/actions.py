@@ -1,9 +1,9 @@
 """The observed state of one attachment, and the closed list of actions on it; see `plan`."""
 
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
@@ -20,17 +20,36 @@ class Attempt:
         reason: one of `failures`, where the lack is of that kind.
         at: when.
         since: when the first such try was.
-        memory_mode: of the claim then.
+        memory: what the claim made of it then.
         final: trying again would not help.
+        waited: when it last waited for other devices of its composite, which have a time of their own.
     """
 
     card: model.Card | None
     lack: str
-    memory_mode: str = ""
+    memory: parameters.Memory = field(default_factory=parameters.Memory)
     reason: str = ""
     final: bool = False
     at: datetime.datetime
     since: datetime.datetime
+    waited: datetime.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """Another member of the device's composite.
+
+    Attributes:
+        name: of its attachment.
+        attachment: None where this node has none.
+        card: None while the kernel does not show it.
+        lack: what the card itself shows to be missing before it is ready.
+    """
+
+    name: str
+    attachment: attachments.DeviceAttachment | None = None
+    card: model.Card | None = None
+    lack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +111,7 @@ class Observed:
             and self.lack is None
             and attempt is not None
             and attempt.card == card
-            and attempt.memory_mode == self.attachment.spec.memory_mode
+            and attempt.memory == self.attachment.spec.memory
             and not attempt.lack
         )
 

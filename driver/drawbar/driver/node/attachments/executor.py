@@ -7,7 +7,7 @@ then the key is queued again. On any error it stops; the key is queued again aft
 import asyncio
 import datetime
 import functools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -39,12 +39,22 @@ async def clean(
     card: model.Card,
     device_class: str,
     cleaning: releaser.Cleaning = releaser.AS_ITS_CLASS,
+    *,
+    companions: Collection[model.Card] = (),
 ) -> str | release_plan.Working:
     """Take away what the last claim left on a device that stays attached, as far as can be done at once; idempotent.
 
     Its data are erased where they are to be, and each function is reset by the best method that it has (FLR where it can).
     What stands on the device, such as memory that is online, is taken down by its class first; initialisation builds it up
     again.
+
+    Args:
+        kernel: of the host.
+        host: the same.
+        card: the device.
+        device_class: what it is treated as.
+        cleaning: what is to be done about its user's traces.
+        companions: the other members of its composite, those that this node shows.
 
     Returns:
         Why a trace of the last use may be left, in a clause; empty when none is; or that its data are being erased.
@@ -56,7 +66,7 @@ async def clean(
             return why
         case _:
             pass
-    operations = classes.by_name(device_class)
+    operations = classes.by_name(device_class).among(companions)
     users = await asyncio.to_thread(operations.users, host, card)
     if users:
         return release_plan.message(users)
@@ -173,6 +183,7 @@ class Context:
         judged: the health of the devices; None where it is not monitored.
         hooks: runs the programs that make devices ready, and loads bitstreams.
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
+        companion: returns the DeviceAttachment of that name on this node, or None.
     """
 
     reporter: reporting.Reporter
@@ -189,6 +200,7 @@ class Context:
     links: Links = netdevs.set_up_functions
     sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
     offers: Callable[[str], bool] = _offers_none
+    companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
     memories: dict[str, Memory] = field(default_factory=dict)
 
     def forget(self, name: str) -> None:
@@ -215,6 +227,22 @@ class Context:
         """The device, while this node has it."""
         match = self.match(attachment)
         return match.card if matching.is_expected(match, attachment) else None
+
+    def members(self, attachment: attachments.DeviceAttachment) -> tuple[actions.Member, ...]:
+        """The other members of its composite."""
+        return tuple(self._member(name) for name in attachment.spec.companions)
+
+    def _member(self, name: str) -> actions.Member:
+        attachment = self.companion(name)
+        card = self.card(attachment) if attachment is not None else None
+        lack = None
+        if attachment is not None and card is not None:
+            lack = classes.by_name(attachment.identity.device_class).lacks(card)
+        return actions.Member(name=name, attachment=attachment, card=card, lack=lack)
+
+    def companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
+        """The other members of its composite, those that this node has."""
+        return tuple(member.card for member in self.members(attachment) if member.card is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,15 +398,17 @@ class _Work:
         return _Done()
 
     async def _initialise(self, card: model.Card, now: datetime.datetime) -> _Done:
-        reason, final = "", False
+        reason, final, waits = "", False, False
         try:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
                 lack, reason = _ALL_ONES, plan.LINK_DOWN
             else:
-                operations = classes.by_name(self._attachment.identity.device_class)
-                mode = self._attachment.spec.memory_mode or None
-                said = parameters.DeviceParameters(memory=parameters.Memory(mode=mode))
-                lack = await operations.initialise(self._context.kernel, card, said) or ""
+                lack = self._awaited()
+                waits = bool(lack)
+                operations = self._operations
+                if not waits:
+                    said = parameters.DeviceParameters(memory=self._attachment.spec.memory)
+                    lack = await operations.initialise(self._context.kernel, card, said) or ""
                 old = await self._too_old(card) if not lack else None
                 if old is not None:
                     lack, reason, final = old, plan.TOO_OLD, True
@@ -391,10 +421,24 @@ class _Work:
             lack, reason, final = str(failed), plan.HOOK_FAILED, True
         except errors.BitstreamNotLoaded as failed:
             lack, reason, final = str(failed), plan.BITSTREAM_NOT_LOADED, True
+        except errors.CannotInterleave as impossible:
+            lack, reason, final = str(impossible), plan.NOT_INTERLEAVED, True
         except errors.CannotSetUp as impossible:
             lack, reason, final = str(impossible), plan.NOT_SET_UP, True
-        self._remember(card, lack, now, reason=reason, final=final)
+        self._remember(card, lack, now, reason=reason, final=final, waits=waits)
         return _Done(again=True)
+
+    @property
+    def _operations(self) -> classes.Class:
+        """What is done with a device of its class, among the other members of its composite."""
+        operations = classes.by_name(self._attachment.identity.device_class)
+        return operations.among(self._context.companions(self._attachment))
+
+    def _awaited(self) -> str:
+        """What an interleaved device waits for, in a clause; empty for nothing, and where its memory is its own region."""
+        if not self._attachment.spec.memory.interleave:
+            return ""
+        return plan.awaited(self._attachment, self._context.members(self._attachment)) or ""
 
     async def _too_old(self, card: model.Card) -> str | None:
         claim = self._attachment.spec.claim
@@ -493,7 +537,12 @@ class _Work:
         context = self._context
         host = classes.Host.from_sysfs(context.kernel.sysfs)
         why = await clean(
-            context.kernel, host, card, self._attachment.identity.device_class, self._cleaning()
+            context.kernel,
+            host,
+            card,
+            self._attachment.identity.device_class,
+            self._cleaning(),
+            companions=context.companions(self._attachment),
         )
         if why == "":
             self._memory.erasure = erasing.Erasure()
@@ -520,6 +569,7 @@ class _Work:
             device_class=self._attachment.identity.device_class,
             cleaning=self._cleaning(),
             drain=self._drain,
+            companions=self._context.companions(self._attachment),
         )
         if isinstance(outcome, release_plan.Released):
             self._memory.leaving = None
@@ -544,12 +594,20 @@ class _Work:
         *,
         reason: str = "",
         final: bool = False,
+        waits: bool = False,
     ) -> None:
         """Remember the result of a try; failed tries of the same kind in a row count from the first."""
         before = self._memory.attempt
         same = before is not None and (before.card is None) == (card is None) and bool(before.lack)
         since = before.since if before is not None and same else now
-        mode = self._attachment.spec.memory_mode
+        waited = now if waits else before.waited if before is not None else None
         self._memory.attempt = actions.Attempt(
-            card=card, lack=lack, memory_mode=mode, reason=reason, final=final, at=now, since=since
+            card=card,
+            lack=lack,
+            memory=self._attachment.spec.memory,
+            reason=reason,
+            final=final,
+            at=now,
+            since=since,
+            waited=waited,
         )

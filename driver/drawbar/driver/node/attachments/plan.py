@@ -19,12 +19,16 @@ it; then the node's pool, so that no claim gets such a function any more; then o
 appears after that report is released all the same, without another report, where its serial number identifies it: from then
 on its slot may hold another device.
 
+A member of a composite that is interleaved waits for the others without a deadline: of one that does not come its own
+attachment reports that, and no device that is well is blamed. Its own time begins when all are there.
+
 Times count from when this daemon first saw something: the timestamps in objects are of other machines' clocks.
 
 Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
 
 import datetime
+from collections.abc import Iterable
 
 import msgspec
 
@@ -48,6 +52,7 @@ HOOK_FAILED = "HookFailed"
 BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
 TOO_OLD = "VersionTooOld"
 NOT_SET_UP = "FunctionsNotSetUp"
+NOT_INTERLEAVED = "NotInterleaved"
 NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
 
@@ -266,6 +271,21 @@ def has_traces(attachment: attachments.DeviceAttachment) -> bool:
     return (node.claim_uid, node.allocation_timestamp) != now
 
 
+def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
+    """The first of the other members that cannot be made ready together with it yet, in a clause; None when all can."""
+    for member in members:
+        theirs = member.attachment
+        if theirs is None or not attachment.is_used_with(theirs, attachments.ATTACHED):
+            return f"it waits for {member.name}, which is not attached with it"
+        if member.card is None:
+            return f"it waits for {member.name}, which this node does not show"
+        if has_traces(theirs):
+            return f"it waits for {member.name}, which is not clean yet"
+        if member.lack is not None:
+            return f"it waits for {member.name}: {member.lack}"
+    return None
+
+
 def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
     """The controller has given the device up: what the node found out is said on the claim."""
     visible = meta.find(observed.attachment.status.conditions, attachments.VISIBLE)
@@ -301,7 +321,7 @@ def _is_due(observed: actions.Observed, now: datetime.datetime) -> bool:
     attempt = observed.attempt
     if attempt is None or attempt.card != observed.card:
         return True
-    if attempt.memory_mode != observed.attachment.spec.memory_mode:
+    if attempt.memory != observed.attachment.spec.memory:
         return True
     if attempt.final:
         return False
@@ -441,6 +461,9 @@ def _deadline(observed: actions.Observed, now: datetime.datetime) -> datetime.da
     elif observed.attachment.holds(attachments.VISIBLE) and observed.attempt is not None:
         # It was ready and is not any more: it has as long to become so again.
         begun = max(begun, observed.attempt.since)
+    if observed.attempt is not None and observed.attempt.waited is not None:
+        # What was missing is another device, of which its own attachment reports that.
+        begun = max(begun, observed.attempt.waited)
     return begun + observed.patience
 
 

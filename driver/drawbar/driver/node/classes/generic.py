@@ -7,7 +7,7 @@ their drivers cannot be changed.
 Source: Documentation/driver-api/vfio.rst.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
@@ -84,6 +84,17 @@ class Generic:
     in_local_pool: bool = False
     slows_idle_link: bool = False
     asks_the_driver: bool = False
+
+    def among(self, companions: Collection[model.Card]) -> "Generic":
+        """Return the class of a member of a composite.
+
+        Here: the same, for what a device is does not depend on the others.
+
+        Args:
+            companions: the other members, those that this node shows.
+        """
+        del companions
+        return self
 
     def is_model(self, vendor: int, device: int) -> bool:
         """Whether a function of these PCI ids is of this class, unless its class code is `certain` to say otherwise."""

@@ -144,6 +144,7 @@ class Found:
         host: whose device it is.
         origin: attributes that tell where a fabric has it.
         occupied: of a device that lives in the node, which of its interfaces the host uses; see `pool.Interfaces`.
+        companions: the other members of its composite, those that this node shows.
     """
 
     record: records.PreparedDevice
@@ -153,6 +154,7 @@ class Found:
     host: classes.Host
     origin: Mapping[str, str] = field(default_factory=dict)
     occupied: pool.Interfaces | None = None
+    companions: tuple[model.Card, ...] = ()
 
     @property
     def values(self) -> dict[str, attributes.Value]:
@@ -240,6 +242,7 @@ class Found:
             said=self._said,
             first_interface=self.record.first_interface,
             mounts=_mounts(self.record),
+            companions=self.companions,
         )
 
     def _refuse_occupied(self) -> None:
@@ -482,7 +485,7 @@ class Finder:
             identity = attachment.identity
             given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
             origin = {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
-            return dataclasses.replace(given, origin=origin)
+            return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
         visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
         if visible is not None and not visible.is_true:
             raise errors.PrepareError(
@@ -493,6 +496,12 @@ class Finder:
             f"{wanted.name} (serial {serial or 'unknown'}) is not visible on this node yet; trying again",
             reason=NOT_VISIBLE,
         )
+
+    def _companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
+        names = attachment.spec.companions
+        members = [member for member in self._attached() if member.metadata.name in names] if names else []
+        cards = (self._card(member) for member in members)
+        return tuple(card for card in cards if card is not None)
 
     def _found_local(self, local: LocalDevices, wanted: Wanted, uid: str) -> Found:
         attachment = local.leaving(wanted.pool, wanted.device)

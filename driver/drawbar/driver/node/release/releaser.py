@@ -10,6 +10,7 @@ unbinding and removal the inventory does not know it. What is found in its slot 
 number is it: the fabric has put nothing else there before it got the report that the device is free.
 """
 
+import asyncio
 import functools
 import logging
 import os
@@ -137,6 +138,8 @@ def look(
     slot: str,
     device_class: str | None,
     cleaning: Cleaning = AS_ITS_CLASS,
+    *,
+    companions: Collection[model.Card] = (),
 ) -> Observation:
     """Everything about one device.
 
@@ -146,6 +149,7 @@ def look(
         slot: the name of its slot; empty where it sits in none.
         device_class: what it is treated as; None for what its first function is.
         cleaning: what is to be done about its user's traces.
+        companions: the other members of its composite, those that this node shows.
     """
     in_slot = tuple(_in_slot(host, slot))
     own = _own(host, card, in_slot)
@@ -156,7 +160,7 @@ def look(
     data, driverless = None, False
     if own_card is not None:
         treated_as = device_class or own_card.first.device_class
-        operations = classes.by_name(treated_as)
+        operations = classes.by_name(treated_as).among(companions)
         used, unrest = operations.users(host, own_card), operations.unrest(host, own_card)
         resets = operations.resets(own_card) if cleaning.resets else ()
         if cleaning.eraser(host, own_card, treated_as) is not None:
@@ -311,6 +315,19 @@ def _drained(action: plan.Action, waits_for: str) -> plan.Action:
     return plan.Wait(message=f"{action.message}; {waits_for}" if isinstance(action, plan.Wait) else waits_for)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Treated:
+    """How a device is treated; the fields are arguments of `Releaser.step`."""
+
+    device_class: str | None
+    cleaning: Cleaning
+    companions: tuple[model.Card, ...]
+
+    def operations(self, card: model.Card) -> classes.Class:
+        """What is done with the device."""
+        return classes.by_name(self.device_class or card.first.device_class).among(self.companions)
+
+
 class Releaser:
     """Releases the devices of one node. Steps for different devices may run at the same time."""
 
@@ -337,6 +354,7 @@ class Releaser:
         device_class: str | None = None,
         cleaning: Cleaning = AS_ITS_CLASS,
         drain: Drain | None = None,
+        companions: Collection[model.Card] = (),
     ) -> plan.Outcome:
         """The next step for one device; idempotent, makes one change at most.
 
@@ -346,6 +364,7 @@ class Releaser:
             device_class: what the device was offered as; None for what its first function is.
             cleaning: what is to be done about its user's traces.
             drain: see `Drain`; None where nothing does that.
+            companions: the other members of its composite, those that this node shows.
         """
         key = f"slot {slot}" if slot else card.address if card is not None else ""
         if not key:
@@ -355,13 +374,14 @@ class Releaser:
             return under_way
         self._warn()
         begun = self._begun.get(key, _Begun())
+        treated = _Treated(device_class=device_class, cleaning=cleaning, companions=tuple(companions))
         try:
-            observation = await self._look(key, card or begun.card, slot, device_class, cleaning)
+            observation = await self._look(key, card or begun.card, slot, treated)
             action = plan.plan(observation.observed)
             begun = replace(begun, card=observation.card)
             if begun.card is not None and drain is not None:
                 action = _drained(action, drain(begun.card, isinstance(action, plan.Wait)))
-            return await self._carry_out(key, begun, action, device_class, cleaning)
+            return await self._carry_out(key, begun, action, treated)
         except errors.KernelSilent as silent:
             return self._blocked(plan.SILENT, str(silent))
         except errors.NotCleaned as unclean:
@@ -369,14 +389,20 @@ class Releaser:
         except errors.KernelRefused as refused:
             return self._blocked(plan.REFUSED, str(refused))
 
-    async def _look(
-        self, key: str, card: model.Card | None, slot: str, device_class: str | None, cleaning: Cleaning
-    ) -> Observation:
-        read = functools.partial(look, self._host, card, slot, device_class, cleaning)
+    async def _look(self, key: str, card: model.Card | None, slot: str, treated: _Treated) -> Observation:
+        read = functools.partial(
+            look,
+            self._host,
+            card,
+            slot,
+            treated.device_class,
+            treated.cleaning,
+            companions=treated.companions,
+        )
         return await self._kernel.run(f"release: {key}", f"how the device in {key} stands", read)
 
     async def _carry_out(
-        self, key: str, begun: _Begun, action: plan.Action, device_class: str | None, cleaning: Cleaning
+        self, key: str, begun: _Begun, action: plan.Action, treated: _Treated
     ) -> plan.Outcome:
         match action:
             case plan.Done():
@@ -387,20 +413,19 @@ class Releaser:
                 return self._blocked(plan.IN_USE, message)
             case plan.Erase():
                 self._remember(key, _Begun(card=begun.card))
-                return await self._erase(begun.card, device_class, cleaning)
+                return await self._erase(begun.card, treated)
             case _:
-                if isinstance(action, plan.Unbind) and cleaning.erasure is not None:
-                    cleaning.erasure.spare()
-                return await self._make(key, begun, action, device_class)
+                if isinstance(action, plan.Unbind) and treated.cleaning.erasure is not None:
+                    treated.cleaning.erasure.spare()
+                return await self._make(key, begun, action, treated)
 
-    async def _erase(
-        self, card: model.Card | None, device_class: str | None, cleaning: Cleaning
-    ) -> plan.Outcome:
+    async def _erase(self, card: model.Card | None, treated: _Treated) -> plan.Outcome:
         """Begin to erase what nothing uses any more; the kernel refuses while it does."""
+        cleaning = treated.cleaning
         assert card is not None  # the plan is of this card
         assert cleaning.erasure is not None  # or nothing would be to erase
-        await self._quiesce(card, device_class)
-        eraser = cleaning.eraser(self._host, card, device_class or card.first.device_class)
+        await self._quiesce(card, treated)
+        eraser = cleaning.eraser(self._host, card, treated.device_class or card.first.device_class)
         if eraser is not None:
             log.info("erasing", extra={"device": card.address})
             cleaning.erasure.begin(card.address, eraser)
@@ -411,7 +436,7 @@ class Releaser:
         key: str,
         begun: _Begun,
         action: plan.Step,
-        device_class: str | None,
+        treated: _Treated,
     ) -> plan.Outcome:
         now = self._clock()
         again = action == begun.action
@@ -419,7 +444,7 @@ class Releaser:
         made = begun.made if again and now - begun.made < REPEAT_SECONDS else now
         if made == now:
             self._remember(key, _Begun(card=begun.card))  # what the kernel refuses was not made
-            await self._do(action, begun.card, device_class)
+            await self._do(action, begun.card, treated)
             log.info("a step of a release was made", extra={"device": key, "step": plan.words(action)})
         elif isinstance(action, plan.PowerOff) and now - since >= SETTLED_SECONDS:
             # The kernel took it, and the slot stayed empty. The switch of a port without a power controller says "on"
@@ -436,18 +461,20 @@ class Releaser:
         self,
         action: plan.Step,
         card: model.Card | None,
-        device_class: str | None,
+        treated: _Treated,
     ) -> None:
         match action:
             case plan.DropVirtualFunctions(address=address):
                 await self._kernel.set_vfs(address, 0)
             case plan.Quiesce():
-                await self._quiesce(card, device_class)
+                await self._quiesce(card, treated)
             case plan.Bind(address=address):
                 await self._kernel.probe(address)
             case plan.Unbind(address=address):
-                await self._quiesce(card, device_class)
-                await self._kernel.unbind(address)
+                await self._quiesce(card, treated)
+                # Another member of its composite may have been made ready with it since it was looked at.
+                if not treated.companions or await self._is_at_rest(card, treated):
+                    await self._kernel.unbind(address)
             case plan.Remove(address=address, reset=reset):
                 if reset:
                     await self._reset(address)
@@ -457,10 +484,14 @@ class Releaser:
             case _:
                 assert_never(action)
 
-    async def _quiesce(self, card: model.Card | None, device_class: str | None) -> None:
+    async def _quiesce(self, card: model.Card | None, treated: _Treated) -> None:
         if card is not None:
-            operations = classes.by_name(device_class or card.first.device_class)
-            await operations.quiesce(self._kernel, self._host, card)
+            await treated.operations(card).quiesce(self._kernel, self._host, card)
+
+    async def _is_at_rest(self, card: model.Card | None, treated: _Treated) -> bool:
+        if card is None:
+            return True
+        return await asyncio.to_thread(treated.operations(card).unrest, self._host, card) is None
 
     async def _reset(self, address: str) -> None:
         try:

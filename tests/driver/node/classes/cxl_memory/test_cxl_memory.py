@@ -34,7 +34,7 @@ EMPTY = plan.Region(
     ways=0,
     granularity_bytes=0,
     size_bytes=0,
-    targets=(),
+    positions=(),
     committed=False,
     driver=None,
 )
@@ -44,7 +44,7 @@ ONLINE = dataclasses.replace(
     ways=1,
     granularity_bytes=256,
     size_bytes=GIB,
-    targets=("decoder2.0",),
+    positions=("decoder2.0",),
     committed=True,
     driver="cxl_region",
     dax=(plan.Dax(name="dax0.0", driver="kmem"),),
@@ -88,7 +88,21 @@ FORWARD = [
     (empty(), set_region("interleave_granularity", 256), "no granularity"),
     (empty(granularity_bytes=256), set_region("interleave_ways", 1), "no ways"),
     (empty(granularity_bytes=256, ways=1), set_region("size", GIB), "no size"),
-    (empty(granularity_bytes=256, ways=1, size_bytes=GIB), set_region("target0", "decoder2.0"), "no target"),
+    (
+        empty(granularity_bytes=256, ways=1, size_bytes=GIB, positions=("",)),
+        plan.SetTarget(region="region0", position=0, decoder="decoder2.0"),
+        "no target",
+    ),
+    (
+        empty(granularity_bytes=256, ways=2, size_bytes=2 * GIB, positions=("", "")),
+        plan.DeleteRegion(window="decoder0.0", region="region0"),
+        "what a crash left of an interleaved region",
+    ),
+    (
+        region(committed=False, ways=2, positions=("decoder2.0", "")),
+        plan.DeleteRegion(window="decoder0.0", region="region0"),
+        "what is left of an interleaved region",
+    ),
     (region(committed=False), set_region("commit", 1), "not committed"),
     (region(driver=None), plan.BindRegion(region="region0"), "not bound"),
     (
@@ -113,7 +127,7 @@ FORWARD = [
         "a dax device of its own",
     ),
     (
-        region(targets=("decoder2.0", "decoder3.0"), dax=(plan.Dax(name="dax0.0", driver="device_dax"),)),
+        region(positions=("decoder2.0", "decoder3.0"), dax=(plan.Dax(name="dax0.0", driver="device_dax"),)),
         None,
         "an interleaved dax device of an operator",
     ),
@@ -143,7 +157,7 @@ def test_the_next_step_towards_online_memory(seen, step):
         ),
         (region(blocks=blocks(None)), plan.UnbindDax(dax="dax0.0", driver="kmem")),
         (region(dax=(plan.Dax(name="dax0.0", driver="device_dax"),), blocks=()), None),
-        (region(targets=("decoder2.0", "decoder3.0")), None),
+        (region(positions=("decoder2.0", "decoder3.0")), None),
     ],
     ids=["bare", "not bound", "no driver", "online", "offline", "there", "interleaved, online"],
 )
@@ -168,10 +182,10 @@ def test_memory_that_may_never_go_offline_is_named_with_the_remedy():
             dataclasses.replace(BARE, window=dataclasses.replace(BARE.window, makes_ram=False)),
             "Linux 6.3 or newer",
         ),
-        (empty(granularity_bytes=256, ways=1, size_bytes=GIB, open=False), "no place"),
+        (empty(granularity_bytes=256, ways=1, size_bytes=GIB), "no place"),
         (region(dax=()), "dax_cxl"),
         (region(blocks=()), "no memory blocks"),
-        (region(targets=("decoder2.0", "decoder3.0"), committed=False), "whoever made it"),
+        (region(positions=("decoder2.0", "decoder3.0"), committed=False), "whoever made it"),
     ],
 )
 def test_what_cannot_be_done_from_here_is_said(seen, why):
@@ -196,7 +210,7 @@ def test_what_cannot_be_done_from_here_is_said(seen, why):
             plan.DeleteRegion(window="decoder0.0", region="region0"),
         ),
         (region(mode="pmem"), None),
-        (region(targets=("decoder2.0", "decoder3.0")), None),
+        (region(positions=("decoder2.0", "decoder3.0")), None),
         (SIZED, None),
     ],
     ids=[
@@ -220,7 +234,7 @@ def test_the_next_step_back(seen, step):
     [
         (region(), ()),
         (region(mode="pmem"), ("persistent memory",)),
-        (region(targets=("decoder2.0", "decoder3.0")), ("decoder3.0",)),
+        (region(positions=("decoder2.0", "decoder3.0")), ("decoder3.0",)),
     ],
 )
 def test_what_is_not_to_be_taken_away_is_named(seen, said):
@@ -239,7 +253,7 @@ def test_what_is_not_to_be_taken_away_is_named(seen, said):
 def test_a_region_goes_only_when_its_memory_is_offline_and_it_is_volatile_and_ours_alone(
     zones, committed, driver, mode, targets
 ):
-    seen = region(blocks=blocks(*zones), committed=committed, driver=driver, mode=mode, targets=targets)
+    seen = region(blocks=blocks(*zones), committed=committed, driver=driver, mode=mode, positions=targets)
     match plan.towards_rest(seen):
         case plan.SetRegion() | plan.DeleteRegion() | plan.UnbindDax():
             assert not any(zones)
@@ -532,6 +546,8 @@ def test_a_recorded_device_of_persistent_memory_is_ready_as_it_is(tmp_path):
     card = model.Card(functions=(reader.read_function(host.sysfs, "0000:0d:00.0"),))
     seen = cxl_operations.read_standing(host, card)
     assert (seen.memdev, seen.ram_bytes, seen.decoders) == ("mem0", 0, ("decoder2.0",))
-    assert seen.window == plan.Window(name="decoder0.0", granularity_bytes=256, makes_ram=False)
+    assert seen.window == plan.Window(
+        name="decoder0.0", granularity_bytes=256, makes_ram=False, bridges=("ACPI0016:00",)
+    )
     assert plan.towards_ready(seen) is None
     assert "6.3" in plan.towards_ready(dataclasses.replace(seen, ram_bytes=1)).why

@@ -40,6 +40,7 @@ _VISIBLE: Mapping[str, str] = {
     "VersionTooOld": "bring the node's driver or the device's firmware up to date",
     "BitstreamNotLoaded": "do what the message says: mend the bitstream, the parameters of the class or claim, or the card's drivers",
     "HookFailed": "do what the message says: mend the hook, the bitstream, or the parameters of the class or claim",
+    "NotInterleaved": "do what the message says: mend the composite, or the parameters of the class or claim",
     "NotCleaned": "delete the DeviceAttachment",
 }
 _SEE = "see the reason in docs/conditions.md"

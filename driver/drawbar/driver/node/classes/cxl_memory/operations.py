@@ -1,13 +1,16 @@
-"""Reads what stands on a CXL memory device, and carries out what `plan` decided.
+"""Reads what stands on a CXL memory device, and carries out what `plan` and `interleaving` decided.
 
-Not done: interleaving, a part of a device, persistent memory, and devices whose memory firmware mapped without a region.
+Not done: a part of a device, persistent memory, and devices whose memory firmware mapped without a region.
 A region's memory blocks are those in its range of host addresses, so they are found without the dax device, too.
 """
 
 import functools
+import itertools
 import os
+import re
 import time
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import assert_never
 
@@ -17,53 +20,146 @@ from drawbar.cdi import spec
 from drawbar.driver.api import parameters
 from drawbar.driver.node import erasing, errors, kernel
 from drawbar.driver.node.classes import generic, users
-from drawbar.driver.node.classes.cxl_memory import plan
+from drawbar.driver.node.classes.cxl_memory import interleaving, plan
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import cxl, files, model, pci
 from drawbar.fabric.contract import DeviceClass
 
+_ROOT = re.compile(r"root\d+")
 _MEMORY = "devices/system/memory"
 _DAX = "bus/dax/devices"
 _BLOCKS_MAX = 1 << 16
 """8 TiB in the smallest blocks; a range beyond is nonsense."""
 
 
-def read_standing(host: Host, card: model.Card) -> plan.Standing:
-    """The standing of the card's first memory device."""
-    root = os.fspath(host.sysfs)
-    topology = cxl.read(root)
-    addresses = {function.address for function in card.functions}
-    memdev = next((listed for listed in topology.memdevs if listed.pci_address in addresses), None)
-    if memdev is None:
-        return plan.Standing()
-    endpoint = next((port for port in topology.ports if port.uport == memdev.name), None)
-    decoders = tuple(
-        decoder for decoder in topology.decoders if endpoint is not None and decoder.port == endpoint.name
+def read_standing(host: Host, card: model.Card, companions: Collection[model.Card] = ()) -> plan.Standing:
+    """The standing of the card's first memory device; `companions` are the other members of its composite."""
+    return _Reading(os.fspath(host.sysfs)).standing(card, companions)
+
+
+def read_ensemble(host: Host, cards: Collection[model.Card]) -> interleaving.Ensemble:
+    """What the cards' memory devices are together."""
+    reading = _Reading(os.fspath(host.sysfs))
+    windows = {
+        window.name: window
+        for card in cards
+        for window in reading.windows(reading.endpoint(reading.memdev(card)))
+    }
+    return interleaving.Ensemble(
+        members=tuple(reading.standing(card, ()) for card in cards),
+        windows=tuple(windows.values()),
+        empties=tuple(empty for name in windows for empty in reading.empties(name)),
     )
-    names = tuple(decoder.name for decoder in decoders)
-    window = _window(root, topology, endpoint)
-    own = [region for region in topology.regions if _is_on(region, decoders)]
-    empty = [
-        region
-        for region in topology.regions
-        if window is not None
-        and _above(region) == window.name
-        and not region.targets
-        and not region.committed
-        and region.mode == plan.VOLATILE
-    ]
-    used = {target for region in own for target in region.targets}
-    free = [decoder for decoder in decoders if not decoder.region]
-    chosen = next((decoder for decoder in decoders if decoder.name in used), next(iter(free), None))
-    return plan.Standing(
-        memdev=memdev.name,
-        ram_bytes=memdev.ram_bytes or 0,
-        decoder=_decoder(chosen) if chosen is not None else None,
-        decoders=names,
-        window=window,
-        regions=tuple(_region(root, region, decoders) for region in own),
-        empty=_region(root, empty[0], decoders) if empty else None,
-    )
+
+
+class _Reading:
+    """The CXL bus as it was at one look."""
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+        self._topology = cxl.read(root)
+
+    def standing(self, card: model.Card, companions: Collection[model.Card]) -> plan.Standing:
+        memdev = self.memdev(card)
+        if memdev is None:
+            return plan.Standing()
+        endpoint = self.endpoint(memdev)
+        decoders = self.decoders(endpoint)
+        window = next((candidate for candidate in self.windows(endpoint) if candidate.ways == 1), None)
+        own = [region for region in self._topology.regions if _is_on(region, decoders)]
+        empties = self.empties(window.name) if window is not None else []
+        used = {target for region in own for target in region.targets}
+        free = [decoder for decoder in decoders if not decoder.region]
+        chosen = next((decoder for decoder in decoders if decoder.name in used), next(iter(free), None))
+        theirs = (self.decoders(self.endpoint(self.memdev(companion))) for companion in companions)
+        return plan.Standing(
+            memdev=memdev.name,
+            ram_bytes=memdev.ram_bytes or 0,
+            decoder=_decoder(chosen) if chosen is not None else None,
+            decoders=tuple(decoder.name for decoder in decoders),
+            companions=tuple(decoder.name for decoder in itertools.chain(*theirs)),
+            window=window,
+            bridge=self._bridge(endpoint),
+            route=_route(endpoint),
+            regions=tuple(_region(self._root, region, decoders) for region in own),
+            empty=empties[0] if empties else None,
+        )
+
+    def memdev(self, card: model.Card) -> model.Memdev | None:
+        """The card's first."""
+        addresses = {function.address for function in card.functions}
+        return next((listed for listed in self._topology.memdevs if listed.pci_address in addresses), None)
+
+    def endpoint(self, memdev: model.Memdev | None) -> model.Port | None:
+        """The port that is the memory device's own."""
+        name = memdev.name if memdev is not None else ""
+        return next((port for port in self._topology.ports if port.uport == name), None)
+
+    def decoders(self, endpoint: model.Port | None) -> tuple[model.Decoder, ...]:
+        """The endpoint's."""
+        name = endpoint.name if endpoint is not None else ""
+        return tuple(decoder for decoder in self._topology.decoders if decoder.port == name)
+
+    def empties(self, window: str) -> list[plan.Region]:
+        """The regions below a root decoder that nothing has yet."""
+        return [
+            _region(self._root, region, ())
+            for region in self._topology.regions
+            if _above(region) == window
+            and not region.targets
+            and not region.committed
+            and region.mode == plan.VOLATILE
+        ]
+
+    def windows(self, endpoint: model.Port | None) -> list[plan.Window]:
+        """The root decoders above an endpoint that take volatile memory and lead to its host bridge, the widest first."""
+        if endpoint is None:
+            return []
+        bridge = self._bridge(endpoint)
+        candidates = [
+            decoder
+            for decoder in self._topology.decoders
+            if decoder.kind == "root"
+            and endpoint.path.startswith(_folder(decoder) + "/")
+            and files.number(f"{self._root}/{decoder.path}/cap_ram") == 1
+        ]
+        windows = (self._window(decoder) for decoder in sorted(candidates, key=_size, reverse=True))
+        # True where sysfs does not say.
+        return [
+            window
+            for window in windows
+            if bridge is None or not any(window.bridges) or bridge in window.bridges
+        ]
+
+    def _window(self, decoder: model.Decoder) -> plan.Window:
+        folder = f"{self._root}/{_folder(decoder)}"
+        return plan.Window(
+            name=decoder.name,
+            granularity_bytes=decoder.interleave_granularity_bytes or 256,
+            makes_ram=files.text(f"{self._root}/{decoder.path}/create_ram_region") is not None,
+            ways=decoder.interleave_ways or 1,
+            bridges=tuple(files.link_name(f"{folder}/dport{target}") or "" for target in decoder.targets),
+        )
+
+    def _bridge(self, endpoint: model.Port | None) -> str | None:
+        """The host bridge above an endpoint."""
+        first = next(iter(_route(endpoint)), None)
+        return next((port.uport for port in self._topology.ports if port.name == first), None)
+
+
+def _route(endpoint: model.Port | None) -> tuple[str, ...]:
+    """The names of the ports below the root, down to the endpoint."""
+    parts = endpoint.path.split("/") if endpoint is not None else []
+    root = next((number for number, part in enumerate(parts) if _ROOT.fullmatch(part)), len(parts))
+    return tuple(parts[root + 1 :])
+
+
+def _folder(decoder: model.Decoder) -> str:
+    return decoder.path.rpartition("/")[0]
+
+
+def _size(decoder: model.Decoder) -> int:
+    return decoder.size_bytes or 0
 
 
 def _is_on(region: model.Region, decoders: tuple[model.Decoder, ...]) -> bool:
@@ -75,38 +171,6 @@ def _decoder(decoder: model.Decoder) -> plan.Decoder:
     return plan.Decoder(name=decoder.name, mode=decoder.mode, dpa_bytes=decoder.dpa_bytes or 0)
 
 
-def _window(root: str, topology: cxl.Topology, endpoint: model.Port | None) -> plan.Window | None:
-    """The widest window above the endpoint that takes volatile memory without interleaving host bridges."""
-    if endpoint is None:
-        return None
-    candidates = [
-        decoder
-        for decoder in topology.decoders
-        if decoder.kind == "root"
-        and endpoint.path.startswith(decoder.path.rpartition("/")[0] + "/")
-        and files.number(f"{root}/{decoder.path}/cap_ram") == 1
-        and (decoder.interleave_ways or 1) == 1
-        and _leads_to(root, topology, decoder, endpoint)
-    ]
-    if not candidates:
-        return None
-    best = max(candidates, key=lambda decoder: decoder.size_bytes or 0)
-    return plan.Window(
-        name=best.name,
-        granularity_bytes=best.interleave_granularity_bytes or 256,
-        makes_ram=files.text(f"{root}/{best.path}/create_ram_region") is not None,
-    )
-
-
-def _leads_to(root: str, topology: cxl.Topology, window: model.Decoder, endpoint: model.Port) -> bool:
-    """Whether the host bridge above the endpoint is one of the window's targets; true where sysfs does not say."""
-    above = window.path.rpartition("/")[0]
-    first = endpoint.path.removeprefix(above + "/").partition("/")[0]
-    bridge = next((port.uport for port in topology.ports if port.name == first), None)
-    bridges = [files.link_name(f"{root}/{above}/dport{target}") for target in window.targets]
-    return bridge is None or not any(bridges) or bridge in bridges
-
-
 def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]) -> plan.Region:
     path = f"{root}/{region.path}"
     return plan.Region(
@@ -116,13 +180,18 @@ def _region(root: str, region: model.Region, decoders: tuple[model.Decoder, ...]
         ways=region.interleave_ways or 0,
         granularity_bytes=region.interleave_granularity_bytes or 0,
         size_bytes=region.size_bytes or 0,
-        targets=region.targets,
+        positions=_positions(path, region.interleave_ways or 0),
         committed=bool(region.committed),
         driver=files.link_name(path + "/driver"),
-        open=files.text(path + "/target0") is not None,
         dax=tuple(_dax(root, region)),
         blocks=tuple(_blocks(root, region)),
     )
+
+
+def _positions(path: str, ways: int) -> tuple[str, ...]:
+    """What is at each place of a region, as far as its kernel shows places."""
+    shown = (files.text(f"{path}/target{position}") for position in range(min(ways, plan.WAYS_MAX)))
+    return tuple(itertools.takewhile(lambda target: target is not None, shown))  # type: ignore[arg-type]
 
 
 def _mode(region: model.Region, decoders: tuple[model.Decoder, ...]) -> str | None:
@@ -192,12 +261,19 @@ def _hexadecimal(text: str | None) -> int:
         return 0
 
 
-def dax_nodes(host: Host, card: model.Card, driver: str | None = None) -> tuple[model.DeviceNode, ...]:
-    """The device files of the regions' dax devices, which are not below the card in sysfs; those of one driver, or all."""
+def dax_nodes(
+    host: Host, card: model.Card, driver: str | None = None, companions: Collection[model.Card] = ()
+) -> tuple[model.DeviceNode, ...]:
+    """The device files of the regions' dax devices, which are not below the card in sysfs; those of one driver, or all.
+
+    Those of a region over several members of a composite are its first member's alone.
+    """
     root = os.fspath(host.sysfs)
+    standing = read_standing(host, card, companions)
     names = [
         dax.name
-        for region in read_standing(host, card).regions
+        for region in standing.regions
+        if not {*region.targets[:1]} & {*standing.companions}
         for dax in region.dax
         if driver in (None, dax.driver)
     ]
@@ -212,13 +288,19 @@ _DRIVERS: dict[str | None, plan.DaxDriver] = {
 }
 STEPS_MAX = 24
 """From nothing to online memory takes about twelve; a device that takes more goes round in circles."""
+STEPS_PER_MEMBER = 4
+"""Of a composite."""
 BLOCKS_AT_ONCE = 64
 """Between two looks; taking a block offline moves up to 2 GiB of pages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CxlMemory(generic.Generic):
-    """See `generic.Generic`."""
+    """See `generic.Generic`.
+
+    Attributes:
+        companions: the other members of the device's composite, those that this node shows. A region over members alone is theirs.
+    """
 
     device_class: DeviceClass = DeviceClass.CXL_MEMORY
     class_codes: tuple[str, ...] = ("0502",)  # CXL 2.0, 8.1.12.1
@@ -227,31 +309,55 @@ class CxlMemory(generic.Generic):
     needs_driver: bool = True
     needs_files: bool = True
     asks_the_driver: bool = True
+    companions: tuple[model.Card, ...] = ()
+
+    def among(self, companions: Collection[model.Card]) -> generic.Generic:
+        """See `companions`."""
+        return replace(self, companions=tuple(companions))
 
     async def initialise(
         self, kernel: kernel.Kernel, card: model.Card, said: parameters.DeviceParameters = parameters.NOTHING
     ) -> str | None:
-        """Binds the driver, makes a region of all the memory, and a dax device or movable system memory of that."""
+        """Binds the driver, makes a region of all the memory, and a dax device or movable system memory of that.
+
+        With `memory.interleave` it is one region of all members, so they must all be here.
+
+        Raises:
+            errors.CannotInterleave: they cannot be one region.
+        """
         lack = await generic.Generic.initialise(self, kernel, card)
         if lack is not None:
             return lack
         host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
+        # Every member decides on the same region, in the same order.
+        cards = sorted((card, *self.companions), key=lambda member: member.address)
+
+        async def decide() -> _Decision:
+            if said.memory.interleave:
+                ensemble = await _ensemble(kernel, host, cards)
+                step = interleaving.towards_interleaved(ensemble, driver, said.memory.granularity)
+                # Any member stands for all: they have the same memory blocks.
+                return ensemble.members[0], step
+            standing = await _standing(kernel, host, card)
+            return standing, plan.towards_ready(standing, driver)
+
         # An empty region has no owner yet: two devices that arrive at once would both fill the same one.
-        async with kernel.filling_region:
-            return await self._bring_up(kernel, host, card, driver)
+        async with kernel.changing_region:
+            return await self._bring_up(kernel, decide)
 
     async def _bring_up(
-        self, kernel: kernel.Kernel, host: Host, card: model.Card, driver: plan.DaxDriver
+        self, kernel: kernel.Kernel, decide: Callable[[], Awaitable["_Decision"]]
     ) -> str | None:
         before: plan.Action | None = None
-        for _ in range(STEPS_MAX):
-            standing = await _standing(kernel, host, card)
-            step = plan.towards_ready(standing, driver)
+        for _ in range(STEPS_MAX + STEPS_PER_MEMBER * len(self.companions)):
+            standing, step = await decide()
             match step:
                 case None:
                     return None
                 case plan.Missing(why=why):
                     return why
+                case interleaving.Unfit(why=why):
+                    raise errors.CannotInterleave(why)
                 case _ if step == before:
                     return plan.misplaced(standing) or "the kernel has not yet done what it was asked"
             await _do(kernel, standing, step)
@@ -260,13 +366,13 @@ class CxlMemory(generic.Generic):
 
     def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Open files of the device and of its dax devices, and what stands on it that is not ours to take away."""
-        kept = plan.obstacles(read_standing(host, card))
+        kept = plan.obstacles(read_standing(host, card, self.companions))
         mapped = users.find_openers(host.proc, users.of_nodes(dax_nodes(host, card)))
         return (*kept, *mapped, *generic.Generic.users(self, host, card))
 
     def unrest(self, host: Host, card: model.Card) -> str | None:
         """Memory that is online, and regions; other words for every step, so that one sees that it goes on."""
-        standing = read_standing(host, card)
+        standing = read_standing(host, card, self.companions)
         match plan.towards_rest(standing):
             case None:
                 return None
@@ -281,7 +387,15 @@ class CxlMemory(generic.Generic):
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
         """Takes memory offline, then its dax device's driver and its region away."""
-        standing = await _standing(kernel, host, card)
+        if not self.companions:
+            await self._quiesce(kernel, host, card)
+            return
+        # The others take the same region down, and each step is for what was seen just before it.
+        async with kernel.changing_region:
+            await self._quiesce(kernel, host, card)
+
+    async def _quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
+        standing = await _standing(kernel, host, card, self.companions)
         step = plan.towards_rest(standing)
         if step is not None:
             await _do(kernel, standing, step)
@@ -298,14 +412,15 @@ class CxlMemory(generic.Generic):
         return functools.partial(_sanitize, folder, memdev.name)
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """The dax device alone, where there is one: whoever has the memory device's own file can erase the memory."""
+        """The dax device alone, where there is one: whoever has the memory device's own file can erase the memory.
+
+        Of the members of a composite that is interleaved, one gives it and the others nothing.
+        """
         given = generic.Generic.edits(self, card, host)
-        nodes = dax_nodes(host, card, plan.DEVICE_DAX)
-        return (
-            msgspec.structs.replace(given, device_nodes=tuple(map(generic.described, nodes)))
-            if nodes
-            else given
-        )
+        if not dax_nodes(host, card, plan.DEVICE_DAX):
+            return given
+        nodes = dax_nodes(host, card, plan.DEVICE_DAX, self.companions)
+        return msgspec.structs.replace(given, device_nodes=tuple(map(generic.described, nodes)))
 
 
 SANITIZE_SECONDS = 3600.0
@@ -336,9 +451,26 @@ def _sanitize(folder: Path, name: str, report: erasing.Report) -> None:
         time.sleep(SANITIZE_LOOK_SECONDS)
 
 
-async def _standing(kernel: kernel.Kernel, host: Host, card: model.Card) -> plan.Standing:
+_Decision = tuple[plan.Standing, plan.Action | plan.Missing | interleaving.Unfit | None]
+
+
+async def _standing(
+    kernel: kernel.Kernel, host: Host, card: model.Card, companions: Collection[model.Card] = ()
+) -> plan.Standing:
+    among = " among others" if companions else ""
     return await kernel.run(
-        f"the memory of {card.address}", f"what stands on {card.address}", lambda: read_standing(host, card)
+        f"the memory of {card.address}",
+        f"what stands on {card.address}{among}",
+        lambda: read_standing(host, card, companions),
+    )
+
+
+async def _ensemble(
+    kernel: kernel.Kernel, host: Host, cards: Collection[model.Card]
+) -> interleaving.Ensemble:
+    addresses = ", ".join(card.address for card in cards)
+    return await kernel.run(
+        f"the memory of {addresses}", f"what stands on {addresses}", lambda: read_ensemble(host, cards)
     )
 
 
@@ -350,6 +482,8 @@ async def _do(kernel: kernel.Kernel, standing: plan.Standing, step: plan.Action)
             await kernel.create_region(window)
         case plan.SetRegion(region=region, attribute=part, value=value):
             await kernel.set_region(region, part, value)
+        case plan.SetTarget(region=region, position=position, decoder=decoder):
+            await kernel.set_target(region, position, decoder)
         case plan.BindRegion(region=region):
             await kernel.bind_region(region)
         case plan.BindDax(dax=dax, driver=driver):

@@ -3,11 +3,13 @@
 A region's dax device is bound to `device_dax`, so that a pod has it for itself, or to `kmem`, which makes system memory of it.
 
 Invariant: memory comes online as movable only, since what the kernel keeps there could never be moved away; a dax device
-loses `kmem`, and a region is taken away, only when all its blocks are offline, it is volatile, and no other device is part of it.
+loses `kmem`, and a region is taken away, only when all its blocks are offline, it is volatile, and each of its decoders is of
+the device itself or of another member of its composite.
 
-One region for the whole device, not interleaved, is all that is made here; what firmware or an operator made is used as
-it is. Order as in `cxl create-region` and `cxl destroy-region`: a decoder before its region, commit last; memory offline
-before the region is given up.
+One region for the whole device is all that is made here; `interleaving` makes one of several devices. What firmware or an
+operator made is used as it is. Order as in `cxl create-region` and `cxl destroy-region`: a decoder before its region, ways
+and granularity before the size, after which they cannot change, commit last; memory offline before the region is given up.
+A region that is not committed and has another shape than it shall have is deleted and made anew.
 
 Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl, sysfs-bus-dax, sysfs-devices-memory.
 """
@@ -21,6 +23,8 @@ MOVABLE = "Movable"
 KMEM: Final = "kmem"
 DEVICE_DAX: Final = "device_dax"
 BLOCKS_SHOWN = 2
+WAYS_MAX = 16
+TOO_OLD = "this kernel makes no regions of volatile CXL memory; run Linux 6.3 or newer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +60,19 @@ class Decoder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A root decoder: a range of host addresses; `makes_ram`: its kernel can make regions of volatile memory."""
+    """A root decoder: a range of host addresses.
+
+    Attributes:
+        makes_ram: its kernel can make regions of volatile memory.
+        ways: over how many host bridges it is interleaved.
+        bridges: these, in order; "" for one that sysfs does not name.
+    """
 
     name: str
     granularity_bytes: int
     makes_ram: bool
+    ways: int = 1
+    bridges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +81,7 @@ class Region:
 
     Attributes:
         window: the root decoder that it is below.
-        targets: decoders of any device, in interleave order; empty while none is set.
-        open: it has a place for a target.
+        positions: what is at each of its places for a target, in interleave order: a decoder of any device, or "".
         driver: `cxl_region` while it is in use.
     """
 
@@ -80,12 +91,16 @@ class Region:
     ways: int
     granularity_bytes: int
     size_bytes: int
-    targets: tuple[str, ...]
+    positions: tuple[str, ...]
     committed: bool
     driver: str | None
-    open: bool = True
     dax: tuple[Dax, ...] = ()
     blocks: tuple[Block, ...] = ()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The decoders at its places."""
+        return tuple(decoder for decoder in self.positions if decoder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +112,10 @@ class Standing:
         ram_bytes: its volatile memory.
         decoder: the first of its decoders that is free, or in the region.
         decoders: the names of all its decoders.
+        companions: the names of all decoders of the other members of its composite.
         window: where a region can be made.
+        bridge: the host bridge above it; None where sysfs does not say.
+        route: the names of the ports from the host bridge's down to its own.
         regions: those with one of its decoders.
         empty: a region without any target yet: what a crash leaves, for one.
     """
@@ -106,18 +124,64 @@ class Standing:
     ram_bytes: int = 0
     decoder: Decoder | None = None
     decoders: tuple[str, ...] = ()
+    companions: tuple[str, ...] = ()
     window: Window | None = None
+    bridge: str | None = None
+    route: tuple[str, ...] = ()
     regions: tuple[Region, ...] = ()
     empty: Region | None = None
 
     def shared(self, region: Region) -> tuple[str, ...]:
-        """The decoders of other devices in a region."""
-        return tuple(target for target in region.targets if target not in self.decoders)
+        """The decoders in a region of devices that are no members of its composite."""
+        own = (*self.decoders, *self.companions)
+        return tuple(target for target in region.targets if target not in own)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a region shall be.
+
+    Attributes:
+        order: its devices by position.
+    """
+
+    window: Window
+    order: tuple[Standing, ...]
+    granularity_bytes: int
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all devices together."""
+        return sum(member.ram_bytes for member in self.order)
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The decoders by position."""
+        return tuple(member.decoder.name if member.decoder is not None else "" for member in self.order)
+
+    def is_whole(self, region: Region, granularity_bytes: int | None = None) -> bool:
+        """Whether a committed region is one of all these devices, of that granularity if that matters."""
+        same = granularity_bytes in (None, region.granularity_bytes)
+        return region.committed and same and set(region.targets) == set(self.targets)
+
+    def has_begun(self, region: Region) -> bool:
+        """Whether a region that is not committed can still become it."""
+        if region.committed:
+            return False
+        if region.window != self.window.name:
+            return False
+        if not region.size_bytes:
+            return True
+        shape = (region.ways, region.granularity_bytes, region.size_bytes)
+        if shape != (len(self.order), self.granularity_bytes, self.size_bytes):
+            return False
+        placed = zip(region.positions, self.targets, strict=False)
+        return all(there in ("", wanted) for there, wanted in placed)
 
 
 # As `node.kernel` has them, which a plan does not import.
 DecoderAttribute = Literal["mode", "dpa_size"]
-RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "target0", "commit"]
+RegionAttribute = Literal["interleave_granularity", "interleave_ways", "size", "commit"]
 MemoryState = Literal["offline", "online_movable"]
 DaxDriver = Literal["device_dax", "kmem"]
 
@@ -145,6 +209,15 @@ class SetRegion:
     region: str
     attribute: RegionAttribute
     value: int | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetTarget:
+    """Put an endpoint's decoder at a position of a region."""
+
+    region: str
+    position: int
+    decoder: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +266,17 @@ class Missing:
     why: str
 
 
-Action = SetDecoder | CreateRegion | SetRegion | BindRegion | BindDax | UnbindDax | DeleteRegion | SetMemory
+Action = (
+    SetDecoder
+    | CreateRegion
+    | SetRegion
+    | SetTarget
+    | BindRegion
+    | BindDax
+    | UnbindDax
+    | DeleteRegion
+    | SetMemory
+)
 Rest = SetMemory | UnbindDax | SetRegion | DeleteRegion
 
 
@@ -219,16 +302,21 @@ def towards_rest(standing: Standing) -> Rest | None:
     for region in standing.regions:
         if _obstacle(standing, region) is not None:
             continue
-        online = tuple(block.name for block in region.blocks if block.online)
-        if online:
-            return SetMemory(blocks=online, state="offline")
-        for dax in region.dax:
-            if dax.driver is not None:
-                return UnbindDax(dax=dax.name, driver=dax.driver)
-        if region.committed:
-            return SetRegion(region=region.name, attribute="commit", value=0)
-        return DeleteRegion(window=region.window, region=region.name)
+        return take_down(region)
     return None
+
+
+def take_down(region: Region) -> Rest:
+    """The next step towards no such region."""
+    online = tuple(block.name for block in region.blocks if block.online)
+    if online:
+        return SetMemory(blocks=online, state="offline")
+    for dax in region.dax:
+        if dax.driver is not None:
+            return UnbindDax(dax=dax.name, driver=dax.driver)
+    if region.committed:
+        return SetRegion(region=region.name, attribute="commit", value=0)
+    return DeleteRegion(window=region.window, region=region.name)
 
 
 def obstacles(standing: Standing) -> tuple[str, ...]:
@@ -261,39 +349,58 @@ def _obstacle(standing: Standing, region: Region) -> str | None:
 
 
 def _build(standing: Standing) -> Action | Missing:
-    decoder = standing.decoder
-    if decoder is None:
-        return Missing(why=f"{standing.memdev} has no free decoder; look whether cxl_port is loaded")
+    allotment = allot(standing)
+    if isinstance(allotment, Missing):
+        return allotment
     window = standing.window
     if window is None:
         return Missing(
             why="no CXL memory window above it takes volatile memory; look at the firmware's CXL settings"
         )
     if standing.empty is None and not window.makes_ram:
-        return Missing(why="this kernel makes no regions of volatile CXL memory; run Linux 6.3 or newer")
+        return Missing(why=TOO_OLD)
+    if allotment is not None:
+        return allotment
+    if standing.empty is None:
+        return CreateRegion(window=window.name)
+    shape = Shape(window=window, order=(standing,), granularity_bytes=window.granularity_bytes)
+    return fill(standing.empty, shape)
+
+
+def allot(standing: Standing) -> SetDecoder | Missing | None:
+    """Give all of a device's volatile memory to its decoder."""
+    decoder = standing.decoder
+    if decoder is None:
+        return Missing(why=f"{standing.memdev} has no free decoder; look whether cxl_port is loaded")
     if decoder.mode != VOLATILE:
         return SetDecoder(decoder=decoder.name, attribute="mode", value=VOLATILE)
     if decoder.dpa_bytes != standing.ram_bytes:
         # What a decoder has is given back before it takes another amount.
         amount = standing.ram_bytes if not decoder.dpa_bytes else 0
         return SetDecoder(decoder=decoder.name, attribute="dpa_size", value=amount)
-    if standing.empty is None:
-        return CreateRegion(window=window.name)
-    return _fill(standing.empty, window, standing.ram_bytes, decoder.name)
+    return None
 
 
-def _fill(region: Region, window: Window, size: int, decoder: str) -> Action | Missing:
-    if region.granularity_bytes != window.granularity_bytes:
+def fill(region: Region, shape: Shape) -> Action | Missing:
+    """The next step of a region that is not committed towards that shape; the last one commits it."""
+    ways = len(shape.order)
+    if not shape.has_begun(region):
+        # Once it has a size, nothing of it changes any more.
+        return DeleteRegion(window=region.window, region=region.name)
+    if region.granularity_bytes != shape.granularity_bytes:
         return SetRegion(
-            region=region.name, attribute="interleave_granularity", value=window.granularity_bytes
+            region=region.name, attribute="interleave_granularity", value=shape.granularity_bytes
         )
-    if region.ways != 1:
-        return SetRegion(region=region.name, attribute="interleave_ways", value=1)
-    if region.size_bytes != size:
-        return SetRegion(region=region.name, attribute="size", value=size)
-    if not region.open:
+    if region.ways != ways:
+        return SetRegion(region=region.name, attribute="interleave_ways", value=ways)
+    if region.size_bytes != shape.size_bytes:
+        return SetRegion(region=region.name, attribute="size", value=shape.size_bytes)
+    if len(region.positions) != ways:
         return Missing(why=f"{region.name} has no place for a target yet")
-    return SetRegion(region=region.name, attribute="target0", value=decoder)
+    for position, (there, wanted) in enumerate(zip(region.positions, shape.targets, strict=True)):
+        if not there:
+            return SetTarget(region=region.name, position=position, decoder=wanted)
+    return SetRegion(region=region.name, attribute="commit", value=1)
 
 
 def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
@@ -303,6 +410,9 @@ def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Mi
         return Missing(
             why=f"{region.name} is interleaved with other devices and not committed; whoever made it has to"
         )
+    if not region.committed and "" in region.positions:
+        # It was interleaved, and another device is gone.
+        return DeleteRegion(window=region.window, region=region.name)
     if not region.committed:
         return SetRegion(region=region.name, attribute="commit", value=1)
     if region.driver is None:
@@ -311,11 +421,16 @@ def _raise(standing: Standing, region: Region, driver: DaxDriver) -> Action | Mi
 
 
 def _use(standing: Standing, region: Region, driver: DaxDriver) -> Action | Missing | None:
-    if not region.dax:
-        return Missing(why=f"{region.name} has no dax device; load dax_cxl")
-    if standing.shared(region):
+    if standing.shared(region) and region.dax:
         # An operator made it, of other devices too, and chose its drivers.
         return _online(region) if all(dax.driver == KMEM for dax in region.dax) else None
+    return drive(region, driver)
+
+
+def drive(region: Region, driver: DaxDriver) -> Action | Missing | None:
+    """Bind the dax devices of a region to that driver."""
+    if not region.dax:
+        return Missing(why=f"{region.name} has no dax device; load dax_cxl")
     other = next((dax for dax in region.dax if dax.driver != driver), None)
     if other is not None:
         return _rebind(region, other, driver)

@@ -1,0 +1,203 @@
+"""One region over the memory of all members of a composite, decided purely: the next step towards it; `plan` has the way back.
+
+Invariant: a region is committed only with the memory of all members in it, all of it and the same amount of each. What else
+stands on members alone is taken down first, in the order of a release: a region of each, of which a device without a claim has
+one, or what a crash left. Persistent regions, and those with other devices, are left alone.
+
+Which member is at which position is for the ports above them to say: the window alternates between its host bridges, each of
+these between the ports below it, and so on; the kernel refuses the last target of any other order
+(drivers/cxl/core/region.c, `cxl_port_setup_targets`). Of members at the same port any order does.
+
+Sizes are bytes. Source: Documentation/ABI/testing/sysfs-bus-cxl; CXL 3.1, 9.13.1.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+from drawbar.driver.node.classes.cxl_memory import plan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ensemble:
+    """Several memory devices that are to be one region.
+
+    Attributes:
+        members: in the composite's order.
+        windows: above any of them that take volatile memory, the widest first.
+        empties: regions without any target yet.
+    """
+
+    members: tuple[plan.Standing, ...]
+    windows: tuple[plan.Window, ...] = ()
+    empties: tuple[plan.Region, ...] = ()
+
+    @property
+    def regions(self) -> tuple[plan.Region, ...]:
+        """Those with a decoder of any member, each once."""
+        by_name = {region.name: region for member in self.members for region in member.regions}
+        return tuple(by_name.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unfit:
+    """The devices cannot be one region, however often that is tried; `why` is a clause with the remedy."""
+
+    why: str
+
+
+WAYS = (1, 2, 3, 4, 6, 8, 12, 16)
+"""Those that a region can have; a window that is interleaved over three host bridges is what takes a multiple of three."""
+
+
+def towards_interleaved(
+    ensemble: Ensemble, driver: plan.DaxDriver = plan.DEVICE_DAX, granularity_bytes: int | None = None
+) -> plan.Action | plan.Missing | Unfit | None:
+    """The next step towards one region of the memory of all members, in which programs can use it; None when it is there.
+
+    Args:
+        ensemble: all members, with what stands on them.
+        driver: what its dax device is bound to.
+        granularity_bytes: after how many bytes the next member follows; None for what the window has.
+    """
+    problem = _unfit(ensemble.members)
+    if problem is not None:
+        return problem
+    decoders = {name for member in ensemble.members for name in member.decoders}
+    for region in ensemble.regions:
+        if region.mode not in (None, plan.VOLATILE):
+            return Unfit(
+                why=f"{region.name} holds persistent memory of these devices: destroy it, or leave memory.interleave out"
+            )
+        foreign = [target for target in region.targets if target not in decoders]
+        if foreign:
+            return Unfit(
+                why=f"{region.name} is interleaved with devices that are not of the composite ({', '.join(foreign)}): destroy it first"
+            )
+    shape = _shape(ensemble, granularity_bytes)
+    return shape if isinstance(shape, Unfit) else _towards(ensemble, shape, driver, granularity_bytes)
+
+
+def _unfit(members: tuple[plan.Standing, ...]) -> plan.Missing | Unfit | None:
+    for member in members:
+        if member.memdev is None:
+            return plan.Missing(
+                why="the driver of a member has made no CXL memory device; look at the kernel's log"
+            )
+        if not member.ram_bytes:
+            return Unfit(
+                why=f"{member.memdev} has no volatile memory: leave it out of the composite, or memory.interleave out"
+            )
+    if len(members) not in WAYS:
+        return Unfit(why=f"the kernel does not interleave {len(members)} devices: change the composite")
+    first = members[0]
+    other = next((member for member in members if member.ram_bytes != first.ram_bytes), None)
+    if other is not None:
+        return Unfit(
+            why=f"{first.memdev} has {first.ram_bytes} bytes of volatile memory and {other.memdev} {other.ram_bytes}, and only "
+            f"devices of one size are interleaved: change the composite, or leave memory.interleave out"
+        )
+    return None
+
+
+class _Misplaced(Exception):
+    """A window does not take the devices where they are; a clause with the remedy."""
+
+
+def _shape(ensemble: Ensemble, granularity_bytes: int | None) -> plan.Shape | Unfit:
+    """What the first window that takes all members makes of them; why the first does not, if none does."""
+    problems = []
+    for window in ensemble.windows:
+        try:
+            order = _order(ensemble.members, window)
+        except _Misplaced as misplaced:
+            problems.append(str(misplaced))
+            continue
+        if window.ways == 1 or granularity_bytes in (None, window.granularity_bytes):
+            wanted = granularity_bytes or window.granularity_bytes
+            return plan.Shape(window=window, order=order, granularity_bytes=wanted)
+        problems.append(
+            f"{window.name} alternates between its host bridges after {window.granularity_bytes} bytes, and so does what is "
+            f"made in it, not after {granularity_bytes}: leave memory.granularity out"
+        )
+    if not problems:
+        problems.append(
+            "no CXL memory window above them takes volatile memory; look at the firmware's CXL settings"
+        )
+    return Unfit(why=problems[0])
+
+
+def _order(members: tuple[plan.Standing, ...], window: plan.Window) -> tuple[plan.Standing, ...]:
+    """Return the members by position.
+
+    Raises:
+        _Misplaced: the window does not take them.
+    """
+    each, rest = divmod(len(members), window.ways)
+    if rest or each & (each - 1):
+        raise _Misplaced(
+            f"{window.name} leads to {window.ways} host bridges, and takes 1, 2, 4, 8 or 16 devices at each, not "
+            f"{len(members)} in all: change the composite"
+        )
+    bridges = window.bridges if len(window.bridges) == window.ways else ("",) * window.ways
+    groups = [
+        tuple(member for member in members if not bridge or member.bridge in (None, bridge))
+        for bridge in bridges
+    ]
+    if any(len(group) != each for group in groups):
+        places = ", ".join(f"{member.memdev} at {member.bridge}" for member in members)
+        raise _Misplaced(
+            f"{window.name} leads to {', '.join(bridge or 'a host bridge' for bridge in bridges)}, and takes {each} of the "
+            f"devices at each ({places}): change the composite, or look at the firmware's CXL settings"
+        )
+    rows = zip(*(_alternating(group, 0) for group in groups), strict=True)
+    return tuple(itertools.chain(*rows))
+
+
+def _alternating(members: tuple[plan.Standing, ...], level: int) -> tuple[plan.Standing, ...]:
+    """Return the members below one port, alternating between what is below it.
+
+    Raises:
+        _Misplaced: they are not spread alike.
+    """
+    if len(members) == 1:
+        return members
+    below: dict[str, list[plan.Standing]] = {}
+    for member in members:
+        if level >= len(member.route):
+            raise _Misplaced(
+                f"the ports above {member.memdev} are not known yet; look whether cxl_port is loaded"
+            )
+        below.setdefault(member.route[level], []).append(member)
+    groups = [_alternating(tuple(below[name]), level + 1) for name in sorted(below)]
+    if len({len(group) for group in groups}) > 1:
+        counts = ", ".join(f"{len(below[name])} below {name}" for name in sorted(below))
+        raise _Misplaced(
+            f"the devices are not spread alike over the ports above them ({counts}): change the composite"
+        )
+    return tuple(itertools.chain(*zip(*groups, strict=True)))
+
+
+def _towards(
+    ensemble: Ensemble, shape: plan.Shape, driver: plan.DaxDriver, granularity_bytes: int | None
+) -> plan.Action | plan.Missing | None:
+    """The next step towards the region of that shape, from whatever stands on the members."""
+    whole = next((region for region in ensemble.regions if shape.is_whole(region, granularity_bytes)), None)
+    if whole is not None and whole.driver is None:
+        return plan.BindRegion(region=whole.name)
+    if whole is not None:
+        return plan.drive(whole, driver)
+    begun = next((region for region in ensemble.regions if shape.has_begun(region)), None)
+    other = next((region for region in ensemble.regions if region is not begun), None)
+    if other is not None:
+        return plan.take_down(other)
+    for member in shape.order:
+        step = plan.allot(member)
+        if step is not None:
+            return step
+    empty = next((region for region in ensemble.empties if region.window == shape.window.name), None)
+    started = begun or empty
+    if started is not None:
+        return plan.fill(started, shape)
+    if not shape.window.makes_ram:
+        return plan.Missing(why=plan.TOO_OLD)
+    return plan.CreateRegion(window=shape.window.name)

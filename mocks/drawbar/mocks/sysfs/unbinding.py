@@ -1,0 +1,67 @@
+"""How a CXL region and its dax device lose their drivers, and what a region loses with a memory device.
+
+When the driver of a memory device lets go, or the card goes, each region with its decoder loses that target, its driver, and
+what was committed, whatever uses it; the rest of the region stays (drivers/cxl/core/region.c, `cxl_decoder_kill_region`; as seen
+on Linux 6.12).
+"""
+
+import dataclasses
+
+from drawbar.mocks.sysfs import cards, hosts, kobjects, layouts, regions
+from drawbar.mocks.sysfs.hotplug import Hotplug
+from drawbar.mocks.sysfs.regions import Region
+
+
+def release(change: Hotplug, region: Region) -> Region:
+    """`cxl_region` lets go of it."""
+    region, layout = release_dax(change, region), _layout(change)
+    if region.bound:
+        change.undo(regions.persistent(region, layout) if region.persistent else regions.dax(region, layout))
+    change.part(regions.device(region))
+    return remember(change, region, dataclasses.replace(region, bound=False))
+
+
+def release_dax(change: Hotplug, region: Region) -> Region:
+    """The dax device's driver lets go. `kmem` takes the memory away if all of it is offline, else nothing of it."""
+    if not region.dax_driver:
+        return region
+    layout = _layout(change)
+    if region.dax_driver == "kmem" and all(block in region.offline for block in region.blocks):
+        change.undo(regions.memory(region, layout))
+    change.part(regions.dax_device(region, layout))
+    return remember(change, region, dataclasses.replace(region, dax_driver=""))
+
+
+def uncommit(change: Hotplug, region: Region) -> Region:
+    """Its decoders are programmed no longer; they still belong to it."""
+    released = release(change, region)
+    return remember(change, released, dataclasses.replace(released, committed=False))
+
+
+def lose(change: Hotplug, seat: cards.Seat) -> None:
+    """The memory device in that seat is about to go, or its driver."""
+    lost = cards.endpoint_decoder(seat).rpartition("/")[2]
+    for region in change.state.regions:
+        if lost not in region.draft.targets:
+            continue
+        rest = uncommit(change, region) if region.committed else region
+        targets = tuple("" if target == lost else target for target in rest.draft.targets)
+        draft = dataclasses.replace(rest.draft, targets=targets)
+        remember(change, rest, dataclasses.replace(rest, draft=draft))
+        files = {"commit": "0", f"target{rest.draft.targets.index(lost)}": ""}
+        for name, text in files.items():
+            kobjects.rewrite(change.root / regions.path(rest) / name, kobjects.writable(text))
+
+
+def remember(change: Hotplug, old: Region | None, new: Region | None) -> Region:
+    """Puts one region in another's place; gives the one that counts now."""
+    remaining = [region for region in change.state.regions if old is None or region.number != old.number]
+    fresh = tuple(sorted([*remaining, *([new] if new is not None else [])], key=lambda region: region.number))
+    change.state = dataclasses.replace(change.state, regions=fresh)
+    kept = new or old
+    assert kept is not None, "a region must be named"
+    return kept
+
+
+def _layout(change: Hotplug) -> layouts.Layout:
+    return hosts.Host(str(change.root), change.state).layout
