@@ -23,7 +23,7 @@ class Ensemble:
 
     Attributes:
         members: in the composite's order.
-        windows: above any of them that take volatile memory, the widest first.
+        windows: above any of them that take volatile memory, those of the first member first, and of these the widest.
         empties: regions without any target yet.
     """
 

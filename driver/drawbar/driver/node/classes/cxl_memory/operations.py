@@ -288,8 +288,8 @@ _DRIVERS: dict[str | None, plan.DaxDriver] = {
 }
 STEPS_MAX = 24
 """From nothing to online memory takes about twelve; a device that takes more goes round in circles."""
-STEPS_PER_MEMBER = 4
-"""Of a composite."""
+STEPS_PER_MEMBER = 8
+"""Of a composite: each has a region of its own that goes before, a decoder, and a place in the new one."""
 BLOCKS_AT_ONCE = 64
 """Between two looks; taking a block offline moves up to 2 GiB of pages."""
 
