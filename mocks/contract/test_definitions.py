@@ -33,6 +33,17 @@ SPEC = {
         "none": {"type": "string", "nullable": True},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
+        "parts": {
+            "type": "array",
+            "maxItems": 4,
+            "x-kubernetes-validations": [
+                {"rule": "self.map(part, part.count).sum() <= 4", "message": "the parts are more than 4"}
+            ],
+            "items": {
+                "type": "object",
+                "properties": {"count": {"type": "integer", "maximum": 9, "default": 1}},
+            },
+        },
         "inner": {
             "type": "object",
             "default": {},
@@ -247,6 +258,13 @@ async def test_a_rule_over_several_fields_is_kept(custom):
     assert (reply.code, reply.reason) == (422, "Invalid")
     assert "low is above size" in reply.message
     assert (await custom.post({"low": 4, "size": 4})).code == 201
+
+
+async def test_a_rule_about_a_sum_sees_the_defaults(custom):
+    reply = await custom.post({"parts": [{"count": 4}, {}]})
+    assert (reply.code, reply.reason) == (422, "Invalid")
+    assert "the parts are more than 4" in reply.message
+    assert (await custom.post({"parts": [{"count": 3}, {}]})).code == 201
 
 
 async def test_a_rule_about_the_old_value_holds_for_updates(world, custom):

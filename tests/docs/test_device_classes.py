@@ -56,6 +56,13 @@ def test_the_definition_of_attachments_takes_every_class():
     )
 
 
+def test_the_rules_of_composites_take_every_class():
+    (definition,) = documents("deploy/drawbar/crds/fabrics.yaml")
+    text = json.dumps(definition)
+    enums = [values.split(", ") for values in re.findall(r'"enum": \[([^]]*)\]', text)]
+    assert [f'"{name}"' for name in NAMES] in enums, "deploy/drawbar/crds/fabrics.yaml: enum of class"
+
+
 def test_the_classes_that_erase_are_those_whose_detach_without_an_erase_is_recorded():
     erasing = {
         str(made.device_class) for made in classes.CLASSES if type(made).eraser is not generic.Generic.eraser

@@ -200,6 +200,16 @@ class Verbose(SimulatedFabric):
         )
 
 
+class Wordy(SimulatedFabric):
+    """Describes the switches of its devices."""
+
+    async def devices(self):
+        inventory = await super().devices()
+        return replace(
+            inventory, devices=tuple(replace(device, switch="the left one") for device in inventory.devices)
+        )
+
+
 class Unsettled(SimulatedFabric):
     """Follows a version that it cannot know."""
 
@@ -222,6 +232,7 @@ class Unsettled(SimulatedFabric):
         (Markless, "a connection shows the mark that it was made with, and keeps it"),
         (Careless, "a connection shows the mark that it was made with, and keeps it"),
         (Verbose, "what claims select a device by has the form that it is published in"),
+        (Wordy, "what claims select a device by has the form that it is published in"),
         (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
     ],
 )

@@ -35,6 +35,7 @@ devices = st.builds(
     serial=maybe,
     identifiers=maps,
     enclosure=texts,
+    switch=texts,
     memory_bytes=st.integers(0, 2**64 - 1),
     compute_capability=texts,
     max_link_speed_mts=st.integers(0, 2**32 - 1),

@@ -58,6 +58,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             policy=policy,
             maintenance=tuple(changes.pop("maintenance", ())),
             composites=tuple(changes.pop("wanted", ())),
+            composite_rules=tuple(changes.pop("rules", ())),
         ),
     )
     silent = policy.unreachable_grace_seconds + 1.0 if changes.pop("unreachable", False) else 0.0
@@ -68,7 +69,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
-            **taken("probations", "claimed", "missing", "made"),
+            **taken("probations", "claimed", "missing", "made", "chooses"),
         ),
         attached_by_us=dict.fromkeys(ours, "node-1"),
         kept=encoding.Kept(

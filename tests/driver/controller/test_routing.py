@@ -153,6 +153,13 @@ CASES = {
         (attached(ATTACHMENT, FAILED), (WakeJob(Job.PUBLISH, "f", SOON),)),
     ],
     "claim: devices": [(given(claim(), devices=(KEY,)), (KEY,)), (given(None), ())],
+    "claim begins or ends to keep a composite from changing": [
+        (given(claim(), devices=(KEY,)), ()),
+        (
+            given(claim(), devices=(KEY,), regrouped=(KEY,)),
+            (WakeJob(Job.PUBLISH, "f", routing.GATHER_SECONDS),),
+        ),
+    ],
     "claim of a device that moved to another pool": [
         (given(claim(), devices=(KEY,)), ()),
         (given(claim(), devices=(KEY,), moved=(KEY,)), (WakeJob(Job.PUBLISH, "f"),)),

@@ -2,12 +2,16 @@
 
 import json
 
+import msgspec
 import pytest
 from tests.driver.flows import sites
 
+from drawbar.driver.controller import names
+from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
-from drawbar.mocks.fabric import faults
+from drawbar.mocks.fabric import configuration, faults
+from drawbar.mocks.testing import worlds
 
 # A daemon is killed after as many changes of attachments and claims.
 STEPS = range(2, 14, 2)
@@ -137,14 +141,154 @@ async def test_what_is_no_composite_is_reported_and_offers_none_of_its_devices(f
         await cluster.change(kinds.FABRIC, "fab", spec={"composites": wrong})
         await cluster.until(lambda: names_of(cluster), lambda value: value == ["disk-1"])
 
-        async def degraded():
-            fabric = await cluster.api.read(kinds.FABRIC, "fab", into=dict)
-            return [
-                entry["message"] for entry in fabric["status"]["conditions"] if entry["type"] == "Degraded"
-            ]
-
         sentence = "composite duo is not offered: the fabric has no device disk-9"
-        await cluster.until(degraded, lambda value: value == [sentence])
+        await cluster.until(lambda: degraded(cluster), lambda value: value == [sentence])
+
+
+async def test_pods_get_a_composite_each_of_a_rule_which_another_controller_leaves_as_they_are(flow_lab):
+    pairs = {"name": "pair", "within": "switch", "devices": [{"class": "nvme", "count": 2}]}
+    disks = [worlds.disk(number) | {"switch": "sw-0"} for number in range(5)]
+    async with flow_lab("1.36", enclosures=[{"id": "enc", "devices": disks}]) as cluster:
+        await cluster.change(kinds.FABRIC, "fab", spec={"compositeRules": [pairs]})
+        made = pair("disk-0", "disk-1") | pair("disk-2", "disk-3")
+        await cluster.until(lambda: members(cluster), lambda value: value == made)
+        assert await names_of(cluster) == sorted(made)
+        sentence = "composite rule pair leaves disk-4 over: a composite takes 2 nvme of one switch"
+        await cluster.until(lambda: degraded(cluster), lambda value: value == [sentence])
+
+        await cluster.pod("a")
+        node, (first,) = await cluster.running("a")
+        assert {host for disk, host in (await cluster.connected()).items() if disk in made[first]} == {
+            f"host-{node}"
+        }
+        await cluster.stop("controller")
+        since = await cluster.version()
+        # It comes before all others, so whoever groups them anew makes others.
+        newcomer = worlds.disk(9) | {"id": "a", "switch": "sw-0"}
+        cluster.fabric.console.add_device(
+            configuration.new_device("enc", msgspec.convert(newcomer, configuration.DeviceSpec))
+        )
+        cluster.start_controller(binding_timeout_seconds=600)
+        made |= pair("a", "disk-4")
+        await cluster.until(lambda: members(cluster), lambda value: value == made)
+        await cluster.until(lambda: degraded(cluster), lambda value: value == [])
+        reported = {
+            entry["message"]
+            for _, fabric in await cluster.history(kinds.FABRIC, since)
+            for entry in fabric["status"]["conditions"]
+            if entry["type"] == "Degraded"
+        }
+        assert not any("does not list" in message for message in reported), "a composite is no missing device"
+        await cluster.pod("b")
+        _, (second,) = await cluster.running("b")
+        assert first != second
+        assert set(await cluster.connected()) == {*made[first], *made[second]}
+        held = {
+            disk: attachment["spec"]["composite"]["name"]
+            for disk, attachment in (await cluster.attachments()).items()
+        }
+        assert held == dict.fromkeys(made[first], first) | dict.fromkeys(made[second], second)
+
+        (claim,) = await cluster.claims("a")
+        where = (f"claim/{claim['metadata']['name']}", "-n", "default")
+        status, out, err = await cluster.operate("status", *where, "-o", "json")
+        assert status == 0, err
+        (fabric,) = json.loads(out)["fabrics"]
+        shown = {
+            device["name"]: (device["state"], device["composite"])
+            for enclosure in fabric["enclosures"]
+            for device in enclosure["devices"]
+        }
+        assert shown == {first: ("Ready", "")} | dict.fromkeys(made[first], ("Ready", first))
+        _, out, err = await cluster.operate("explain", *where)
+        assert "its devices are ready" in out, err
+
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        await cluster.gone("a")
+        for disk in made[first]:
+            await cluster.is_free(disk)
+        assert await members(cluster) == made
+        (free,) = made.keys() - {first, second}
+        await cluster.fabric.console.remove_device(made[free][0])
+        sentence = sentence.replace("disk-4", made[free][1])
+        await cluster.until(lambda: degraded(cluster), lambda value: value == [sentence])
+        assert await members(cluster) == {name: own for name, own in made.items() if name != free}
+
+
+async def test_a_first_listing_that_lacks_many_devices_leaves_composites_of_a_rule_as_they_are(flow_lab):
+    pairs = {"name": "pair", "within": "enclosure", "devices": [{"class": "nvme", "count": 2}]}
+    async with flow_lab("1.36", devices=4) as cluster:
+        await cluster.change(kinds.FABRIC, "fab", spec={"compositeRules": [pairs]})
+        made = pair("disk-0", "disk-1") | pair("disk-2", "disk-3")
+        await cluster.until(lambda: members(cluster), lambda value: value == made)
+        await cluster.stop("controller")
+        since = await cluster.version()
+        lacking = [(await cluster.fabric.devices()).device(disk) for disk in ("disk-1", "disk-2")]
+        for disk in lacking:
+            await cluster.fabric.console.remove_device(disk.id)
+        cluster.start_controller(binding_timeout_seconds=600)
+        await cluster.until(
+            lambda: degraded(cluster), lambda value: any("(disk-1, disk-2)" in message for message in value)
+        )
+        for disk in lacking:
+            cluster.fabric.console.add_device(disk)
+        await cluster.until(lambda: degraded(cluster), lambda value: value == [])
+        assert await members(cluster) == made
+        (now,) = [
+            entry for entry in (await cluster.api.list_all(kinds.SLICE, into=dict)).items if is_ours(entry)
+        ]
+        assert int(now["metadata"]["resourceVersion"]) <= int(since), "the slice was never written"
+
+
+async def test_a_claim_keeps_its_composite_when_the_rule_goes_and_its_devices_are_offered_alone_after_it(
+    flow_lab,
+):
+    pairs = {"name": "pair", "within": "enclosure", "devices": [{"class": "nvme", "count": 2}]}
+    async with flow_lab("1.36", devices=2) as cluster:
+        await cluster.change(kinds.FABRIC, "fab", spec={"compositeRules": [pairs]})
+        made = pair("disk-0", "disk-1")
+        await cluster.until(lambda: members(cluster), lambda value: value == made)
+        await cluster.pod("a")
+        await cluster.running("a")
+        await cluster.stop("controller")
+        await cluster.change(kinds.FABRIC, "fab", spec={"compositeRules": []})
+        cluster.start_controller(binding_timeout_seconds=600)
+        await cluster.until(lambda: degraded(cluster), lambda value: value == [])
+        assert (await members(cluster), await names_of(cluster)) == (made, list(made))
+        assert set(await cluster.connected()) == {"disk-0", "disk-1"}
+        await cluster.api.delete(kinds.POD, "a", namespace="default")
+        await cluster.gone("a")
+        await cluster.until(lambda: names_of(cluster), lambda value: value == ["disk-0", "disk-1"])
+
+
+def is_ours(resource_slice):
+    return resource_slice["spec"]["pool"]["name"].startswith("fab")
+
+
+def pair(*disks):
+    return {names.composite("pair", disks): disks}
+
+
+async def members(cluster):
+    """By the name of each composite in the slices its members."""
+    return {
+        entry["name"]: tuple(
+            entry["attributes"][name]["string"] for name in composites.MEMBERS if name in entry["attributes"]
+        )
+        for spec in await cluster.slices()
+        for entry in spec.get("devices", ())
+        if composites.MEMBERS[0] in entry["attributes"]
+    }
+
+
+async def degraded(cluster):
+    """What the Fabric's condition reports, if it is True."""
+    fabric = await cluster.api.read(kinds.FABRIC, "fab", into=dict)
+    return [
+        entry["message"]
+        for entry in fabric["status"]["conditions"]
+        if (entry["type"], entry["status"]) == ("Degraded", "True")
+    ]
 
 
 async def whole_before_said(cluster, since):

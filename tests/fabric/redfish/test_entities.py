@@ -108,6 +108,25 @@ def test_a_uri_shows_the_system_or_chassis_that_it_is_a_part_of(uri, system, cha
 
 
 @pytest.mark.parametrize(
+    ("ports", "switch"),
+    [
+        (["Fabrics/CXL/Switches/SW-1/Ports/3"], "CXL.SW-1"),
+        (["Fabrics/CXL/Switches/SW-1/Ports/3", "Fabrics/CXL/Switches/SW-1/Ports/4"], "CXL.SW-1"),
+        (["Fabrics/CXL/Switches/SW-1/Ports/3", "Fabrics/CXL/Switches/SW-2/Ports/3"], ""),
+        (["Fabrics/CXL/Switches/SW-1/Ports/3", "Systems/1/Ports/4"], ""),
+        (["Fabrics/CXL/Switches/SW-1"], ""),
+        (["Fabrics/CXL/Switches/SW%201/Ports/3"], ""),
+        ([f"Fabrics/CXL/Switches/{'S' * 64}/Ports/3"], ""),
+        ([], ""),
+    ],
+)
+def test_a_device_hangs_at_the_switch_that_all_its_ports_are_on(ports, switch):
+    connected = [{"@odata.id": f"/redfish/v1/{port}"} for port in ports]
+    origin = _endpoint(_entity(), Links={"ConnectedPorts": connected})
+    assert _device(GPU, origin=origin).switch == switch
+
+
+@pytest.mark.parametrize(
     ("state", "is_gone"),
     [("Absent", True), ("UnavailableOffline", True), ("Enabled", False), (None, False), (7, False)],
 )

@@ -3,6 +3,10 @@
 Source: `deploy/drawbar/crds/fabrics.yaml`.
 """
 
+import enum
+
+import msgspec
+
 from drawbar.driver.api import attachments, drivers, meta
 
 API_VERSION = "drawbar.dev/v1alpha1"
@@ -119,6 +123,55 @@ class Composite(meta.Struct, frozen=True):
     devices: tuple[str, ...]
 
 
+class Within(enum.StrEnum):
+    """What all devices of a composite have in common."""
+
+    ENCLOSURE = "enclosure"
+    SWITCH = "switch"
+    """That of one enclosure."""
+
+
+class Leftover(enum.StrEnum):
+    """What becomes of the devices of a rule for which there is no complete composite."""
+
+    WITHHELD = "withheld"
+    ALONE = "alone"
+
+
+class CompositePart(meta.Struct, frozen=True):
+    """So many devices of one model in each composite of a rule.
+
+    Attributes:
+        device_class: one of `drawbar.fabric.contract.DeviceClass`; empty for any.
+        model: as the fabric manager reports it; empty for any, but one in each composite.
+        count: how many.
+    """
+
+    device_class: str = msgspec.field(default="", name="class")
+    model: str = ""
+    count: int = 1
+
+    def takes(self, device_class: str, model: str) -> bool:
+        """Return whether a device of that class and model may be one of them."""
+        return self.device_class in ("", device_class) and self.model in ("", model)
+
+
+class CompositeRule(meta.Struct, frozen=True):
+    """Composites that are made of whatever devices are there.
+
+    Attributes:
+        name: what the name of each of them begins with.
+        within: what their devices have in common.
+        devices: what each of them is made of.
+        leftover: what becomes of the others.
+    """
+
+    name: str
+    within: Within
+    devices: tuple[CompositePart, ...]
+    leftover: Leftover = Leftover.WITHHELD
+
+
 class SecretReference(meta.Struct, frozen=True):
     """A Secret in the controller's own namespace."""
 
@@ -159,6 +212,7 @@ class FabricSpec(meta.Struct, frozen=True):
     maintenance_nodes: tuple[str, ...] = ()
     policy: Policy = Policy()
     composites: tuple[Composite, ...] = ()
+    composite_rules: tuple[CompositeRule, ...] = ()
 
 
 class FabricStatus(meta.Struct, frozen=True):

@@ -133,7 +133,7 @@ class Changes:
             limits_models=fabric is not None and bool(fabric.spec.policy.models),
             served=session is not None,
             shows_owner=self._shows_owner(key),
-            has_composites=fabric is not None and bool(fabric.spec.composites),
+            has_composites=attachment.spec.composite is not None or self._groups(key.fabric),
         )
         if session is not None and new is not None:
             device = new.spec.share.device if new.spec.share is not None else key.device
@@ -153,7 +153,18 @@ class Changes:
         self.cluster.observers.change(old, new)
         self.cluster.unattached.change(old, new)
         moved = tuple(key for key in given if self._has_moved(key, old) or self._has_moved(key, new))
-        self._route(routing.ClaimChange(driver=self.cluster.driver, new=new, devices=given, moved=moved))
+        regrouped = tuple(
+            key
+            for key in given
+            if self._groups(key.fabric)
+            and (key in claim_index.devices(old, self.cluster.driver))
+            != (key in claim_index.devices(new, self.cluster.driver))
+        )
+        self._route(
+            routing.ClaimChange(
+                driver=self.cluster.driver, new=new, devices=given, moved=moved, regrouped=regrouped
+            )
+        )
 
     def claim_too_large(self, metadata: meta.ObjectMeta) -> None:
         """Report a claim that is not read."""
@@ -245,11 +256,13 @@ class Changes:
         }
 
     def published(self, fabric: str) -> frozenset[str]:
-        """Return the names of the devices in the fabric's slices."""
+        """Return the names of the devices in the fabric's slices, of a composite those of its members."""
+        members = self.cluster.pools.composites(fabric)
         return frozenset(
-            device.name
+            name
             for published in self.cluster.pools.in_fabric(fabric)
             for device in published.spec.devices
+            for name in members.get(device.name, (device.name,))
         )
 
     def taken(self, fabric: str) -> places.Taken:
@@ -288,6 +301,12 @@ class Changes:
     def _known_devices(self) -> tuple[names.DeviceKey, ...]:
         """Return the devices that are attached or were given to a claim, each once."""
         return tuple(dict.fromkeys((*self._keys.values(), *self.cluster.allocated.devices())))
+
+    def _groups(self, name: str) -> bool:
+        """Return whether a Fabric has composites, or had some that are published."""
+        fabric = self.cluster.fabrics.get(name)
+        wanted = fabric is not None and (fabric.spec.composites or fabric.spec.composite_rules)
+        return bool(wanted) or self.cluster.pools.has_composites(name)
 
     def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
         """Return whether the device was given to the claim out of a pool that its enclosure does not have."""

@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver import backoff
@@ -41,6 +41,7 @@ class Cluster:
         absences: which nodes count as gone, and from when on.
         refusals: the writes that the API server refuses now.
         recorder: of Events.
+        arranged: by fabric with composites what they were last arranged from, and the arrangement.
     """
 
     api: client.Client
@@ -61,15 +62,37 @@ class Cluster:
     absences: absences.Absences
     refusals: refusals.Refusals
     recorder: events.Recorder
+    arranged: dict[str, tuple[tuple[object, ...], composites.Arrangement]] = field(default_factory=dict)
 
     def composites(self, fabric: str) -> composites.Arrangement | None:
-        """Return the composites of a Fabric that names any; what else is held, its attachments have themselves."""
-        opened = self.sessions.get(fabric)
-        if opened is None or not opened.listed or not opened.spec.composites:
+        """Return the composites of a Fabric that has or had any; what else is held, its attachments have themselves."""
+        opened, published = self.sessions.get(fabric), self.pools.composites(fabric)
+        if (
+            opened is None
+            or not opened.listed
+            or not (opened.spec.composites or opened.spec.composite_rules or published)
+        ):
+            self.arranged.pop(fabric, None)
             return None
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
         given = {*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)}
-        return composites.arrange(opened.spec.composites, opened.devices, composites.held(attached), given)
+        held, devices = composites.held(attached), opened.devices
+        observed = (opened.spec, devices, held, given, published, opened.missing, opened.chooses)
+        before = self.arranged.get(fabric)
+        # It is asked for with every device, and much is slower to arrange than to compare.
+        if before is not None and before[0] == observed:
+            return before[1]
+        arranged = composites.arrange(
+            opened.spec,
+            devices,
+            held,
+            given,
+            published=published,
+            missing=opened.missing,
+            chooses=opened.chooses,
+        )
+        self.arranged[fabric] = (observed, arranged)
+        return arranged
 
     def members(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
         """Return the members of a composite; none of what is no composite."""

@@ -46,6 +46,7 @@ ADMIN_MANAGER = "drawbar-controller-admin-access"
 
 
 _NODE = "node "
+COMPOSITES = "composites"
 
 
 class FabricReconciler:
@@ -103,6 +104,7 @@ class FabricReconciler:
         return again
 
     async def _publish(self, fabric: str) -> float | None:
+        self._report_composites(fabric)
         dropped, left_out = self._cluster.pools.dropped_fields, self._cluster.pools.left_out(fabric)
         try:
             with self._cluster.refusals.attempt((fabric,), "ResourceSlices"):
@@ -138,6 +140,12 @@ class FabricReconciler:
         if view is None or view.silent_since is None:
             return routing.GATHER_SECONDS
         return max(routing.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
+
+    def _report_composites(self, fabric: str) -> None:
+        view = self._cluster.sessions.get(fabric)
+        if view is not None:
+            arranged = self._cluster.composites(fabric)
+            view.report(COMPOSITES, "; ".join(arranged.problems) if arranged is not None else "")
 
     def _set_unpublished(self, fabric: str, refused: str) -> None:
         view = self._cluster.sessions.get(fabric)
@@ -309,8 +317,6 @@ class FabricReconciler:
                 )
             sentences += self._stranded(view)
             sentences += view.troubles.values()
-            arranged = self._cluster.composites(view.name)
-            sentences += arranged.problems if arranged is not None else ()
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
             sentences.append(status.GIVING_UP)
         if left_out:

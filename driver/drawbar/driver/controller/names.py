@@ -18,6 +18,7 @@ HASH_CHARS = 8
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 SHARE_PREFIX = "share-"
 _SHARE = re.compile(rf"{SHARE_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+_OF_RULE = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{HASH_CHARS}}}")
 NODE_LABEL_PREFIX = "fabric.drawbar.dev/"
 CLOSED_LABEL_PREFIX = "closed.drawbar.dev/"
 
@@ -47,6 +48,16 @@ def label(text: str, *, room: int = 0) -> str:
         return text
     readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: most - HASH_CHARS - 1].rstrip("-")
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
+
+
+def composite(prefix: str, members: tuple[str, ...]) -> str:
+    """Return the name of the composite that a rule makes of these devices; no other devices ever have it."""
+    return f"{prefix}-{_hash('/'.join(members))}"
+
+
+def is_of_rule(name: str) -> bool:
+    """Return whether a device may be the composite of a rule, by its name."""
+    return _OF_RULE.fullmatch(name) is not None
 
 
 def share(share_id: str) -> str:

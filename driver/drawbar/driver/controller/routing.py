@@ -81,7 +81,7 @@ class AttachmentChange:
         limits_models: the Fabric has rules about models.
         served: there is a session with the fabric's manager.
         shows_owner: the pool shows whose the device is.
-        has_composites: the Fabric has composites, of which one may be waiting for the device.
+        has_composites: the Fabric has composites, of which one may be waiting for the device, or had this one.
     """
 
     old: attachments.DeviceAttachment | None
@@ -140,12 +140,14 @@ class ClaimChange:
     Attributes:
         devices: the fabric devices that it was given before or is given now.
         moved: those given out of a pool that their enclosure does not have.
+        regrouped: those that it has now, or no longer, of a fabric with composites.
     """
 
     driver: str
     new: claims.ResourceClaim | None
     devices: tuple[names.DeviceKey, ...] = ()
     moved: tuple[names.DeviceKey, ...] = ()
+    regrouped: tuple[names.DeviceKey, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +353,12 @@ TABLE = (
         ClaimChange,
         lambda c: bool(c.moved),
         lambda c: [WakeJob(Job.PUBLISH, key.fabric) for key in c.moved],
+    ),
+    routes.row(
+        "claim begins or ends to keep a composite from changing",
+        ClaimChange,
+        lambda c: bool(c.regrouped),
+        lambda c: [WakeJob(Job.PUBLISH, key.fabric, GATHER_SECONDS) for key in c.regrouped],
     ),
     routes.row(
         "claim with admin access",

@@ -51,6 +51,11 @@ async def _(bench: Bench) -> None:
             f"{device.id} has the compute capability {capability[:64]!r}, which is not one to three numbers with "
             "points between them",
         )
+        expect(
+            not device.switch or contract.SWITCH.fullmatch(device.switch) is not None,
+            f"{device.id} has the switch {device.switch[:64]!r}, which is not at most 64 letters, digits and _ . : / - with "
+            "a letter or digit at both ends",
+        )
         amounts = (device.memory_bytes, device.max_link_speed_mts, device.max_link_width)
         expect(min(amounts) >= 0, f"{device.id} has a negative memory, link speed or link width")
 

@@ -15,6 +15,7 @@ from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.inventory import (
     COMPUTE_CAPABILITY,
     OFFERED_CLASSES,
+    SWITCH,
     Carving,
     Connection,
     Device,
@@ -46,6 +47,7 @@ __all__ = [
     "Tls",
     "FabricAdapter",
     "COMPUTE_CAPABILITY",
+    "SWITCH",
     "carved",
     "DeviceClass",
     "OFFERED_CLASSES",

@@ -12,6 +12,9 @@ from enum import StrEnum
 COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
 """One to three numbers with points between them, such as 9.0: what becomes a version that claims compare."""
 
+SWITCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:/-]{0,62}[A-Za-z0-9])?")
+"""The id of a switch, such as chassis-1:sw-0: at most 64 characters, as an attribute that claims match has room for."""
+
 
 class DeviceClass(StrEnum):
     """What a device is, as far as preparing and quiescing it are concerned.
@@ -154,6 +157,8 @@ class Device:
             number, CXL serial) and compare; None when the fabric does not know it.
         identifiers: more names of the same device: "gcxlid", "gpu-uuid".
         enclosure: the chassis that holds it; its devices make one pool. Empty when there is only one.
+        switch: the PCIe or CXL switch that it hangs at, in the form of `SWITCH`; equal for the devices of one switch, and
+            different in one enclosure for those of two. Empty when it is not known.
         memory_bytes: 0 when it has none or it is not known.
         compute_capability: of a GPU or accelerator, which programs it runs, in the form of `COMPUTE_CAPABILITY`;
             empty when it has none or it is not known.
@@ -176,6 +181,7 @@ class Device:
     serial: str | None = None
     identifiers: Mapping[str, str] = field(default_factory=dict)
     enclosure: str = ""
+    switch: str = ""
     memory_bytes: int = 0
     compute_capability: str = ""
     max_link_speed_mts: int = 0

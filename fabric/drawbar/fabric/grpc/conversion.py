@@ -52,6 +52,7 @@ _DEVICE = (
     "model",
     "vendor",
     "enclosure",
+    "switch",
     "memory_bytes",
     "compute_capability",
     "max_link_speed_mts",

@@ -108,6 +108,17 @@ def chassis(uri: str) -> str:
     return parts[4] if len(parts) > 4 and parts[3] == "Chassis" else ""
 
 
+def switch(endpoint: Document) -> str:
+    """Return the switch that all connected ports of an endpoint are on, as `FABRIC.SWITCH`; empty where that is not one."""
+    parts = [uri.split("/") for uri in endpoint.links("Links", "ConnectedPorts")]
+    switches = {
+        f"{port[4]}.{port[6]}" if len(port) > 7 and (port[3], port[5]) == ("Fabrics", "Switches") else ""
+        for port in parts
+    }
+    name = switches.pop() if len(switches) == 1 else ""
+    return name if contract.SWITCH.fullmatch(name) else ""
+
+
 def is_gone(document: Document) -> bool:
     """Return whether the service lists a place in which there is nothing."""
     return document.text("Status", "State") in _GONE_STATES
@@ -136,6 +147,7 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
         serial=_first(parts, "SerialNumber") or (gcxlid["serial"] if gcxlid is not None else None),
         identifiers=identifiers,
         enclosure=next((name for part in parts if (name := chassis(part.uri))), ""),
+        switch=switch(origin),
         memory_bytes=_memory_bytes(parts),
         max_link_speed_mts=_SPEEDS_MTS.get(card.text("PCIeInterface", "MaxPCIeType"), 0),
         max_link_width=lanes if lanes <= 64 else 0,

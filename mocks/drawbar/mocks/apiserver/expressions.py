@@ -120,6 +120,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     optionals.SELECT: optionals.select,
     "find": lambda text, pattern: (re.search(pattern, text) or [""])[0],
     "findAll": lambda text, pattern: [match.group(0) for match in re.finditer(pattern, text)],
+    "sum": sum,
     "isSorted": lambda items: all(a <= b for a, b in itertools.pairwise(items)),
     "lastIndexOf": lambda text, part: text.rfind(part),
     "includes": lambda items, item: item in items,

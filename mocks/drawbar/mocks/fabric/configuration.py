@@ -56,6 +56,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     model: str = ""
     vendor: str = ""
     serial: str | None = None
+    switch: str = ""
     memory_bytes: int = 0
     compute_capability: str = ""
     max_link_speed_mts: int = msgspec.field(name="maxLinkSpeedMTs", default=0)
@@ -208,6 +209,7 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         serial=spec.serial,
         identifiers={} if spec.serial is None else {"serial": spec.serial},
         enclosure=enclosure.id,
+        switch=spec.switch,
         memory_bytes=spec.memory_bytes,
         compute_capability=spec.compute_capability,
         max_link_speed_mts=spec.max_link_speed_mts,
@@ -385,6 +387,11 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
         problems.append(
             f"device {spec.id}: computeCapability {spec.compute_capability} is not one to three numbers with points "
             'between them; write a string like "9.0"'
+        )
+    if spec.switch and not contract.SWITCH.fullmatch(spec.switch):
+        problems.append(
+            f"device {spec.id}: switch {spec.switch[:64]} is not at most 64 letters, digits and _ . : / - with a letter or "
+            'digit at both ends; write a string like "sw-0"'
         )
     return problems
 

@@ -37,6 +37,16 @@ def test_slices_have_a_column_where_there_are_any():
     assert not printed(PLAIN)[0].endswith("SLICES")
 
 
+def test_the_switch_has_a_column_where_it_is_known():
+    head, at_switch, plain = printed(
+        contract.Device(id="gpu-0", device_class=contract.DeviceClass.GPU, switch="sw-0"), PLAIN
+    )
+    assert head.endswith("SWITCH")
+    assert at_switch.endswith("sw-0")
+    assert plain.startswith("gpu-1")
+    assert not printed(PLAIN)[0].endswith("SWITCH")
+
+
 def test_the_document_names_origin_and_what_is_left():
     pool, made = views.device(POOL, SOURCE), views.device(SLICE, SOURCE)
     assert pool["carving"] == {"freeBytes": 3 << 30, "stepBytes": 1 << 30, "isPool": True}

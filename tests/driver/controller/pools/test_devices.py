@@ -63,6 +63,11 @@ def test_a_link_is_published_as_a_node_publishes_its_own_and_left_out_where_it_i
     assert not {"maxLinkSpeedMTs", "maxLinkWidth"} & attributes_of().keys()
 
 
+def test_a_switch_is_published_for_claims_that_match_it_and_left_out_where_it_is_not_known():
+    assert attributes_of(switch="chassis-1:sw-0")["switch"] == slices.Attribute(string="chassis-1:sw-0")
+    assert "switch" not in attributes_of()
+
+
 def test_a_text_is_measured_in_bytes_as_the_api_server_measures_it():
     assert attributes_of(model="é" * 32)["model"] == slices.Attribute(string="é" * 32)
     assert "model" not in attributes_of(model="é" * 33)

@@ -9,6 +9,7 @@ from tests.scenes.pools import NOW, device, observed, published, stored
 
 from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller import names
+from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.controller.pools import devices, plan
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -268,3 +269,72 @@ def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not
 def test_a_composite_stays_published_while_one_doubtful_listing_lacks_a_member():
     before = published(device("duo"))
     assert plan.plan(observed(device("a"), published=before, missing=frozenset({"b"}), **DUO), NOW) == ()
+
+
+PAIRS = {
+    "rules": (
+        fabrics.CompositeRule(
+            name="pair",
+            within=fabrics.Within.ENCLOSURE,
+            devices=(fabrics.CompositePart(device_class="gpu", count=2),),
+        ),
+    )
+}
+BC = names.composite("pair", ("b", "c"))
+
+
+def members_of(action):
+    """By the name of each composite the members that its slice names."""
+    return composites.published([action.slice])
+
+
+def test_a_rule_is_published_as_composites_that_name_their_members():
+    (action,) = plan.plan(observed(device("a"), device("b"), device("c"), **PAIRS), NOW)
+    name = names.composite("pair", ("a", "b"))
+    assert members_of(action) == {name: ("a", "b")}
+    assert offered([action]) == [name]
+
+
+def test_what_is_published_tells_a_controller_that_begins_which_devices_are_together():
+    before = published(device("b"), device("c"), **PAIRS)
+    came = (device("a"), device("b"), device("c"))
+    assert plan.plan(observed(*came, published=before, **PAIRS), NOW) == ()
+    (action,) = plan.plan(observed(*came, device("d"), published=before, **PAIRS), NOW)
+    assert members_of(action) == {BC: ("b", "c"), names.composite("pair", ("a", "d")): ("a", "d")}
+    (action,) = plan.plan(observed(*came[:2], published=before, **PAIRS), NOW)
+    assert list(members_of(action).values()) == [("a", "b")]
+
+
+def test_a_composite_of_a_rule_that_a_claim_was_given_stays_tainted_when_a_member_is_gone():
+    before = published(device("b"), device("c"), **PAIRS)
+    claimed = {"claimed": {BC: "f/e"}}
+    (action,) = plan.plan(observed(device("a"), device("b"), published=before, **claimed, **PAIRS), NOW)
+    assert members_of(action) == {BC: ("b", "c")}
+    assert set(taints(action, BC)) == {f"{DRIVER}/device-lost"}
+
+
+def test_a_held_composite_of_a_rule_that_is_no_more_stays_published_with_its_members():
+    before = published(device("b"), device("c"), **PAIRS)
+    held = {"ours": [BC, "b", "c"], "composites": {BC: ("b", "c")}}
+    (action,) = plan.plan(observed(device("a"), device("b"), device("c"), published=before, **held), NOW)
+    assert members_of(action) == {BC: ("b", "c")}
+    assert offered([action]) == ["a", BC]
+
+
+def test_a_composite_of_a_rule_stays_published_while_one_doubtful_listing_lacks_a_member():
+    before = published(device("b"), device("c"), **PAIRS)
+    doubtful = {"missing": frozenset({"c"}), "published": before}
+    assert plan.plan(observed(device("b"), **doubtful, **PAIRS), NOW) == ()
+    (action,) = plan.plan(observed(device("a"), device("b"), device("d"), **doubtful, **PAIRS), NOW)
+    assert members_of(action) == {BC: ("b", "c"), names.composite("pair", ("a", "d")): ("a", "d")}
+
+
+def test_a_fabric_that_goes_makes_no_composites():
+    before = published(device("b"), device("c"), **PAIRS)
+    gone = plan.plan(observed(device("b"), device("c"), going=True, published=before, **PAIRS), NOW)
+    assert kinds(gone) == [slice_plan.Delete]
+
+
+def test_places_are_offered_alone_whatever_a_rule_says():
+    (action,) = plan.plan(observed(device("a"), device("b"), chooses=True, **PAIRS), NOW)
+    assert offered([action]) == ["a", "b"]

@@ -56,6 +56,7 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
         "serial": item.serial,
         "identifiers": dict(item.identifiers),
         "enclosure": item.enclosure,
+        "switch": item.switch,
         "memoryBytes": item.memory_bytes,
         "sliceOf": item.slice_of.origin_id if item.slice_of is not None else None,
         "carving": {
@@ -95,6 +96,9 @@ def show_devices(out: console.Console, items: Sequence[Mapping[str, Any]]) -> No
     )
     keys = ("id", "class", "model", "serial", "health", "host", "port", "attachment", "claim")
     lines = [[item[key] for key in keys] for item in items]
+    if any(item["switch"] for item in items):
+        head = (*head, "SWITCH")
+        lines = [[*line, item["switch"]] for line, item in zip(lines, items, strict=True)]
     if any(item["sliceOf"] or item["carving"] for item in items):
         head = (*head, "SLICES")
         lines = [[*line, _slices(item)] for line, item in zip(lines, items, strict=True)]

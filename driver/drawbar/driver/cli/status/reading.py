@@ -208,6 +208,7 @@ async def _with_devices(
         )
     )
     listed = tuple(attachment for attachment in held if attachment is not None)
+    listed += await _of_rules(readings, wanted, driver)
     return observed.Cluster(
         driver=driver,
         fabrics=tuple(served.values()),
@@ -215,6 +216,37 @@ async def _with_devices(
         claims=wanted,
         wanted=wanted,
         unread=tuple(readings.unread),
+    )
+
+
+async def _of_rules(
+    readings: _Readings, wanted: tuple[claims.ResourceClaim, ...], driver: str
+) -> tuple[attachments.DeviceAttachment, ...]:
+    """Return the attachments of composites of rules, whose members their attachments alone name."""
+    given = {
+        (result.pool.partition("/")[0], result.device): claim.status.allocation.node
+        for claim in wanted
+        for result in claim.results(driver)
+        if names.is_of_rule(result.device)
+        and claim.status.allocation is not None
+        and claim.status.allocation.node
+    }
+    listed = await asyncio.gather(
+        *(
+            readings.list_all(
+                kinds.ATTACHMENT,
+                attachments.DeviceAttachment,
+                labels=f"{attachments.NODE_LABEL}={attachments.node_label(node)}",
+            )
+            for node in sorted({node for node in given.values() if node})
+        )
+    )
+    return tuple(
+        attachment
+        for of_node in listed
+        for attachment in of_node
+        if attachment.spec.composite is not None
+        and (attachment.spec.fabric, attachment.spec.composite.name) in given
     )
 
 

@@ -1,26 +1,41 @@
 """Composites: devices of a fabric that are allocated together as one DRA device; pure.
 
-The slice has one device for all members. Their DeviceAttachments stay one for each, so each member keeps its lock.
+A Fabric names them, or has rules that make them of the devices that are there. The slice has one device for all members, and names
+these in its attributes. Their DeviceAttachments stay one for each, so each member keeps its lock.
+
+What was decided before is read from the slices, the DeviceAttachments and the claims, so a controller that begins goes on with the
+composites that another one made.
 
 Invariants:
 
 - a device is a member of one composite at most, and all members of a composite are in one enclosure;
 - a composite whose members cannot be attached together is not offered, and there is a sentence about why; none of its
   members is offered alone either, as an administrator has reserved them for it;
-- a composite that has a DeviceAttachment keeps its members, whatever the Fabric names meanwhile.
+- a composite that has a DeviceAttachment keeps its members, whatever the Fabric names meanwhile; so does one that a claim was
+  given, as it is published, unless another claim was given a member by itself before;
+- the name of a composite of a rule is derived from its members, so no other devices ever have it;
+- a composite of a rule that is published keeps its members while the rule is the same and they are listed, or are not yet lost,
+  whichever other devices come and go;
+- of a rule with one part no complete group is left over, but of devices that are given alone.
 """
 
 import itertools
+import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from drawbar.driver.api import attachments, fabrics
+from drawbar.driver.api import attachments, fabrics, slices
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
 LEAST_MEMBERS = 2
 WAYS = (2, 3, 4, 6, 8, 12, 16)
 """Over how many devices memory can be interleaved (CXL 3.1, 8.2.4.20.7)."""
+MOST_MEMBERS = 16
+# One attribute for each member: a text has 64 bytes, and a list is in no release up to 1.37.
+MEMBERS = tuple(f"member{number}" for number in range(MOST_MEMBERS))
+NAMED_IN_SENTENCE = 5
 _OWN_FIELDS = frozenset({"id", "memory_bytes", "health", "serial", "identifiers", "connection", "etag"})
 _SHARED_FIELDS = tuple(item.name for item in fields(contract.Device) if item.name not in _OWN_FIELDS)
 _EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
@@ -30,6 +45,7 @@ _WORST_FIRST = (
     contract.Health.UNKNOWN,
     contract.Health.OK,
 )
+_Members = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +54,13 @@ class Arrangement:
 
     Attributes:
         members: by the name of each composite that is offered or held, its devices in order.
+        unlisted: the same of those that stay as they are published, since a member is not listed and not lost yet.
         withheld: devices that are not offered alone.
-        problems: why composites are not offered, one sentence each.
+        problems: why composites are not offered, and which devices rules leave over, one sentence each.
     """
 
-    members: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    members: Mapping[str, _Members] = field(default_factory=dict)
+    unlisted: Mapping[str, _Members] = field(default_factory=dict)
     withheld: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
 
@@ -58,7 +76,7 @@ class Arrangement:
         )
 
 
-def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, tuple[str, ...]]:
+def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members]:
     """Return by name the members of the composites that have DeviceAttachments."""
     return {
         attachment.spec.composite.name: attachment.spec.composite.devices
@@ -67,39 +85,272 @@ def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, tuple[st
     }
 
 
+def published(listed: Iterable[slices.ResourceSlice]) -> dict[str, _Members]:
+    """Return by name the members of the composites in slices of a fabric."""
+    composites = {}
+    for published_slice in listed:
+        # A node's own slice has none, whatever its labels are.
+        for device in published_slice.spec.devices if published_slice.spec.node_name is None else ():
+            if MEMBERS[0] in device.attributes:
+                values = (device.attributes.get(name) for name in MEMBERS)
+                composites[device.name] = tuple(value.string for value in values if value and value.string)
+    return composites
+
+
 def arrange(
-    wanted: Sequence[fabrics.Composite],
+    spec: fabrics.FabricSpec | None,
     devices: Iterable[contract.Device],
-    held: Mapping[str, tuple[str, ...]] | None = None,
+    held: Mapping[str, _Members] | None = None,
     given: Collection[str] = (),
+    *,
+    published: Mapping[str, _Members] | None = None,
+    missing: Collection[str] = (),
+    chooses: bool = False,
 ) -> Arrangement:
     """Return the composites of a fabric with these devices.
 
     Args:
-        wanted: as the Fabric has them; the first one that names a device has it.
+        spec: what the Fabric names, of which the first one that names a device has it, and its rules, likewise; None of a
+            Fabric that goes.
         devices: as the fabric lists them.
         held: as `held` returns it.
         given: names of devices that claims were given, or that are attached for one.
+        published: as `published` returns it.
+        missing: names of the devices that count as they were although they are not listed.
+        chooses: the fabric chooses the device itself, so that its devices are places.
     """
-    members = dict(held or {})
-    if not wanted and not members:
+    named, rules = (spec.composites, spec.composite_rules) if spec is not None else ((), ())
+    published = published or {}
+    if not named and not rules and not held and not published:
         return Arrangement()
-    listed = {names.label(device.id): device for device in devices}
-    owners = {device: name for name, devices_ in members.items() for device in devices_}
-    carved = {names.label(device_id) for device_id in contract.carved(listed.values())}
-    alone = set(given) - owners.keys()
-    withheld, problems = set(owners), []
-    for composite in wanted:
+    room = _Room(devices, held or {}, given, missing)
+    for name, members in published.items():
+        if name in room.given and name not in room.members and not room.is_taken(members):
+            room.add(name, members)
+    for composite in named:
+        room.add_named(composite)
+    if rules and chooses:
+        room.problems += [
+            f"composite rule {rule.name} makes none: the fabric chooses its devices itself; remove the rule"
+            for rule in rules
+        ]
+    elif rules and spec is not None:
+        room.add_by_rules(spec, published)
+    return room.arrangement()
+
+
+class _Room:
+    """A fabric's devices while they are arranged."""
+
+    def __init__(
+        self,
+        devices: Iterable[contract.Device],
+        held: Mapping[str, _Members],
+        given: Collection[str],
+        missing: Collection[str],
+    ) -> None:
+        self.listed = {names.label(device.id): device for device in devices}
+        self.given, self.missing = given, missing
+        self.members = dict(held)
+        self.unlisted: dict[str, _Members] = {}
+        self.problems: list[str] = []
+        self.owners = {device: name for name, members in held.items() for device in members}
+        self.withheld = set(self.owners)
+        self.alone = set(given) - self.owners.keys()
+        self.carved = {names.label(device_id) for device_id in contract.carved(self.listed.values())}
+
+    def arrangement(self) -> Arrangement:
+        return Arrangement(
+            members=self.members,
+            unlisted=self.unlisted,
+            withheld=frozenset(self.withheld - self.alone),
+            problems=tuple(self.problems),
+        )
+
+    def is_taken(self, members: Iterable[str]) -> bool:
+        """Return whether a device is a member of a composite, or was given by itself."""
+        return any(member in self.owners or member in self.alone for member in members)
+
+    def add(self, name: str, members: _Members) -> None:
+        """Add a composite whose devices are free for it."""
+        self.members[name] = members
+        self._reserve(name, members)
+
+    def add_named(self, composite: fabrics.Composite) -> None:
+        """Add a composite that the Fabric names, or a sentence about why it cannot be."""
         own = tuple(names.label(device_id) for device_id in composite.devices)
-        if composite.name not in members:
-            problem = _problem(composite, listed, carved=carved, alone=alone, owners=owners)
+        if composite.name not in self.members:
+            problem = self._problem(composite)
             if problem is None:
-                members[composite.name] = own
+                self.members[composite.name] = own
             else:
-                problems.append(f"composite {composite.name} is not offered: {problem}")
-        withheld.update(own)
-        owners = dict.fromkeys(own, composite.name) | owners
-    return Arrangement(members=members, withheld=frozenset(withheld - alone), problems=tuple(problems))
+                self.problems.append(f"composite {composite.name} is not offered: {problem}")
+                if any(member in self.missing for member in own):
+                    self.unlisted[composite.name] = own
+        self._reserve(composite.name, own)
+
+    def add_by_rules(self, spec: fabrics.FabricSpec, published: Mapping[str, _Members]) -> None:
+        """Add the composites of the rules: those that are published and may stay, then what can be made of the rest."""
+        takers = self._takers(spec)
+        for index, rule in enumerate(spec.composite_rules):
+            takes = {device: part for device, (taker, part) in takers.items() if taker == index}
+            for name, members in published.items():
+                if self._stands(rule, name, members, takes):
+                    if all(member in self.listed for member in members):
+                        self.add(name, members)
+                    else:
+                        self.unlisted[name] = members
+                        self._reserve(name, members)
+            rest = {device: part for device, part in takes.items() if not self.is_taken((device,))}
+            for members in self._groups(rule, rest, frozenset(spec.maintenance)):
+                self._add_new(rule, members)
+            over = [device for device in sorted(rest, key=_in_order) if device not in self.owners]
+            if rule.leftover is fabrics.Leftover.WITHHELD:
+                self.withheld.update(over)
+            self._report(rule, frozenset(takes.values()), over)
+
+    def _reserve(self, name: str, members: _Members) -> None:
+        self.withheld.update(members)
+        for member in members:
+            self.owners.setdefault(member, name)
+
+    def _takers(self, spec: fabrics.FabricSpec) -> dict[str, tuple[int, int]]:
+        """Return by device the first rule and the first part of it that takes the device."""
+        parts = [
+            (index, number, part)
+            for index, rule in enumerate(spec.composite_rules)
+            for number, part in enumerate(rule.devices)
+        ]
+        takers = {}
+        for name, device in self.listed.items():
+            is_fit = name not in self.carved and device.slice_of is None
+            if not is_fit or spec.policy.immediate.holds(device.id, device.model):
+                continue
+            for index, number, part in parts:
+                if part.takes(device.device_class.value, device.model):
+                    takers[name] = (index, number)
+                    break
+        return takers
+
+    def _stands(
+        self, rule: fabrics.CompositeRule, name: str, members: _Members, takes: Mapping[str, int]
+    ) -> bool:
+        """Return whether a composite that is published is one of the rule, and all its devices may stay in it."""
+        wanted = [number for number, part in enumerate(rule.devices) for _ in range(part.count)]
+        if (
+            name in self.members
+            or name in self.listed
+            or len(wanted) != len(members)
+            or name != names.composite(rule.name, members)
+            or self.is_taken(members)
+        ):
+            return False
+        places, models = set(), set()
+        for member, number in zip(members, wanted, strict=True):
+            if member in self.listed:
+                if takes.get(member) != number:
+                    return False
+                places.add(self._place(rule, member))
+                models.add((number, self.listed[member].model))
+            elif member not in self.missing:
+                return False
+        return None not in places and len(places) <= 1 and len(models) == len({part for part, _ in models})
+
+    def _place(self, rule: fabrics.CompositeRule, device: str) -> tuple[str, str] | None:
+        """Return what all devices of a composite have in common; None where that is not known."""
+        listed = self.listed[device]
+        if rule.within is fabrics.Within.ENCLOSURE:
+            return listed.enclosure, ""
+        return (listed.enclosure, listed.switch) if listed.switch else None
+
+    def _groups(
+        self, rule: fabrics.CompositeRule, rest: Mapping[str, int], maintenance: frozenset[str]
+    ) -> Iterable[_Members]:
+        """Yield the complete groups of devices that are in no composite, of those first that can be attached now."""
+        by_place: dict[tuple[str, str], dict[tuple[int, str], list[str]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for device in sorted(rest, key=lambda name: (self._is_unfit(name, maintenance), _in_order(name))):
+            place = self._place(rule, device)
+            if place is not None:
+                by_place[place][rest[device], self.listed[device].model].append(device)
+        for _, by_model in sorted(by_place.items()):
+            runs: list[list[list[str]]] = [[] for _ in rule.devices]
+            for (number, _), devices in sorted(by_model.items()):
+                count = rule.devices[number].count
+                runs[number] += [
+                    devices[first : first + count] for first in range(0, len(devices) - count + 1, count)
+                ]
+            for of_part in runs:
+                of_part.sort(key=lambda run: sum(self._is_unfit(device, maintenance) for device in run))
+            for parts in zip(*runs, strict=False):
+                yield tuple(device for run in parts for device in sorted(run, key=_in_order))
+
+    def _is_unfit(self, name: str, maintenance: frozenset[str]) -> bool:
+        device = self.listed[name]
+        return (
+            device.health is contract.Health.CRITICAL
+            or device.connection is not None
+            or not maintenance.isdisjoint({name, device.id})
+        )
+
+    def _add_new(self, rule: fabrics.CompositeRule, members: _Members) -> None:
+        name = names.composite(rule.name, members)
+        if name in self.listed or name in self.members or name in self.unlisted:
+            taken = "a device of the fabric" if name in self.listed else "another composite"
+            self.problems.append(
+                f"composite {name} is not offered: {taken} has this name; choose another name for rule {rule.name}"
+            )
+            self._reserve(name, members)
+        else:
+            self.add(name, members)
+
+    def _report(self, rule: fabrics.CompositeRule, taken: Collection[int], over: Sequence[str]) -> None:
+        """Add a sentence about the devices that the rule leaves over, and about what the fabric lacks for it."""
+        lacking = [part for number, part in enumerate(rule.devices) if number not in taken]
+        unknown = [device for device in over if self._place(rule, device) is None]
+        reasons = [f"the fabric has no {_kind(part)}" for part in lacking] or [
+            f"a composite takes {_listed([f'{part.count} {_kind(part)}' for part in rule.devices])} of one {rule.within}"
+        ]
+        if unknown:
+            reasons.append(f"the fabric names no switch of {self._ids(unknown)}")
+        if over and rule.leftover is fabrics.Leftover.WITHHELD:
+            begin = f"composite rule {rule.name} leaves {self._ids(over)} over"
+        elif lacking or unknown:
+            begin = f"composite rule {rule.name} makes less than it could"
+        else:
+            return
+        self.problems.append(f"{begin}: {', and '.join(reasons)}")
+
+    def _ids(self, devices: Sequence[str]) -> str:
+        shown = [self.listed[device].id for device in devices[:NAMED_IN_SENTENCE]]
+        more = len(devices) - len(shown)
+        return _listed([*shown, *([f"{more} more"] if more else [])])
+
+    def _problem(self, composite: fabrics.Composite) -> str | None:
+        """Return why the devices are no composite; None if they are."""
+        if len(set(composite.devices)) < max(LEAST_MEMBERS, len(composite.devices)):
+            return f"name at least {LEAST_MEMBERS} devices, each once"
+        if composite.name in self.listed:
+            return "a device of the fabric has this name; choose another"
+        for device_id in composite.devices:
+            device = names.label(device_id)
+            if device in self.owners:
+                return f"device {device_id} is a member of {self.owners[device]}"
+            if device not in self.listed:
+                return f"the fabric has no device {device_id}"
+            if device in self.carved:
+                return f"device {device_id} is not attached as a whole, since it has slices"
+            if device in self.alone:
+                return f"device {device_id} was given to a claim by itself, which has to end first"
+        enclosures = {
+            device_id: self.listed[names.label(device_id)].enclosure for device_id in composite.devices
+        }
+        first = composite.devices[0]
+        for device_id, enclosure in enclosures.items():
+            if enclosure != enclosures[first]:
+                return f"device {device_id} is in enclosure {enclosure or '(none)'}, and {first} in {enclosures[first] or '(none)'}"
+        return None
 
 
 def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
@@ -163,32 +414,15 @@ def interleaving_problem(given: str, members: Mapping[str, contract.Device | Non
     return None
 
 
-def _problem(
-    composite: fabrics.Composite,
-    listed: Mapping[str, contract.Device],
-    *,
-    carved: Collection[str],
-    alone: Collection[str],
-    owners: Mapping[str, str],
-) -> str | None:
-    """Return why the devices are no composite; None if they are."""
-    if len(set(composite.devices)) < max(LEAST_MEMBERS, len(composite.devices)):
-        return f"name at least {LEAST_MEMBERS} devices, each once"
-    if composite.name in listed:
-        return "a device of the fabric has this name; choose another"
-    for device_id in composite.devices:
-        device = names.label(device_id)
-        if device in owners:
-            return f"device {device_id} is a member of {owners[device]}"
-        if device not in listed:
-            return f"the fabric has no device {device_id}"
-        if device in carved:
-            return f"device {device_id} is not attached as a whole, since it has slices"
-        if device in alone:
-            return f"device {device_id} was given to a claim by itself, which has to end first"
-    enclosures = {device_id: listed[names.label(device_id)].enclosure for device_id in composite.devices}
-    first = composite.devices[0]
-    for device_id, enclosure in enclosures.items():
-        if enclosure != enclosures[first]:
-            return f"device {device_id} is in enclosure {enclosure or '(none)'}, and {first} in {enclosures[first] or '(none)'}"
-    return None
+def _kind(part: fabrics.CompositePart) -> str:
+    return " ".join(filter(None, (part.device_class, part.model)))
+
+
+def _listed(texts: Sequence[str]) -> str:
+    *first, last = texts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _in_order(name: str) -> list[str | int]:
+    """Sort by the numbers in names: gpu-2 before gpu-10."""
+    return [int(part) if part.isdigit() else part for part in re.split(r"([0-9]+)", name)]

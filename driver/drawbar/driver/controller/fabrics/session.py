@@ -83,7 +83,7 @@ class Listener(Protocol):
         ...
 
     def published(self, fabric: str) -> Collection[str]:
-        """Return the names of the devices in the fabric's slices."""
+        """Return the names of the devices in the fabric's slices, of a composite those of its members."""
         ...
 
     def taken(self, fabric: str) -> places.Taken:
@@ -126,7 +126,7 @@ class Session:
         self.nodes = hosts.NodeMap()
         self.turns = turns.Turns()
         self.faults = faults.Ledger()
-        # A sentence by what it is about: a device's name, `node labels`, `its name` or empty for the fabric as a whole.
+        # A sentence by what it is about: a device's name, `node labels`, `its name`, `composites` or empty for the whole.
         self.troubles: dict[str, str] = {}
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
@@ -163,6 +163,11 @@ class Session:
     def carves(self) -> bool:
         """Whether claims can be given shares of its devices."""
         return self._shares is not None
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the fabric chooses the device itself, so that its devices are places."""
+        return self._places is not None
 
     def share(self, name: str, memory_bytes: int, origin: str) -> contract.Device | None:
         """Return a share that has no attachment, as the device that it becomes with one; None where that cannot be."""

@@ -20,6 +20,7 @@ import msgspec
 
 from drawbar.driver.api import bindings, quantities, slices
 from drawbar.driver.controller import names, shares
+from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
@@ -29,7 +30,12 @@ _VERSION_NUMBERS = 3
 
 
 def published(
-    driver: str, fabric: str, device: contract.Device, taints: tuple[slices.Taint, ...] = ()
+    driver: str,
+    fabric: str,
+    device: contract.Device,
+    taints: tuple[slices.Taint, ...] = (),
+    *,
+    members: tuple[str, ...] = (),
 ) -> slices.Device:
     """Return the device with everything a claim can select it by.
 
@@ -38,10 +44,11 @@ def published(
         fabric: name of the Fabric object.
         device: as the fabric manager reports it.
         taints: why it should not be given out now.
+        members: of a composite the names of its devices.
     """
     return slices.Device(
         name=names.label(device.id),
-        attributes=_attributes(fabric, device),
+        attributes=_attributes(fabric, device) | _of_members(members),
         capacity={"memory": slices.Capacity(value=quantities.format_bytes(device.memory_bytes))}
         if device.memory_bytes
         else {},
@@ -92,6 +99,7 @@ def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attrib
         "class": device.device_class.value,
         "fabric": fabric,
         "enclosure": device.enclosure,
+        "switch": device.switch,
         "deviceID": device.id,
         "model": device.model,
         "vendor": device.vendor,
@@ -111,6 +119,13 @@ def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attrib
         | {name: slices.Attribute(int_=number) for name, number in numbers.items() if number}
         | ({"computeCapability": slices.Attribute(version=version)} if version else {})
     )
+
+
+def _of_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:
+    return {
+        attribute: slices.Attribute(string=member)
+        for attribute, member in zip(composites.MEMBERS, members, strict=False)
+    }
 
 
 def _version(text: str) -> str:

@@ -47,6 +47,7 @@ class Facts:
         claimed: by device name the pool that the allocation of a claim names.
         missing: names of the devices that count as they were although they are not listed.
         made: by the id of each device that claims are given shares of, its memory that is in slices of ours.
+        chooses: the fabric chooses the device itself, so that its devices are places.
     """
 
     fabric: fabrics.Fabric
@@ -57,6 +58,7 @@ class Facts:
     claimed: Mapping[str, str] = field(default_factory=dict)
     missing: frozenset[str] = frozenset()
     made: Mapping[str, int] = field(default_factory=dict)
+    chooses: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,9 +207,15 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
             for pool, device in published
         )
     by_name = {names.label(listed_device.id): listed_device for listed_device in observed.devices}
-    wanted = () if observed.facts.fabric.deleting else observed.facts.fabric.spec.composites
-    given = observed.attached_by_us.keys() | observed.facts.claimed.keys()
-    arranged = composites.arrange(wanted, observed.devices, observed.composites, given)
+    arranged = composites.arrange(
+        None if observed.facts.fabric.deleting else observed.facts.fabric.spec,
+        observed.devices,
+        observed.composites,
+        observed.attached_by_us.keys() | observed.facts.claimed.keys(),
+        published=composites.published(observed.published),
+        missing=observed.facts.missing,
+        chooses=observed.facts.chooses,
+    )
     whole = tuple(
         composites.composed(name, present)
         for name, members in arranged.members.items()
@@ -218,14 +226,9 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
     stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
-    unlisted = {
-        composite.name: members
-        for composite in wanted
-        if not observed.facts.missing.isdisjoint(members := tuple(map(names.label, composite.devices)))
-    }
-    members_of = unlisted | dict(arranged.members)
+    members_of = {**arranged.unlisted, **arranged.members}
     kept = (
-        (observed.attached_by_us.keys() | observed.facts.missing | unlisted.keys()) - listed
+        (observed.attached_by_us.keys() | observed.facts.missing | arranged.unlisted.keys()) - listed
         if stays
         else frozenset()
     )
@@ -244,7 +247,8 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     # Not even while its shares are held is a pool of memory offered as a whole.
     withheld = (withheld - kept_alone | _pools_of_memory(observed.devices)) - pools_of_memory.keys()
     for listed_device in sorted(offered, key=lambda listed_device: listed_device.id):
-        device = devices.published(observed.driver, observed.fabric, listed_device)
+        members = arranged.members.get(names.label(listed_device.id), ())
+        device = devices.published(observed.driver, observed.fabric, listed_device, members=members)
         if device.name in withheld:
             continue
         candidates[device.name] = _Candidate(

@@ -15,7 +15,7 @@ from drawbar.driver import sightings
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import attachment_index
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -65,6 +65,8 @@ class Publisher:
         self._left_out: dict[str, tuple[str, ...]] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
         self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
+        # By fabric and the name of a slice with composites: which of them are asked for with every device.
+        self._composites: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
         # By fabric and device, of those that failed.
         self._failed: sightings.Sightings[tuple[str, str]] = sightings.Sightings()
 
@@ -130,6 +132,7 @@ class Publisher:
                 probations=view.faults.probations(probation, view.faults.blamed(probation, now)),
                 failures=view.faults.failures(),
                 missing=view.missing,
+                chooses=view.chooses,
                 claimed=self._sources.allocated.pools(name),
                 made={
                     device.id: view.made_bytes(device)
@@ -164,13 +167,18 @@ class Publisher:
             )
             if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
                 continue
-            by_name = self._slices.setdefault(fabric, {})
+            by_name, name = self._slices.setdefault(fabric, {}), published_slice.metadata.name
+            of_fabric = self._composites.setdefault(fabric, {})
             if published_slice is new:
-                by_name[published_slice.metadata.name] = published_slice
+                by_name[name] = published_slice
+                of_fabric[name] = composites.published([published_slice])
             else:
-                by_name.pop(published_slice.metadata.name, None)
-            if not by_name:
-                del self._slices[fabric]
+                by_name.pop(name, None)
+            if published_slice is not new or not of_fabric[name]:
+                of_fabric.pop(name, None)
+            for indexed in (self._slices, self._composites):
+                if not indexed[fabric]:
+                    del indexed[fabric]
             failed = causes.failures(self._driver, new)
             for name in causes.failures(self._driver, old).keys() | failed.keys():
                 self._failed.see((fabric, name), failed.get(name), self._clock())
@@ -187,6 +195,18 @@ class Publisher:
     def in_fabric(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""
         return tuple(self._slices.get(fabric, {}).values())
+
+    def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
+        """Return by name the members of the fabric's composites, as they are published."""
+        return {
+            name: members
+            for by_name in self._composites.get(fabric, {}).values()
+            for name, members in by_name.items()
+        }
+
+    def has_composites(self, fabric: str) -> bool:
+        """Return whether a composite of the fabric is published."""
+        return fabric in self._composites
 
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""

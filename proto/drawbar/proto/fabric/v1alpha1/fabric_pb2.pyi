@@ -682,6 +682,7 @@ class Device(_message.Message):
     MAX_LINK_WIDTH_FIELD_NUMBER: _builtins.int
     SLICE_OF_FIELD_NUMBER: _builtins.int
     CARVING_FIELD_NUMBER: _builtins.int
+    SWITCH_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     device_class: Global___DeviceClass.ValueType
     model: _builtins.str
@@ -713,6 +714,13 @@ class Device(_message.Message):
     what a port makes of it; 0 when not known.
     """
     max_link_width: _builtins.int
+    switch: _builtins.str
+    """The PCIe or CXL switch that it hangs at: equal for the devices of one
+    switch, and different in one enclosure for those of two. At most 64
+    letters, digits and _ . : / -, with a letter or digit at both ends; empty
+    when it is not known. Published as an attribute, and what Fabrics with
+    compositeRules of one switch go by.
+    """
     @_builtins.property
     def identifiers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """More names of the same device: "gcxlid", "gpu-uuid", ..."""
@@ -750,10 +758,11 @@ class Device(_message.Message):
         max_link_width: _builtins.int = ...,
         slice_of: Global___Slice | None = ...,
         carving: Global___Carving | None = ...,
+        switch: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "connection", b"connection", "slice_of", b"slice_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "slice_of", b"slice_of", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "slice_of", b"slice_of", "switch", b"switch", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
