@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import aiohttp
 import pytest
 
 from contract import api, capabilities, kinds, negotiation, targets
 from contract import lab as labs
 from contract import world as worlds
-from drawbar.driver.kube import config
+from drawbar.driver.kube import client, config
 
 SWEPT = (
     "validatingadmissionpolicybindings",
@@ -39,8 +38,7 @@ class Prepared:
 @asynccontextmanager
 async def connecting(kubeconfig: str) -> AsyncIterator[api.Client]:
     connection = await asyncio.to_thread(config.load, kubeconfig)
-    connector = aiohttp.TCPConnector(ssl=connection.tls if connection.tls is not None else True)
-    async with aiohttp.ClientSession(connector=connector) as session:
+    async with client.sessions(connection, 0) as (session,):
         yield api.Client(connection=connection, session=session)
 
 

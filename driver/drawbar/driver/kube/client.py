@@ -16,7 +16,7 @@ import socket
 import urllib.parse
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -464,13 +464,22 @@ async def connecting(connection: config.Connection, *, writes: Pace | None = Non
         connection: where, and as whom.
         writes: limits the rate of writes; unlimited without.
     """
+    async with sessions(connection, REQUESTS_LIMIT, 0) as (requests, watches):
+        yield Client(requests, watches, connection, writes=writes)
+
+
+@asynccontextmanager
+async def sessions(
+    connection: config.Connection, *limits: int
+) -> AsyncIterator[tuple[aiohttp.ClientSession, ...]]:
+    """Yield a session for each limit of connections at once; 0: of any number. All are closed on return, for `CLOSE_SECONDS` at most."""
     sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
     try:
-        async with (
-            _session(connection, REQUESTS_LIMIT, sockets) as session,
-            _session(connection, 0, sockets) as watches,
-        ):
-            yield Client(session, watches, connection, writes=writes)
+        async with AsyncExitStack() as stack:
+            opened = [
+                await stack.enter_async_context(_session(connection, limit, sockets)) for limit in limits
+            ]
+            yield tuple(opened)
     finally:
         # aiohttp does not wait until its transports are closed.
         with suppress(TimeoutError):
@@ -484,7 +493,7 @@ async def connecting(connection: config.Connection, *, writes: Pace | None = Non
 def _session(
     connection: config.Connection, limit: int, sockets: "weakref.WeakSet[socket.socket]"
 ) -> aiohttp.ClientSession:
-    """Return a session of at most `limit` connections at once; 0: of any number. Their sockets are added to `sockets`."""
+    """Return a session, as `sessions` has them, whose sockets are added to `sockets`."""
     tls = connection.tls if connection.tls is not None else True
 
     def make(address: aiohttp.AddrInfoType) -> socket.socket:
