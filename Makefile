@@ -6,7 +6,7 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Of the storm: each some 75 random steps of a whole cluster.
+# Of the storm, of each of its three clusters: some 75 random steps.
 EXAMPLES ?= 140
 # Each program that a test starts would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE

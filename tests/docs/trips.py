@@ -27,7 +27,7 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.driver.node.preparation import conftest as preparation
-from tests.driver.storm import conftest as storm
+from tests.driver.storm import world as storm
 from tests.scenes import nodes, waiting
 
 from drawbar.driver.kube import kinds

@@ -33,9 +33,13 @@ async def check(storm):
     by_name = dict(zip(names, shown.devices, strict=True))
     _check_slices(by_name, documents[kinds.SLICE])
     _check_attachments(by_name, documents[kinds.ATTACHMENT])
-    _check_claims(by_name, documents[kinds.CLAIM])
-    held = {attachment["spec"]["device"] for attachment in documents[kinds.ATTACHMENT]}
-    used = {result["device"] for claim in documents[kinds.CLAIM] for result in _results(claim)}
+    _check_claims(by_name, documents[kinds.CLAIM], documents[kinds.ATTACHMENT])
+    held = {
+        name
+        for attachment in documents[kinds.ATTACHMENT]
+        for name in (attachment["spec"]["device"], *_whole(attachment))
+    }
+    used = {name for claim in documents[kinds.CLAIM] for result in _results(claim) for name in _names(result)}
     for device in by_name.values():
         assert (device.state == tree.FREE) == (device.name not in held | used), device
     for fabric in documents[kinds.FABRIC]:
@@ -77,13 +81,17 @@ def _check_attachments(by_name, documents):
         assert not device.attachment or device.attachment in recorded, device
 
 
-def _check_claims(by_name, documents):
+def _check_claims(by_name, documents, recorded):
+    # A member of a composite shows the claims that have the composite.
+    members = [(name, attachment["spec"]["device"]) for attachment in recorded for name in _whole(attachment)]
     expected = {
-        (result["device"], claim["metadata"]["name"]): [
+        (shown, claim["metadata"]["name"]): [
             consumer["name"] for consumer in claim["status"].get("reservedFor", ())
         ]
         for claim in documents
         for result in _results(claim)
+        for name in _names(result)
+        for shown in (name, *(member for whole, member in members if whole == name))
     }
     shown = {
         (device.name, claim.name): list(claim.pods) for device in by_name.values() for claim in device.claims
@@ -193,3 +201,15 @@ def _conditions(document):
 
 def _results(claim):
     return claim.get("status", {}).get("allocation", {}).get("devices", {}).get("results", ())
+
+
+def _names(result):
+    """The devices that a claim was given: a share is one, beside the device that it is a share of."""
+    share = result.get("shareID")
+    return (result["device"], *([f"share-{share}"] if share else []))
+
+
+def _whole(attachment):
+    """The composite that an attachment is a part of."""
+    composite = attachment["spec"].get("composite")
+    return [composite["name"]] if composite else []

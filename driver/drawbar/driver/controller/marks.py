@@ -53,10 +53,10 @@ def owner(connection: contract.Connection | None, own: str | None, *, recorded: 
 
 
 def began(operation: contract.Operation, own: str | None) -> bool:
-    """Return whether an operation makes or ends a connection with our mark."""
+    """Return whether an operation makes or ends a connection, or makes a slice, with our mark."""
     if own is None:
         return False
-    if operation.kind is contract.OperationKind.ATTACH:
+    if operation.kind in (contract.OperationKind.ATTACH, contract.OperationKind.CREATE_SLICE):
         return operation.mark == own
     connection = operation.device.connection if operation.device is not None else None
     return connection is not None and connection.mark == own

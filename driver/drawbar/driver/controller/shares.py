@@ -8,7 +8,8 @@ Invariants:
 - a slice belongs to the share whose id its request names, and to no other, whoever asks for it again;
 - a slice whose share has a DeviceAttachment is shown as that share alone, and any other by itself;
 - a share whose slice was there and is not listed any more is not shown: it is lost, and never carved a second time;
-- a slice with our mark whose share has neither a DeviceAttachment nor a claim is an orphan: it is detached and deleted.
+- a slice with our mark whose share has neither a DeviceAttachment nor a claim that has not failed is an orphan: it is
+  detached and deleted.
 """
 
 import re

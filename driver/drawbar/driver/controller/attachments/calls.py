@@ -54,7 +54,8 @@ class Calls:
         self.settled = settled
         self._calls: dict[tuple[str, outcomes.Side], _Cached] = {}
         self._gone: OrderedDict[str, None] = OrderedDict()
-        # By attachment the operation that keeps its device busy, and since when, on the caller's monotonic clock.
+        # By attachment, or by the name of a pool that shares wait for or of a slice to delete: the operation that keeps it busy,
+        # and since when, on the caller's monotonic clock.
         self._blockers: dict[str, tuple[str, float]] = {}
 
     def view(self, uid: str, side: outcomes.Side, now: float) -> plan.Call:
@@ -113,6 +114,10 @@ class Calls:
             since = now
         self._blockers[uid] = (operation_id, since)
         return now - since
+
+    def unblocked(self, uid: str) -> None:
+        """Note that no operation keeps the device busy any more."""
+        self._blockers.pop(uid, None)
 
     def never_asked(self, uid: str, side: outcomes.Side) -> None:
         """Note that the fabric has no such call: it was never made, or the fabric has answered so."""

@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
@@ -159,14 +159,20 @@ class _Observation:
 
     @property
     def awaits_record(self) -> bool:
-        """Whether the device is the slice of a share that a claim has: with its attachment it is shown as the share."""
-        share = self._share_of_slice
-        return share is not None and bool(self._cluster.allocated.with_device(share))
+        """Whether the device is the slice of a share that a claim waits for: with its attachment it is shown as the share.
+
+        A claim that has failed gets no attachment any more.
+        """
+        share, driver = self._share_of_slice, self._cluster.driver
+        given = self._cluster.allocated.with_device(share) if share is not None else ()
+        return not all(claim_index.has_failed(claim, driver) for claim in given)
 
     def _orphaned_at(self) -> datetime.datetime | None:
         orphans, device = self._context.orphans, self.device
         is_orphan = device is not None and device.connection is None and self._share_of_slice is not None
         orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
+        if not is_orphan:
+            self._context.calls.unblocked(self._key.attachment)
         return orphans.since(self._key)
 
     def _is_whole(self) -> bool:
@@ -533,8 +539,18 @@ class _Round:
             log.info("the slice is not given back yet: %s", error, extra=self._extras() | {"device": made.id})
 
     async def _delete_slice(self) -> None:
-        if self._device is not None and await self._is_confirmed():
-            await self._delete(self._device)
+        seen = self._device
+        if seen is None or seen.slice_of is None or not await self._is_confirmed():
+            return
+        try:
+            await self._delete(seen)
+        except fabric_errors.Aborted as error:
+            if error.reason != fabric_errors.Reason.OPERATION_PENDING:
+                raise
+            # An earlier deletion, of which every device has one at most: one that never ends would keep the memory.
+            pending = await self._overdue_operation(self._key.attachment, {seen.id})
+            if pending is not None and pending.request_id.startswith(f"{seen.slice_of.request_id}-"):
+                await self._end(pending)
 
     async def _delete(self, seen: contract.Device) -> None:
         if seen.slice_of is None:
@@ -550,31 +566,48 @@ class _Round:
 
     async def _end_blocker(self) -> None:
         """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
-        spec, uid, opened = self._existing.spec, self._existing.metadata.uid, self._open
-        adapter, now = opened.adapter(), asyncio.get_running_loop().time()
-        in_flight = [
-            operation
-            for operation in await adapter.operations()
-            if not operation.done and operation.device is not None
-        ]
+        spec, opened = self._existing.spec, self._open
+        waiting, device_ids = self._existing.metadata.uid, {spec.device_id}
+        if spec.share is not None:
+            # It waits for what is carved of its device, as all shares of that do; what one with a record has carved is shown
+            # as an operation of that share.
+            device_ids.add(spec.share.device_id)
+            waiting = f"shares of {spec.fabric}/{spec.share.device}"
+        blocker = await self._overdue_operation(waiting, device_ids)
+        if blocker is None:
+            return
+        ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.began(blocker, opened.mark)
+        if ours:
+            blocker = await self._end(blocker)
+        if not blocker.done:
+            self._report_blocker(blocker, ours=ours)
+
+    async def _overdue_operation(
+        self, waiting: str, device_ids: Collection[str]
+    ) -> contract.Operation | None:
+        """Return the operation in flight on one of these devices that has been waited for long enough; None where there is none."""
+        now = asyncio.get_running_loop().time()
+        operations = await self._open.adapter().operations()
         blocker = next(
             (
                 operation
-                for operation in in_flight
-                if operation.device and operation.device.id == spec.device_id
+                for operation in operations
+                if not operation.done and operation.device is not None and operation.device.id in device_ids
             ),
             None,
         )
-        if blocker is None or self._context.calls.blocked_seconds(uid, blocker.id, now) < BLOCKER_SECONDS:
-            return
-        ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.began(blocker, opened.mark)
-        if ours and opened.turns.can.cancel:
-            blocker = await adapter.cancel(blocker.id)
-            log.warning(
-                "operation without a record cancelled", extra=self._extras() | {"operation": blocker.id}
-            )
-        if not blocker.done:
-            self._report_blocker(blocker, ours=ours)
+        if blocker is None:
+            return None
+        seconds = self._context.calls.blocked_seconds(waiting, blocker.id, now)
+        return blocker if seconds >= BLOCKER_SECONDS else None
+
+    async def _end(self, blocker: contract.Operation) -> contract.Operation:
+        """Cancel an operation where the fabric can; return how it is then."""
+        if not self._open.turns.can.cancel:
+            return blocker
+        blocker = await self._open.adapter().cancel(blocker.id)
+        log.warning("operation without a record cancelled", extra=self._extras() | {"operation": blocker.id})
+        return blocker
 
     def _report_blocker(self, blocker: contract.Operation, *, ours: bool) -> None:
         whose = "of this cluster, without a DeviceAttachment" if ours else "that this cluster did not begin"

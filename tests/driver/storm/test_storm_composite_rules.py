@@ -1,0 +1,64 @@
+"""Composites of a rule while claims come and go of which nothing is attached: their node is on no fabric."""
+
+import asyncio
+
+from drawbar.driver.controller import names
+from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.kube import client, kinds
+
+SECONDS = 20  # all that is gathered is done, and nothing is looked at again without a reason
+
+
+async def rule(storm, *, count, name="pair"):
+    parts = [{"class": "gpu", "count": count}]
+    spec = {"compositeRules": [{"name": name, "within": "enclosure", "devices": parts}]}
+    await storm.api.patch(kinds.FABRIC, "f", {"spec": spec}, content=client.Patch.MERGE, into=dict)
+    await asyncio.sleep(SECONDS)
+
+
+async def offered(storm):
+    """By the name of each device in the slices its members."""
+    return {
+        device["name"]: tuple(
+            device["attributes"][name]["string"]
+            for name in composites.MEMBERS
+            if name in device["attributes"]
+        )
+        for spec in await storm.specs()
+        for device in spec.get("devices", ())
+    }
+
+
+def made(*devices, name="pair"):
+    return {names.composite(name, devices): devices}
+
+
+def test_a_device_that_a_claim_was_given_alone_becomes_a_member_when_the_claim_ends(in_storm):
+    async def steps(storm):
+        await storm.allocate("d0", "n9")
+        await rule(storm, count=2)
+        assert await offered(storm) == {"d0": ()} | made("d1", "d2")
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(SECONDS)
+        assert await offered(storm) == made("d1", "d2") | made("d0", "d3")
+
+    in_storm(steps)
+
+
+def test_a_composite_that_a_claim_was_given_keeps_its_devices_until_the_claim_ends(in_storm):
+    async def steps(storm):
+        await rule(storm, count=2)
+        first = made("d0", "d1")
+        assert await offered(storm) == first | made("d2", "d3")
+        await storm.allocate(*first, "n9")
+        await rule(storm, count=3)
+        assert await offered(storm) == first
+        await storm.kill_controller()
+        storm.start_controller()
+        await asyncio.sleep(SECONDS)
+        assert await offered(storm) == first
+        await storm.release(0, deletes=True)
+        await asyncio.sleep(SECONDS)
+        assert await offered(storm) == made("d0", "d1", "d2")
+
+    in_storm(steps)
