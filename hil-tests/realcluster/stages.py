@@ -129,9 +129,13 @@ def contract(context: Context) -> Outcome:
 
 
 def flows(context: Context) -> Outcome:
-    """The flows of tests/driver/flows with both daemons as they are; the tests start the components."""
+    """The flows of tests/driver/flows with both daemons as they are; the tests start the components.
+
+    Two processes, each with a control plane and two kubelets: most of a flow is waiting for the scheduler's next look.
+    """
     environment = {BINARIES: str(context.installed.folder)}
-    return context.pytest(["tests/driver/flows", "--timeout=300"], environment, seconds=1800)
+    arguments = ["tests/driver/flows", "--timeout=300", "-n", "2", "--dist", "loadfile"]
+    return context.pytest(arguments, environment, seconds=1800)
 
 
 def accidents(context: Context) -> Outcome:

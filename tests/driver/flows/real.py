@@ -97,7 +97,7 @@ class Components:
 
 
 class Kept:
-    """What runs now; at most one."""
+    """What this process runs now; at most one."""
 
     def __init__(self):
         self.components = None
@@ -113,7 +113,8 @@ class Kept:
             named = os.environ.get(LOGS)
             # Paths of sockets must be short.
             base = Path(named) if named else Path(tempfile.mkdtemp(prefix="drawbar-k8s-"))
-            self.folder = base / f"{self.count}"
+            # Each process of pytest-xdist has its own.
+            self.folder = base / f"{os.environ.get('PYTEST_XDIST_WORKER', '')}{self.count}"
             self.components = Components(programs, self.folder, gates)
         return self.components
 
