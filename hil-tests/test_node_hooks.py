@@ -1,16 +1,18 @@
 """An administrator's programs on a real kernel: they make a device ready before its pod has it, and clean it after."""
 
+import asyncio
 import re
 import signal
 
 import pytest
 import pytest_asyncio
-from lab import cluster, waiting
+from lab import cluster, waiting, worker
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 NAMESPACE = re.compile(r"/dev/nvme\d+n\d+")
-FOLDER, RUNS = "/run/lab/hooks", "/run/lab/hook-runs"
+# On the disk that outlives a reset.
+FOLDER, RUNS, GO = (f"{worker.KUBELET}/{name}" for name in ("lab-hooks", "hook-runs", "hooks-go"))
 PROGRAM = f"""#!/bin/sh
 set -eu
 disk=$(basename "$DRAWBAR_SYSFS/bus/pci/devices/$DRAWBAR_PCI_ADDRESS"/nvme/nvme*/nvme*n1)
@@ -18,6 +20,12 @@ printf 'for %s' "$DRAWBAR_SERIAL" | dd of="/dev/$disk" bs=512 seek=3 conv=sync,n
 echo programmed >> {RUNS}
 """
 CLEAN = f"#!/bin/sh\necho cleaned >> {RUNS}\n"
+SLOW = f"""#!/bin/sh
+echo "$(basename "$0") begun" >> {RUNS}
+sync
+while [ ! -e {GO} ]; do sleep 0.2; done
+echo "$(basename "$0") ended" >> {RUNS}
+"""
 STUCK = "#!/bin/sh\necho loading bitstream\nsleep 4711 &\nsleep 4711\n"
 
 
@@ -25,7 +33,8 @@ STUCK = "#!/bin/sh\necho loading bitstream\nsleep 4711 &\nsleep 4711\n"
 async def hooked(node):
     """The node with a directory of hooks."""
     await node.guest.make_folder(FOLDER)
-    for name, script in {"program": PROGRAM, "clean": CLEAN, "stuck": STUCK}.items():
+    scripts = {"program": PROGRAM, "clean": CLEAN, "stuck": STUCK, "slow-program": SLOW, "slow-clean": SLOW}
+    for name, script in scripts.items():
         await node.guest.write(f"{FOLDER}/{name}", script, mode=0o755)
     flags = ("--initialise-hooks", FOLDER)
     await node.end_daemon()
@@ -86,3 +95,45 @@ async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node
     running = await node.guest.output("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
     assert "sleep 4711" not in running
     await give_back(node, disk, device)
+
+
+async def begun(node, hook, times):
+    """Return once a hook has begun so many times."""
+    await waiting.until(
+        lambda: node.guest.output("sh", "-c", f"cat {RUNS} 2>/dev/null || true"),
+        lambda runs: runs.splitlines().count(f"{hook} begun") >= times,
+    )
+
+
+async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_clean_all_the_same(
+    node, hooked
+):
+    await node.guest.output("rm", "-f", RUNS, GO)
+    disk, device = await connected(
+        node, "disk-s", "port-3", initialise=("slow-program", 900), cleanUp=("slow-clean", 900)
+    )
+    await begun(node, "slow-program", 1)
+    await node.reset(*hooked)
+    await begun(node, "slow-program", 2)
+    assert (await node.cluster.condition(device, "Visible")).get("status") != "True"
+    await node.guest.write(GO, "")
+    await node.cluster.visible(device)
+    await node.cluster.pod("pod-s", "disk-s", node=node.name)
+    pod = await node.cluster.running_pod("pod-s")
+    (path,) = [path for path in await node.device_nodes(pod) if NAMESPACE.fullmatch(path)]
+    write = f"printf secret | dd of={path} bs=512 seek=9 conv=sync,fsync,notrunc status=none"
+    written = await node.contained(pod, "sh", "-c", write)
+    assert written.status == 0, written.errors
+    await node.cluster.end_pod("pod-s")
+    await node.guest.output("rm", GO)
+    await node.cluster.deallocate(disk.name)
+    await node.cluster.begin_release(device)
+    await begun(node, "slow-clean", 1)
+    await node.reset(*hooked)
+    await begun(node, "slow-clean", 2)
+    assert (await node.cluster.condition(device, "Released")).get("status") != "True"
+    await node.guest.write(GO, "")
+    await node.cluster.released(device)
+    await node.chassis.out(disk)
+    await node.cluster.end_release(device)
+    assert b"secret" not in await asyncio.to_thread(disk.file.read_bytes)

@@ -132,11 +132,11 @@ class Worker:
         await self._daemon.aclose()
         return done
 
-    async def reset(self) -> None:
-        """Reset the machine, and start everything again."""
+    async def reset(self, *flags: str) -> None:
+        """Reset the machine, and start everything again, the daemon with these flags."""
         await self.stop()
         await self.guest.reset()
-        await self.start()
+        await self.start(*flags)
 
     async def stop(self) -> None:
         """Let go of what runs."""

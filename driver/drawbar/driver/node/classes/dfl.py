@@ -91,16 +91,16 @@ class Engine:
         ports: by number, the lowest first.
     """
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether all drivers are bound, and there is a port."""
-        return self.node is not None and bool(self.interfaces) and bool(self.ports)
-
     name: str
     path: str
     node: model.DeviceNode | None
     interfaces: frozenset[str]
     ports: tuple[Port, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all drivers are bound, and there is a port."""
+        return self.node is not None and bool(self.interfaces) and bool(self.ports)
 
 
 def parse(content: memoryview, name: str) -> Bitstream:
