@@ -209,7 +209,9 @@ class CompositeTruth(machine.Truth):
                 f"of {name} {sorted(present)} are attached, and not all of {devices}: {claims[uid]['status']}"
             )
         alone = set(await self.storm.taints()) & self.storm.reserved - await self._taken_alone()
-        assert not alone, f"{alone} are offered alone, and are members of {self.storm.composites}"
+        assert not alone, (
+            f"{alone} are offered alone, and are members of {self.storm.composites}: {await self._what_is_left()}"
+        )
 
     async def _is_at_rest(self):
         whole = set(self.storm.devices) - self.storm.reserved | self.storm.valid.keys()

@@ -64,7 +64,7 @@ class ShareStorm(world.Storm):
         described = super().described()
         pool = {"id": POOL, "class": "cxl-memory", "serial": "0x1000", "memoryBytes": STEPS * STEP}
         described["enclosures"][0]["devices"].append(pool | {"sliceStepBytes": STEP, "isPool": True})
-        described["hosts"] = [host | {"ports": 4} for host in described["hosts"]]
+        described["hosts"] = [host | {"ports": 8} for host in described["hosts"]]
         return described
 
     @property

@@ -261,6 +261,15 @@ def test_a_held_composite_that_lacks_a_member_stays_published_as_lost():
     assert set(taints(action, "duo")) == {f"{DRIVER}/device-lost"}
 
 
+def test_a_member_that_was_offered_alone_is_withdrawn_while_its_composite_is_attached():
+    before = published(device("a"), device("c"), device("duo"))
+    held = {"ours": ["duo", "a", "b"], "composites": {"duo": ("a", "b")}}
+    (action,) = plan.plan(
+        observed(device("a"), device("b"), device("c"), published=before, **held, **DUO), NOW
+    )
+    assert offered([action]) == ["c", "duo"]
+
+
 def test_a_composite_whose_member_is_not_listed_is_withdrawn_and_the_rest_is_not_offered_alone():
     before = published(device("duo"))
     assert kinds(plan.plan(observed(device("a"), published=before, **DUO), NOW)) == [slice_plan.Delete]

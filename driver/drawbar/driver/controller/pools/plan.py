@@ -228,7 +228,9 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
     members_of = {**arranged.unlisted, **arranged.members}
     kept = (
-        (observed.attached_by_us.keys() | observed.facts.missing | arranged.unlisted.keys()) - listed
+        (observed.attached_by_us.keys() | observed.facts.missing | arranged.unlisted.keys())
+        - listed
+        - arranged.withheld
         if stays
         else frozenset()
     )
