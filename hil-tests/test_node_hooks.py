@@ -46,13 +46,13 @@ async def hooked(node):
     await node.ready()
 
 
-async def connected(node, name, port, **hooks):
+async def connected(node, name, port, *, erase=False, **hooks):
     """A disk that the fabric attached for a claim with these hooks."""
     disk = await node.chassis.disk(name)
     device = cluster.Device(device=disk.name, serial=disk.serial)
     claim = await node.cluster.claim(name, device, node=node.name)
     asked = {what: {"hook": hook, "timeoutSeconds": seconds} for what, (hook, seconds) in hooks.items()}
-    await node.cluster.intend(claim, device, node=node.name, set_up=asked)
+    await node.cluster.intend(claim, device, node=node.name, erase=erase, set_up=asked)
     await node.chassis.plug(disk, port)
     await node.cluster.say_attached(device, port=port)
     return disk, device
@@ -110,7 +110,7 @@ async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_
 ):
     await node.guest.output("rm", "-f", RUNS, GO)
     disk, device = await connected(
-        node, "disk-s", "port-3", initialise=("slow-program", 900), cleanUp=("slow-clean", 900)
+        node, "disk-s", "port-3", erase=True, initialise=("slow-program", 900), cleanUp=("slow-clean", 900)
     )
     await begun(node, "slow-program", 1)
     await node.reset(*hooked)

@@ -58,7 +58,7 @@ async def _rounds(
         for planned_round in planned:
             begun = time.monotonic()
             try:
-                await _round(made, planned_round)
+                await _round(context, made, planned_round)
             except errors.RealClusterError as error:
                 raise errors.RealClusterError(
                     f"round {planned_round.number} ({planned_round}): {error}"
@@ -73,7 +73,7 @@ async def _rounds(
             raise errors.RealClusterError("; ".join(problems))
 
 
-async def _round(made: installation.Installation, planned: accidents.Round) -> None:
+async def _round(context: stages.Context, made: installation.Installation, planned: accidents.Round) -> None:
     begun = time.monotonic()
     failure = ""
     try:
@@ -82,7 +82,7 @@ async def _round(made: installation.Installation, planned: accidents.Round) -> N
         failure = str(group.exceptions[0])
     if failure:
         raise errors.RealClusterError(failure)
-    await stages.settle(lambda: _unsettled(made, planned.alive), SETTLE_SECONDS)
+    await stages.settle(lambda: _unsettled(context, made, planned.alive), SETTLE_SECONDS)
 
 
 async def _play(made: installation.Installation, planned: accidents.Round, begun: float) -> None:
@@ -103,8 +103,12 @@ async def _play(made: installation.Installation, planned: accidents.Round, begun
                     assert_never(step.action)
 
 
-async def _unsettled(made: installation.Installation, alive: Sequence[str]) -> list[str]:
+async def _unsettled(
+    context: stages.Context, made: installation.Installation, alive: Sequence[str]
+) -> list[str]:
     """What is not yet as it is to be, one sentence each."""
+    for name in await made.remake_flapping_pods():
+        context.say(f"pod {name} was made again: kube-controller-manager took turns with its claims")
     pods = {pod["metadata"]["name"]: pod for pod in await made.objects(kinds.POD)}
     problems = [f"pod {name} is {installation.phase(pods.get(name)) or 'not there'}" for name in alive]
     problems = [sentence for sentence in problems if not sentence.endswith(" is Running")]

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ ATTACH_SECONDS = 1.0
 DETACH_SECONDS = 0.5
 POLL_SECONDS = 0.5
 START_SECONDS = 180.0
+FLAPPING_SECONDS = 45.0
 """Everything is started at once, on two cores."""
 REQUEST_SECONDS = 90.0
 """How long a request is tried again while the API server is down."""
@@ -64,6 +66,8 @@ class Installation:
         self._devices = devices
         self.dialect = DIALECTS[programs.resource_version(plane.settings.binaries.release)]
         self.daemons: dict[str, processes.Component] = {}
+        # By name of the pod, since when, on the monotonic clock.
+        self._flapping: dict[str, float] = {}
         self.trees = {
             name: sysfs.SysfsTree.create(
                 folder / name / "sys", slots=SLOTS, uevent_socket=folder / name / "uevents"
@@ -176,6 +180,24 @@ class Installation:
                     await self.api.begin_delete(kind, name, namespace="default", into=dict)
 
             await self.insist(gone)
+
+    async def remake_flapping_pods(self) -> list[str]:
+        """Delete and make again each pod that has been seen for `FLAPPING_SECONDS` with a part of its claims in its status.
+
+        kube-controller-manager applies the claims that are not in the status, and takes those out by that which are, without an
+        end (kubernetes/kubernetes#138407): an accident at the right moment begins it, and
+        no scheduler places such a pod. An operator deletes it; so does this, and returns its name.
+        """
+        now, pods = time.monotonic(), {pod["metadata"]["name"]: pod for pod in await self.objects(kinds.POD)}
+        flapping = {name for name, pod in pods.items() if _lists_a_part(pod)}
+        self._flapping = {name: self._flapping.get(name, now) for name in flapping}
+        lasting = [name for name, since in self._flapping.items() if now - since >= FLAPPING_SECONDS]
+        for name in lasting:
+            await self.delete_pod(name)
+            del self._flapping[name]
+            # It has no node, so nothing delays its end.
+            await self.create_pod(name, len(pods[name]["spec"]["resourceClaims"]))
+        return lasting
 
     async def connected(self) -> dict[str, str]:
         """By id of the device the host that the fabric has connected it to.
@@ -348,6 +370,11 @@ class Installation:
                 await self.api.create(kind, body, namespace=namespace, into=dict)
 
         await self.insist(create)
+
+
+def _lists_a_part(pod: dict[str, Any]) -> bool:
+    shown = pod.get("status", {}).get("resourceClaimStatuses") or ()
+    return phase(pod) == "Pending" and 0 < len(shown) < len(pod["spec"].get("resourceClaims") or ())
 
 
 def phase(pod: dict[str, Any] | None) -> str:

@@ -127,7 +127,10 @@ def test_cards_are_shown_with_their_functions(tmp_path, capsys):
         ("0000:42:00.0", "2", 1),
     ]
     managers = [function["fpgaManagers"] for function in printed["functions"] if function["fpgaManagers"]]
-    assert [[manager["state"] for manager in listed] for listed in managers] == [["operating"], ["operating"]]
+    assert [[manager["state"] for manager in listed] for listed in managers] == [
+        ["unknown"],  # of a DFL card, until a bitstream was loaded
+        ["operating"],
+    ]
     run("--sysfs", str(tree.root))
     [line] = [line for line in capsys.readouterr().out.splitlines() if line.split()[-2:] == ["4", "-"]]
     assert line.split() == ["0000:41:00.0", "fpga", "1", "4", "-"]

@@ -311,3 +311,10 @@ def test_a_composite_is_as_far_as_its_last_member_and_each_member_names_it():
     assert [device.composite for device in (duo, first, second)] == ["", "duo", "duo"]
     assert [device.state for device in (first, second)] == ["Ready", "Attached"]
     assert {entry.name for device in (duo, first, second) for entry in device.claims} == {"c"}
+
+
+def test_a_composite_shows_the_same_member_whatever_came_first():
+    members = [member(device, "Attached", condition(ATTACHED)) for device in ("gpu-1", "gpu-2")]
+    for listed in (members, members[::-1]):
+        shown = build(slices=(published("duo"),), attachments=tuple(listed))
+        assert shown.devices[0].attachment == "rack.gpu-1"

@@ -198,7 +198,11 @@ def build(cluster: observed.Cluster) -> Tree:
         for attachment in fact.members:
             facts[bindings.Key(pool=key.pool, device=attachment.spec.device)].holders = fact.holders
         if fact.members:
-            fact.attachment = min(fact.members, key=lambda member: _ORDER.index(outcomes.phase(member)))
+            # Of those that are equally far always the same, whoever built the tree and from whichever events.
+            fact.attachment = min(
+                fact.members,
+                key=lambda member: (_ORDER.index(outcomes.phase(member)), member.metadata.name),
+            )
     by_fabric: dict[str, dict[str, list[Device]]] = defaultdict(lambda: defaultdict(list))
     by_node: dict[str, list[Device]] = defaultdict(list)
     for key, fact in sorted(facts.items(), key=lambda entry: (entry[0].pool, entry[0].device)):
