@@ -16,7 +16,7 @@ def after(seconds):
 
 
 def node(ready=None):
-    conditions = () if ready is None else (meta.Condition(type="Ready", status=ready),)
+    conditions = () if ready is None else (core.NodeCondition(type="Ready", status=ready),)
     return core.Node(metadata=meta.ObjectMeta(name="n1"), status=core.NodeStatus(conditions=conditions))
 
 

@@ -33,11 +33,18 @@ class NodeInfo(meta.Struct, frozen=True):
     container_runtime_version: str = ""
 
 
+class NodeCondition(meta.Struct, frozen=True):
+    """The part of a node's condition that Drawbar reads: there are four or more of each node, with a text each."""
+
+    type: str
+    status: str
+
+
 class NodeStatus(meta.Struct, frozen=True):
     """The part of a node's status that Drawbar reads."""
 
     node_info: NodeInfo = NodeInfo()
-    conditions: tuple[meta.Condition, ...] = ()
+    conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(meta.Struct, frozen=True):
@@ -50,8 +57,8 @@ class Node(meta.Struct, frozen=True):
     @property
     def ready(self) -> bool:
         """Whether its kubelet reports in time; True as well while it never did."""
-        condition = meta.find(self.status.conditions, "Ready")
-        return condition is None or condition.is_true
+        ready = next((condition for condition in self.status.conditions if condition.type == "Ready"), None)
+        return ready is None or ready.status == "True"
 
     @property
     def out_of_service(self) -> bool:

@@ -67,7 +67,7 @@ def node(name="n1", *, labels=None, kubelet="v1.36.1", runtime="containerd://2.1
             node_info=core.NodeInfo(
                 kubelet_version=kubelet, container_runtime_version=runtime, system_uuid=uuid or f"UUID-{name}"
             ),
-            conditions=conditions(("Ready", ready, "Kubelet")),
+            conditions=(core.NodeCondition(type="Ready", status=ready),),
         ),
     )
 
