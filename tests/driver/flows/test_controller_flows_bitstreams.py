@@ -30,7 +30,7 @@ def answers(monkeypatch):
 def put(cluster):
     """Put the bitstream and the cards' device files where the nodes look for them."""
     folder = cluster.hooks().bitstreams
-    folder.mkdir(mode=0o755)
+    folder.mkdir(mode=0o755, exist_ok=True)
     (folder / "filter.gbs").write_bytes(FILE)
     for tree in cluster.trees.values():
         reconfiguration.device_files(tree.root)
