@@ -25,7 +25,8 @@ async def test_after_a_reset_the_claim_has_its_disk_again(node):
     # CDI files are in memory and went; the kubelet prepares the claim again for the pod's new sandbox.
     await waiting.until(node.cdi_files)
     pod = await node.cluster.running_pod("pod-r")
-    assert (await node.contained(pod, "head", "-n", "1", "/dev/nvme0n1")).output == "this is disk-r\n"
+    read = ("head", "-n", "1", "/dev/nvme0n1")
+    await waiting.until(lambda: node.contained(pod, *read), lambda done: done.output == "this is disk-r\n")
     await node.cluster.end_pod("pod-r")
     await node.cluster.deallocate("disk-r")
     await node.cluster.begin_release(device)

@@ -57,8 +57,18 @@ class Node(meta.Struct, frozen=True):
     @property
     def ready(self) -> bool:
         """Whether its kubelet reports in time; True as well while it never did."""
-        ready = next((condition for condition in self.status.conditions if condition.type == "Ready"), None)
-        return ready is None or ready.status == "True"
+        return self._reported in ("True", None)
+
+    @property
+    def is_reported_ready(self) -> bool:
+        """As `ready`, and False while its kubelet never reported."""
+        return self._reported == "True"
+
+    @property
+    def _reported(self) -> str | None:
+        return next(
+            (condition.status for condition in self.status.conditions if condition.type == "Ready"), None
+        )
 
     @property
     def out_of_service(self) -> bool:

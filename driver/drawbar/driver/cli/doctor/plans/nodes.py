@@ -124,9 +124,7 @@ def _ready(cluster: observed.Cluster, nodes: Sequence[core.Node]) -> Iterator[Fi
     """A node that is not ready matters where a device is attached to it."""
     holding = {attachment.spec.node_name for attachment in observed.seen(cluster.attachments)}
     ill = [
-        node.metadata.name
-        for node in nodes
-        if node.metadata.name in holding and not meta.is_true(node.status.conditions, "Ready")
+        node.metadata.name for node in nodes if node.metadata.name in holding and not node.is_reported_ready
     ]
     if ill:
         yield findings.warning(
