@@ -42,8 +42,20 @@ def test_a_pool_is_offered_by_capacity_in_a_class_of_its_own():
 
 @pytest.mark.parametrize(
     ("free", "made", "value"),
-    [(5 * GIB, 3 * GIB, "8Gi"), (5 * GIB, 0, "5Gi"), (5 * GIB + 17, 0, "5Gi"), (0, 2 * GIB, "2Gi")],
-    ids=["ours counts", "that of others does not", "whole steps", "all of it is ours"],
+    [
+        (5 * GIB, 3 * GIB, "8Gi"),
+        (5 * GIB, 0, "5Gi"),
+        (5 * GIB + 17, 0, "5Gi"),
+        (0, 2 * GIB, "2Gi"),
+        (8 * GIB, 2 * GIB, "8Gi"),
+    ],
+    ids=[
+        "ours counts",
+        "that of others does not",
+        "whole steps",
+        "all of it is ours",
+        "never more than it has",
+    ],
 )
 def test_what_claims_of_this_cluster_have_counts_as_offered(free, made, value):
     (device,) = published(pool(free), made=made)

@@ -72,7 +72,9 @@ def shared(published_device: slices.Device, device: contract.Device, made_bytes:
     """
     assert device.carving is not None
     step = shares.step_bytes(device.carving)
-    value = (device.carving.free_bytes + made_bytes) // step * step
+    room = device.carving.free_bytes + made_bytes
+    # While a slice is made or deleted, what is free and what is made may be reported one after the other.
+    value = min(room, device.memory_bytes or room) // step * step
     if value < step:
         return None
     least = quantities.format_bytes(step)
