@@ -291,7 +291,7 @@ class Storm(clusters.Cluster):
         return device_id
 
     def offered_as(self, device):
-        """The name under which a device is published; empty for one that is not."""
+        """Return the name under which a device is published, or an empty one."""
         return device
 
     def devices_of(self, given):
