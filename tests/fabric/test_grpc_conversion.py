@@ -159,6 +159,11 @@ def test_every_capability_of_the_contract_is_on_the_wire():
             conversion.device, pb.Device(id="d", connection=pb.Connection()), id="connected nowhere"
         ),
         pytest.param(conversion.host, pb.Host(id="h", ports=[pb.Port()]), id="port without id"),
+        pytest.param(
+            conversion.host,
+            pb.Host(id="h", ports=[pb.Port(id="1", slot_hint="x" * 129)]),
+            id="long slot hint",
+        ),
         pytest.param(conversion.operation, pb.Operation(id="o", request_id="r"), id="operation without kind"),
         pytest.param(
             conversion.operation,

@@ -269,13 +269,16 @@ def key(device):
 def test_the_index_follows_claims_and_gives_the_devices_concerned():
     index = claim_index.Index(DRIVER, lambda: NOW)
     first, second = claim("a", "b"), claim("b", "c")
-    assert index.change(None, first) == (key("a"), key("b"))
+    had, has = index.change(None, first)
+    assert (had, set(has)) == ({}, {key("a"), key("b")})
     assert index.pools("f") == {"a": "f/e", "b": "f/e"}
-    assert set(index.change(first, second)) == {key("a"), key("b"), key("c")}
+    had, has = index.change(first, second)
+    assert (set(had), set(has)) == ({key("a"), key("b")}, {key("b"), key("c")})
     assert (index.pools("f"), index.pools("g")) == ({"b": "f/e", "c": "f/e"}, {})
     assert index.with_device(key("a")) == ()
     assert index.with_device(key("c")) == (second,)
-    assert set(index.change(second, None)) == {key("b"), key("c")}
+    had, has = index.change(second, None)
+    assert (set(had), has) == ({key("b"), key("c")}, {})
     assert (list(index.devices()), index.pools("f")) == ([], {})
 
 
@@ -284,7 +287,7 @@ def test_the_index_follows_claims_and_gives_the_devices_concerned():
 )
 def test_devices_that_need_no_attach_are_not_the_controllers(changes):
     index = claim_index.Index(DRIVER, lambda: NOW)
-    assert index.change(None, claim("a", **changes)) == ()
+    assert index.change(None, claim("a", **changes)) == ({}, {})
 
 
 def with_conditions(claim, *conditions):

@@ -59,7 +59,7 @@ def claim(*, admin=None):
 
 
 def given(new, **facts):
-    return routing.ClaimChange(driver=DRIVER, new=new, **facts)
+    return routing.ClaimChange(new=new, **facts)
 
 
 NODE = core.Node(metadata=meta.ObjectMeta(name="n"))
@@ -166,7 +166,7 @@ CASES = {
     ],
     "claim with admin access": [
         (given(claim()), ()),
-        (given(claim(admin=True)), (WakeJob(Job.ADMIN, "ns/c"),)),
+        (given(claim(admin=True), observes=True), (WakeJob(Job.ADMIN, "ns/c"),)),
         (given(None), ()),
     ],
     "node mapped anew": [

@@ -81,8 +81,7 @@ class Changes:
         for wake in wakes:
             match wake:
                 case names.DeviceKey():
-                    for key in self.cluster.members(wake) or (wake,):
-                        self.devices.add(key)
+                    self.devices.add(wake)
                 case routing.WakeJob(job=job, name=name, after=after):
                     self.jobs.add(job, name, after=after)
                 case routing.Allocation():
@@ -145,24 +144,23 @@ class Changes:
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Take over a change of any claim."""
-        given = self.cluster.allocated.change(old, new)
+        had, has = self.cluster.allocated.change(old, new)
+        given = tuple(had | has)
         if given and self._tasks is not None:
             self.context.latency.claim_changed(given, old, new)
         if any(claim is not None and demands.is_immediate(claim.metadata) for claim in (old, new)):
             self.immediate.changed(old, new)
-        self.cluster.observers.change(old, new)
+        _, observed = self.cluster.observers.change(old, new)
         self.cluster.unattached.change(old, new)
-        moved = tuple(key for key in given if self._has_moved(key, old) or self._has_moved(key, new))
-        regrouped = tuple(
-            key
-            for key in given
-            if self._groups(key.fabric)
-            and (key in claim_index.devices(old, self.cluster.driver))
-            != (key in claim_index.devices(new, self.cluster.driver))
-        )
+        moved = tuple(key for key in given if self._has_moved(key, had) or self._has_moved(key, has))
+        regrouped = tuple(key for key in given if (key in had) != (key in has) and self._groups(key.fabric))
         self._route(
             routing.ClaimChange(
-                driver=self.cluster.driver, new=new, devices=given, moved=moved, regrouped=regrouped
+                new=new,
+                devices=self._parts(given),
+                moved=moved,
+                regrouped=regrouped,
+                observes=bool(observed),
             )
         )
 
@@ -300,7 +298,11 @@ class Changes:
 
     def _known_devices(self) -> tuple[names.DeviceKey, ...]:
         """Return the devices that are attached or were given to a claim, each once."""
-        return tuple(dict.fromkeys((*self._keys.values(), *self.cluster.allocated.devices())))
+        return tuple(dict.fromkeys((*self._keys.values(), *self._parts(self.cluster.allocated.devices()))))
+
+    def _parts(self, given: Iterable[names.DeviceKey]) -> tuple[names.DeviceKey, ...]:
+        """Return the devices that claims were given, the members in place of each composite."""
+        return tuple(part for key in given for part in self.cluster.members(key) or (key,))
 
     def _groups(self, name: str) -> bool:
         """Return whether a Fabric has composites, or had some that are published."""
@@ -308,10 +310,10 @@ class Changes:
         wanted = fabric is not None and (fabric.spec.composites or fabric.spec.composite_rules)
         return bool(wanted) or self.cluster.pools.has_composites(name)
 
-    def _has_moved(self, key: names.DeviceKey, claim: claims.ResourceClaim | None) -> bool:
-        """Return whether the device was given to the claim out of a pool that its enclosure does not have."""
-        given, device = claim_index.devices(claim, self.cluster.driver), self._device(key)
-        if device is None or key not in given:
+    def _has_moved(self, key: names.DeviceKey, given: claim_index.Given) -> bool:
+        """Return whether the device was given out of a pool that its enclosure does not have."""
+        device = self._device(key) if key in given else None
+        if device is None:
             return False
         pool = names.pool(key.fabric, device.enclosure)
         return given[key].pool != pool and not given[key].pool.startswith(f"{pool}/")

@@ -118,11 +118,9 @@ def key_of(result: claims.AllocationResult) -> names.DeviceKey:
 def _devices(
     claim: claims.ResourceClaim | None, driver: str, counts: Callable[[claims.AllocationResult], bool]
 ) -> dict[names.DeviceKey, claims.AllocationResult]:
-    return {
-        key_of(result): result
-        for result in (claim.results(driver) if claim is not None else ())
-        if counts(result)
-    }
+    if claim is None or claim.status.allocation is None:
+        return {}
+    return {key_of(result): result for result in claim.results(driver) if counts(result)}
 
 
 def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
@@ -137,10 +135,13 @@ def is_ready(claim: claims.ResourceClaim, driver: str) -> bool:
 def has_failed(claim: claims.ResourceClaim, driver: str) -> bool:
     """Return whether by the claim's status the attach of one of its fabric devices failed."""
     failed = bindings.condition_type(driver, bindings.ATTACH_FAILED)
-    return any(meta.is_true(claim.conditions(result), failed) for result in devices(claim, driver).values())
+    return bool(claim.status.devices) and any(
+        meta.is_true(claim.conditions(result), failed) for result in devices(claim, driver).values()
+    )
 
 
-DevicesOf = Callable[[claims.ResourceClaim | None, str], dict[names.DeviceKey, claims.AllocationResult]]
+Given = dict[names.DeviceKey, claims.AllocationResult]
+DevicesOf = Callable[[claims.ResourceClaim | None, str], Given]
 
 
 class Index:
@@ -159,18 +160,17 @@ class Index:
 
     def change(
         self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None
-    ) -> tuple[names.DeviceKey, ...]:
-        """Take over a change; return the devices that it may concern."""
+    ) -> tuple[Given, Given]:
+        """Take over a change; return what the claim had been given, and what it has."""
         before, after = self._devices(old, self._driver), self._devices(new, self._driver)
         old, new = old if before else None, new if after else None
         _move(self._claims, old, new, before, after)
         _move(self._by_pod, old, new, _pods(old), _pods(new))
         self._see(old, new)
-        keys = tuple(before | after)
-        for key in keys:
+        for key in before | after:
             if key not in before or key not in after or before[key].pool != after[key].pool:
                 self._note_pool(key)
-        return keys
+        return before, after
 
     def _note_pool(self, key: names.DeviceKey) -> None:
         given, pools = self.with_device(key), self._pools.setdefault(key.fabric, {})
@@ -248,7 +248,7 @@ def wish(
     host_id: str | None,
     seen: Seen,
     *,
-    origin: contract.Device | None = None,
+    origin: Callable[[str], contract.Device | None] = lambda _name: None,
 ) -> Wish | None:
     """Return what a claim asks for this device; None if its allocation names no single node.
 
@@ -258,7 +258,7 @@ def wish(
         key: of the device.
         host_id: the fabric's name of the claim's node; None where that is not on the fabric.
         seen: since when.
-        origin: the device of which this is a share.
+        origin: returns a device of which this may be a share.
     """
     allocation = claim.status.allocation
     result = devices(claim, driver).get(key)
@@ -271,7 +271,7 @@ def wish(
     share = None
     if result.share_id is not None:
         try:
-            share = shares.of_result(result, result.share_id, origin)
+            share = shares.of_result(result, result.share_id, origin(result.device))
         except shares.Unfit as error:
             unfit = attachments.Failure(reason=configurations.REASON, message=str(error))
     if allocation.allocation_timestamp is None:

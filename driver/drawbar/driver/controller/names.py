@@ -9,7 +9,8 @@ Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS sub
 import hashlib
 import re
 import uuid
-from dataclasses import dataclass
+
+import msgspec
 
 from drawbar.driver.api import attachments
 
@@ -23,8 +24,7 @@ NODE_LABEL_PREFIX = "fabric.drawbar.dev/"
 CLOSED_LABEL_PREFIX = "closed.drawbar.dev/"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceKey:
+class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One fabric device.
 
     Attributes:

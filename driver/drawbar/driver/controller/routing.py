@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from drawbar.driver import routes
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.controller import attachment_index, hosts, names
-from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
@@ -141,13 +140,14 @@ class ClaimChange:
         devices: the fabric devices that it was given before or is given now.
         moved: those given out of a pool that their enclosure does not have.
         regrouped: those that it has now, or no longer, of a fabric with composites.
+        observes: it has admin access to a device.
     """
 
-    driver: str
     new: claims.ResourceClaim | None
     devices: tuple[names.DeviceKey, ...] = ()
     moved: tuple[names.DeviceKey, ...] = ()
     regrouped: tuple[names.DeviceKey, ...] = ()
+    observes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +363,7 @@ TABLE = (
     routes.row(
         "claim with admin access",
         ClaimChange,
-        lambda c: bool(claim_index.observed_devices(c.new, c.driver)),
+        lambda c: c.observes,
         lambda c: [WakeJob(Job.ADMIN, claim_name(c.new))] if c.new is not None else [],
     ),
     routes.row(

@@ -4,6 +4,7 @@ Reading is strict where identity depends on it (ids, versions, kinds) and lenien
 more than this version (classes, health, states): an unknown value of those is read as the vaguest known one.
 """
 
+import functools
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any, assert_never
@@ -13,6 +14,7 @@ from drawbar.fabric.grpc import statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
 MAP_BYTES = 4096
+PORTS_KEPT = 4096
 
 _CAPABILITIES: Mapping[str, pb.Capability.ValueType] = {
     "exact_device": pb.CAPABILITY_EXACT_DEVICE,
@@ -35,6 +37,10 @@ def _name(value: str, what: str) -> str:
     """Return a required name as the plugin sent it."""
     if not value:
         raise _malformed(f"an empty {what}")
+    return _bounded(value, what)
+
+
+def _bounded(value: str, what: str) -> str:
     if len(value.encode()) > contract.STRING_BYTES:
         raise _malformed(f'a {what} of more than {contract.STRING_BYTES} bytes ("{errors.cut(value, 40)}")')
     return value
@@ -113,20 +119,23 @@ def host_message(host: contract.Host) -> pb.Host:
 
 def host(message: pb.Host) -> contract.Host:
     """Read a host; an unknown port state is a fault, so that the port is not used."""
-    ports = tuple(
-        contract.Port(
-            id=_name(port.id, "port id"),
-            state=_PORT_STATES.get(port.state, contract.PortState.FAULT),
-            device_id=port.device_id or None,
-            slot_hint=port.slot_hint or None,
-        )
-        for port in message.ports
-    )
+    ports = tuple(_port(port.id, port.state, port.device_id, port.slot_hint) for port in message.ports)
     return contract.Host(
         id=_name(message.id, "host id"),
         name=message.name or message.id,
         identifiers=_map(message.identifiers, "host identifiers"),
         ports=ports,
+    )
+
+
+# A host is sent whole whenever one of its ports changes. What is kept is bounded, as each of its strings is.
+@functools.lru_cache(PORTS_KEPT)
+def _port(name: str, state: pb.PortState.ValueType, device_id: str, slot_hint: str) -> contract.Port:
+    return contract.Port(
+        id=_name(name, "port id"),
+        state=_PORT_STATES.get(state, contract.PortState.FAULT),
+        device_id=_bounded(device_id, "device id of a port") or None,
+        slot_hint=_bounded(slot_hint, "slot hint of a port") or None,
     )
 
 

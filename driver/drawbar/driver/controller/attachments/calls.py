@@ -40,6 +40,7 @@ class _Cached:
     asked_at: str = ""
 
 
+_UNASKED = _Cached()
 Settled = Callable[[str, outcomes.Side, str | None], None]
 
 
@@ -177,7 +178,7 @@ class Calls:
         self._blockers.clear()
 
     def _get(self, uid: str, side: outcomes.Side) -> _Cached:
-        return self._calls.get((uid, side), _Cached())
+        return self._calls.get((uid, side), _UNASKED)
 
     def _put(
         self,

@@ -80,6 +80,7 @@ class _Observation:
         attachment: its DeviceAttachment, if there is one.
         device: as the fabric manager last reported it; None when it does not list it.
         composite: what the device is attached as a member of; None where it is given by itself.
+        given_as: what claims were given, the device or its composite.
     """
 
     def __init__(self, context: Context, key: names.DeviceKey) -> None:
@@ -88,17 +89,14 @@ class _Observation:
         self._key = key
         self.session = self._cluster.sessions.get(key.fabric)
         self.attachment = self._cluster.attachments.get(key.attachment)
-        self.device = self.session.device(key.device) if self.session else None
+        self.device = self._listed(key.device)
         self.composite = self.attachment.spec.composite if self.attachment is not None else None
         arranged = self._cluster.composites(key.fabric) if self.attachment is None else None
         if arranged is not None:
             self.composite = arranged.composite_of(key.device)
-
-    @property
-    def given_as(self) -> names.DeviceKey:
-        """Return what claims were given: the device, or its composite."""
-        device = self.composite.name if self.composite is not None else self._key.device
-        return names.DeviceKey(fabric=self._key.fabric, device=device)
+        self.given_as = key
+        if self.composite is not None:
+            self.given_as = names.DeviceKey(fabric=key.fabric, device=self.composite.name)
 
     def whole(self) -> plan.Observed:
         """Return everything that the plan rests on."""
@@ -271,18 +269,19 @@ class _Observation:
         node = claim.status.allocation.node if claim.status.allocation else None
         host_id = self.session.nodes.host_of.get(node) if self.session and node else None
         seen = self._cluster.allocated.seen(claim)
-        result = claim_index.devices(claim, self._cluster.driver).get(self.given_as)
-        origin = None
-        if self.session is not None and result is not None and result.share_id is not None:
-            origin = self.session.device(result.device)
-        wish = claim_index.wish(claim, self._cluster.driver, self.given_as, host_id, seen, origin=origin)
+        wish = claim_index.wish(
+            claim, self._cluster.driver, self.given_as, host_id, seen, origin=self._listed
+        )
         return wish if wish is None or not wish.claim.memory_interleave else self._judged(wish)
+
+    def _listed(self, name: str) -> contract.Device | None:
+        return self.session.device(name) if self.session is not None else None
 
     def _judged(self, wish: claim_index.Wish) -> claim_index.Wish:
         """Return a wish for interleaved memory, with why it cannot be if that is so."""
         given = wish.share.device if wish.share is not None else self.given_as.device
         members = self.composite.devices if self.composite is not None else (given,)
-        devices = {name: self.session.device(name) if self.session else None for name in members}
+        devices = {name: self._listed(name) for name in members}
         problem = composites.interleaving_problem(given, devices)
         if wish.unfit is not None or problem is None:
             return wish

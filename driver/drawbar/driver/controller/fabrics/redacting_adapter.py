@@ -143,7 +143,7 @@ class RedactingAdapter(contract.FabricAdapter):
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
         async for event in events:
-            if isinstance(event, contract.OperationChanged):
+            if isinstance(event, contract.OperationChanged) and event.operation.error is not None:
                 yield replace(event, operation=self._clean(event.operation))
             else:
                 yield event
