@@ -132,7 +132,7 @@ class Identity(meta.Struct, frozen=True):
     """What the node needs to know this very device again when it arrives.
 
     Attributes:
-        device_class: one of `drawbar.fabric.contract.DeviceClass`.
+        device_class: one of `drawbar.fabric.classes.DeviceClass`.
         serial: serial number as the fabric reports it: NVMe serial, CXL serial or PCIe device serial number.
         pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty when the fabric does not know.
         slot: the hot-plug slot of the host, where it is known beforehand; see `ConnectionRecord.slot`.

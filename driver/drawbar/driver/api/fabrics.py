@@ -81,7 +81,7 @@ class CleanPolicy(meta.Struct, frozen=True):
     other: attachments.Clean | None = None
 
     def way(self, device_class: str) -> attachments.Clean | None:
-        """Return it for one of `drawbar.fabric.contract.DeviceClass`."""
+        """Return it for one of `drawbar.fabric.classes.DeviceClass`."""
         way: attachments.Clean | None = getattr(self, device_class.replace("-", "_"), None)
         return way
 
@@ -142,7 +142,7 @@ class CompositePart(meta.Struct, frozen=True):
     """So many devices of one model in each composite of a rule.
 
     Attributes:
-        device_class: one of `drawbar.fabric.contract.DeviceClass`; empty for any.
+        device_class: one of `drawbar.fabric.classes.DeviceClass`; empty for any.
         model: as the fabric manager reports it; empty for any, but one in each composite.
         count: how many.
     """

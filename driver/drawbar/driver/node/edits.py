@@ -43,7 +43,7 @@ def device(
     Args:
         name: the device's DRA name.
         serial: as the fabric or the kernel reports it; may be empty.
-        device_class: one of `drawbar.fabric.contract.DeviceClass`.
+        device_class: one of `drawbar.fabric.classes.DeviceClass`.
         card: all functions, as the kernel shows them now.
         claim_uid: of the claim.
         host: where device files that a class shares are looked for.

@@ -1,5 +1,6 @@
 """The contract with a fabric manager: what it holds, what is asked of it, what it tells, and the port itself."""
 
+from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 from drawbar.fabric.contract.adapter import AdapterConfig, FabricAdapter
 from drawbar.fabric.contract.changes import (
     BOOKMARK_SECONDS,
@@ -14,12 +15,10 @@ from drawbar.fabric.contract.changes import (
 from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.inventory import (
     COMPUTE_CAPABILITY,
-    OFFERED_CLASSES,
     SWITCH,
     Carving,
     Connection,
     Device,
-    DeviceClass,
     Health,
     Host,
     Inventory,

@@ -9,34 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from drawbar.fabric.classes import DeviceClass
+
 COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
 """One to three numbers with points between them, such as 9.0: what becomes a version that claims compare."""
 
 SWITCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:/-]{0,62}[A-Za-z0-9])?")
 """The id of a switch, such as chassis-1:sw-0: at most 64 characters, as an attribute that claims match has room for."""
-
-
-class DeviceClass(StrEnum):
-    """What a device is, as far as preparing and quiescing it are concerned.
-
-    `BRIDGE` and `STORAGE` are what a node's kernel shows besides; no fabric offers them.
-    """
-
-    GPU = "gpu"
-    ACCELERATOR = "accelerator"
-    FPGA = "fpga"
-    NVME = "nvme"
-    CXL_MEMORY = "cxl-memory"
-    NIC = "nic"
-    OTHER = "other"
-    BRIDGE = "bridge"
-    STORAGE = "storage"
-
-
-OFFERED_CLASSES = tuple(
-    listed for listed in DeviceClass if listed not in (DeviceClass.BRIDGE, DeviceClass.STORAGE)
-)
-"""What a fabric can list, in the order in which documents name them."""
 
 
 class Health(StrEnum):

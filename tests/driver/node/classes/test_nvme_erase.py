@@ -39,11 +39,11 @@ class Disk:
             return answer
         match command.opcode:
             case Opcode.IDENTIFY:
-                data[:] = self._identify(command)
+                memoryview(data)[:] = self._identify(command)
             case Opcode.GET_LOG_PAGE:
                 assert (command.cdw10 & 0xFF, command.namespace) == (0x81, 0xFFFFFFFF)
                 assert command.cdw10 >> 16 == len(data) // 4 - 1
-                data[:4] = self._sanitizing()
+                memoryview(data)[:4] = self._sanitizing()
             case Opcode.SANITIZE:
                 self._sanitize(command.cdw10)
             case Opcode.FORMAT_NVM:

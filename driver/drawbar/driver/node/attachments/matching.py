@@ -14,7 +14,7 @@ from typing import Literal, TypeGuard
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.inventory import index, model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 # A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
 _VAGUE = frozenset(

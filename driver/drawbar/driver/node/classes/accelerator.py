@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from drawbar.driver.node.classes import generic
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 # Documentation/ABI/testing/sysfs-class-fpga-manager; the failed ones end in "error".
 LOADING = frozenset({"firmware request", "write init", "write", "write complete", "parse header"})

@@ -16,7 +16,7 @@ from drawbar.driver.node import erasing, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import files, model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 VFIO = "vfio-pci"
 VFIO_CONTAINER = "/dev/vfio/vfio"

@@ -14,7 +14,7 @@ from drawbar.cdi import spec
 from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import files, model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 _NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
 _UUID = re.compile(r"^GPU UUID:\s*(GPU-[0-9a-f-]+)\s*$", re.MULTILINE | re.IGNORECASE)

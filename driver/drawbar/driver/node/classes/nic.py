@@ -14,7 +14,7 @@ from drawbar.cdi import spec
 from drawbar.driver.node.classes import generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 _POD_INTERFACE = "eth0"
 _INSTEAD = "nic0"

@@ -11,7 +11,7 @@ from drawbar.driver.node import erasing, errors, kernel
 from drawbar.driver.node.classes import generic, nvme_erase
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ more controllers it may be another host's, which a sanitize would erase, too.
 Source: NVM Express Base Specification 2.0: Identify, Sanitize, Format NVM, log page 81h; include/uapi/linux/nvme_ioctl.h.
 """
 
-import ctypes
+import array
 import enum
 import errno
 import fcntl
@@ -76,13 +76,14 @@ class Command:
     reads: bool = False
 
 
-Submit = Callable[[int, Command, "ctypes.Array[ctypes.c_char] | None"], int]
+Page = array.array  # of bytes; one whose address can be told, without ctypes, which costs a daemon 0.5 MB
+Submit = Callable[[int, Command, "Page[int] | None"], int]
 """Sends a command to the controller behind a descriptor: its status, 0 for success. Raises OSError."""
 
 
-def submit(descriptor: int, command: Command, data: "ctypes.Array[ctypes.c_char] | None") -> int:
+def submit(descriptor: int, command: Command, data: "Page[int] | None") -> int:
     """As `Submit`: to the kernel's NVMe driver."""
-    address = ctypes.addressof(data) if data is not None else 0
+    address = data.buffer_info()[0] if data is not None else 0
     raw = bytearray(
         _STRUCT.pack(
             *(command.opcode, 0, 0, command.namespace, 0, 0, 0, address),
@@ -180,7 +181,7 @@ class _Disk:
     def _sanitizing(self) -> tuple[int, int]:
         """The state of the most recent sanitize, and its progress in percent."""
         dwords = 512 // 4 - 1
-        page = ctypes.create_string_buffer(512)
+        page = array.array("B", bytes(512))
         ask = Command(
             opcode=Opcode.GET_LOG_PAGE,
             namespace=0xFFFFFFFF,
@@ -188,7 +189,7 @@ class _Disk:
             reads=True,
         )
         self._send(ask, "report its sanitize's state", page)
-        done, state = struct.unpack_from("<HH", page.raw)
+        done, state = struct.unpack_from("<HH", page)
         return state & 0b111, done * 100 // 65536
 
     def _refuse_hidden(self, admitted: int, *, is_shared: bool, reached: bool) -> None:
@@ -234,15 +235,15 @@ class _Disk:
         return [number for number in struct.unpack("<1024I", page) if number]
 
     def _identify(self, what: Identify, namespace: int = 0) -> bytes:
-        page = ctypes.create_string_buffer(_PAGE_BYTES)
+        page = array.array("B", bytes(_PAGE_BYTES))
         self._send(
             Command(opcode=Opcode.IDENTIFY, namespace=namespace, cdw10=what, reads=True),
             "identify itself",
             page,
         )
-        return page.raw
+        return page.tobytes()
 
-    def _send(self, command: Command, what: str, page: "ctypes.Array[ctypes.c_char] | None" = None) -> None:
+    def _send(self, command: Command, what: str, page: "Page[int] | None" = None) -> None:
         try:
             status = self._submit(self._descriptor, command, page)
         except OSError as error:

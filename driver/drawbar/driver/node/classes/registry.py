@@ -5,7 +5,7 @@ chose, so a class may know its boards by vendor, too, and only a class code that
 """
 
 from drawbar.driver.node.classes import accelerator, cxl_memory, fpga, generic, gpu, nic, nvme
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 CLASSES: tuple[generic.Generic, ...] = (
     gpu.Gpu(),

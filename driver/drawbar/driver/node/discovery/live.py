@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.discovery.reader import Kind, Subject
 from drawbar.driver.node.inventory import cxl, index, model, pci
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

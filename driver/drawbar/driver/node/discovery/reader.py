@@ -24,7 +24,7 @@ from pathlib import Path
 
 from drawbar.driver.node import classes, errors
 from drawbar.driver.node.inventory import cxl, files, index, model, pci
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 _SLOT = re.compile(r"/bus/pci/slots/([^/]+)")  # pci_hp_add (drivers/pci/hotplug/pci_hotplug_core.c)
 _CXL = re.compile(r"(mem|root|port|endpoint|region)\d+|decoder\d+\.\d+")

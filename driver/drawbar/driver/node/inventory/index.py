@@ -22,7 +22,7 @@ from drawbar.driver.node.inventory.model import (
     Region,
     Slot,
 )
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 _Item = TypeVar("_Item")
 

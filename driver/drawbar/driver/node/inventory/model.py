@@ -17,7 +17,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 _PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _SIXTEEN_DIGITS = re.compile(r"[0-9a-f]{16}")

@@ -24,7 +24,7 @@ from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
 from drawbar.driver.node.local import nulls, plan, residents
 from drawbar.driver.node.release import plan as release_plan
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 # Of these interfaces those that must not be taken away, with the reason; None: unknown. `inventory.netdevs.held`.
 Interfaces = Callable[[Collection[str]], dict[str, str] | None]
@@ -225,7 +225,7 @@ class LocalPool:
         return residents.lender(resident, self._around.attached(), self._driver, self._around.boot_id)
 
     def device_class(self, pool: str, device: str) -> str:
-        """One of `drawbar.fabric.contract.DeviceClass`; `other` for a device that is not here."""
+        """One of `drawbar.fabric.classes.DeviceClass`; `other` for a device that is not here."""
         card = self.card(pool, device)
         return card.first.device_class.value if card is not None else "other"
 

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from drawbar.driver import expressions
 from drawbar.driver.api import attachments
 from drawbar.driver.node.inventory import model
-from drawbar.fabric.contract import OFFERED_CLASSES, DeviceClass
+from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
 DEFAULT_CLASSES = ("gpu", "accelerator", "fpga", "cxl-memory")
 # Chipset parts, USB controllers and whatever else has no class of ours.

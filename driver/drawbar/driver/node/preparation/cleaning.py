@@ -33,7 +33,7 @@ from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import nulls, residents
 from drawbar.driver.node.preparation import records, sharedfiles
 from drawbar.driver.node.release import plan as release_plan
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 log = logging.getLogger(__name__)
 

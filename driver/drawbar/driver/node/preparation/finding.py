@@ -91,7 +91,7 @@ class LocalDevices(Protocol):
         ...
 
     def device_class(self, pool: str, device: str) -> str:
-        """One of `drawbar.fabric.contract.DeviceClass`."""
+        """One of `drawbar.fabric.classes.DeviceClass`."""
         ...
 
     def leaving(self, pool: str, device: str) -> str | None:
@@ -139,7 +139,7 @@ class Found:
     Attributes:
         record: what is recorded of it.
         card: as the kernel shows it.
-        device_class: one of `drawbar.fabric.contract.DeviceClass`.
+        device_class: one of `drawbar.fabric.classes.DeviceClass`.
         claim_uid: of the claim that it is for.
         host: whose device it is.
         origin: attributes that tell where a fabric has it.

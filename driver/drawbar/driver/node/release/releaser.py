@@ -25,7 +25,7 @@ from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import cxl, files, index, model, pci
 from drawbar.driver.node.release import plan
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 HIGHEST_SECONDS = 3600.0
 

@@ -23,7 +23,7 @@ from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.cxl_memory import interleaving, plan
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import cxl, files, model, pci
-from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.classes import DeviceClass
 
 _ROOT = re.compile(r"root\d+")
 _MEMORY = "devices/system/memory"
