@@ -504,6 +504,8 @@ def _session(
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
+        # As client-go, none is kept: whoever answers could send them without end.
+        cookie_jar=aiohttp.DummyCookieJar(),
     )
 
 
