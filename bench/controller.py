@@ -216,24 +216,27 @@ async def _under_load(
             seconds = await load.cycles(count, rate)
             under = f"{rate} attaches/s"
             measures += [
-                _measure(f"attached p99, {under}", _percentile(load.latencies, 0.99), "ms", 100),
+                _measure(f"attached p99, {under}", _percentile(load.latencies, 0.99), "ms", 100, goal=20),
                 _measure(f"attached p50, {under}", statistics.median(load.latencies) * 1000, "ms"),
                 _measure(
                     f"processor per cycle, {under}",
                     1000 * (report.processor_seconds(pid) - used) / count,
                     "ms",
                     10,
+                    goal=3,
                 ),
                 _measure(
                     f"API writes per cycle, events and upkeep included, {under}",
                     (server.writes.count(user=CONTROLLER) - writes) / count,
                     "",
+                    goal=6,
                 ),
                 report.Measure(
                     f"controller: cycles, {under} asked",
                     count / seconds,
                     "/s",
                     target=IN_TIME * rate if rate == 50 else None,
+                    goal=200 if rate == 50 else None,
                     at_least=True,
                 ),
             ]
@@ -243,8 +246,10 @@ async def _under_load(
     return measures
 
 
-def _measure(name: str, value: float, unit: str, target: float | None = None) -> report.Measure:
-    return report.Measure(f"controller: {name}", value, unit, target=target)
+def _measure(
+    name: str, value: float, unit: str, target: float | None = None, *, goal: float | None = None
+) -> report.Measure:
+    return report.Measure(f"controller: {name}", value, unit, target=target, goal=goal)
 
 
 def main() -> int:

@@ -296,7 +296,7 @@ async def idle(folder: Path, pid: int, seconds: float) -> list[report.Measure]:
     }
     name = f"node: memory, idle, {DEVICES} devices"
     return [
-        report.Measure(name, memory["VmRSS"], "MB", target=MEMORY_MB),
+        report.Measure(name, memory["VmRSS"], "MB", target=MEMORY_MB, goal=50),
         *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]
 
@@ -354,7 +354,7 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
     }
     return [
         *idle_measures,
-        report.Measure("node: uevent to visible p99", report.p99(took), "ms", target=VISIBLE_MS),
+        report.Measure("node: uevent to visible p99", report.p99(took), "ms", target=VISIBLE_MS, goal=20),
         *(report.Measure(name, value, unit) for name, (value, unit) in plain.items()),
     ]
 

@@ -1,7 +1,10 @@
 """What a benchmark says: a table of numbers beside their targets, and ``bench/latest.json`` for programs.
 
-``latest.json`` is a list of ``{name, value, unit, target, met}``.  A benchmark replaces its own entries and leaves
-the others alone; an entry without a target is stated, not judged (``target`` and ``met`` are null).
+A target is judged: a number that misses it is a regression.  A goal is what is wanted next; it is shown, not judged.
+
+``latest.json`` is a list of ``{name, value, unit, target, met, goal}``.  A benchmark replaces its own entries and leaves
+the others alone; an entry without a target is stated, not judged (``target`` and ``met`` are null; ``goal`` where there is
+none).
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ class Measure(msgspec.Struct, frozen=True):
         value: the number.
         unit: of value and target.
         target: the most that is allowed, or the least with ``at_least``; None where nothing is asked.
+        goal: what is wanted next, in the sense of the target; None where that is the target, or nothing.
         at_least: more is better.
     """
 
@@ -34,6 +38,7 @@ class Measure(msgspec.Struct, frozen=True):
     value: float
     unit: str
     target: float | None = None
+    goal: float | None = None
     at_least: bool = False
 
     @property
@@ -50,6 +55,7 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True):
     unit: str
     target: float | None
     met: bool | None
+    goal: float | None = None
 
 
 def machine() -> str:
@@ -91,13 +97,22 @@ def publish(title: str, measures: Sequence[Measure], *, where: str, path: Path =
         path: the file.
     """
     table = Table(title=title, caption=where, title_justify="left", caption_justify="left")
-    for name, side in (("what", "left"), ("measured", "right"), ("target", "right"), ("", "left")):
+    for name, side in (
+        ("what", "left"),
+        ("measured", "right"),
+        ("target", "right"),
+        ("", "left"),
+        ("goal", "right"),
+    ):
         table.add_column(name, justify="right" if side == "right" else "left")
     for measure in measures:
         sign = "≥" if measure.at_least else "≤"
-        target = "" if measure.target is None else f"{sign} {measure.target:g} {measure.unit}"
+        target, goal = (
+            "" if limit is None else f"{sign} {limit:g} {measure.unit}"
+            for limit in (measure.target, measure.goal)
+        )
         verdict = {None: "", True: "[green]met[/green]", False: "[red]missed[/red]"}[measure.met]
-        table.add_row(measure.name, f"{measure.value:.3g} {measure.unit}", target, verdict)
+        table.add_row(measure.name, f"{measure.value:.3g} {measure.unit}", target, verdict, goal)
     Console(width=None if os.isatty(1) else 120).print(table)
     _merge(path, measures)
     return all(measure.met is not False for measure in measures)
@@ -106,7 +121,9 @@ def publish(title: str, measures: Sequence[Measure], *, where: str, path: Path =
 def _merge(path: Path, measures: Sequence[Measure]) -> None:
     kept = msgspec.json.decode(path.read_bytes(), type=list[_Entry]) if path.exists() else []
     fresh = {
-        m.name: _Entry(name=m.name, value=round(m.value, 4), unit=m.unit, target=m.target, met=m.met)
+        m.name: _Entry(
+            name=m.name, value=round(m.value, 4), unit=m.unit, target=m.target, met=m.met, goal=m.goal
+        )
         for m in measures
     }
     entries = [fresh.pop(entry.name, entry) for entry in kept] + list(fresh.values())

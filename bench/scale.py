@@ -269,16 +269,18 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                 share = await at_rest(pid, api, options)
                 sizes = report.memory(pid)
     return [
-        _measure("start to rest, everything to be written", first, "s", 60),
-        _measure("start to rest, everything written already", again, "s", 60),
-        _measure("memory at rest", sizes["VmRSS"], "MB", 256),
+        _measure("start to rest, everything to be written", first, "s", 60, goal=10),
+        _measure("start to rest, everything written already", again, "s", 60, goal=10),
+        _measure("memory at rest", sizes["VmRSS"], "MB", 256, goal=160),
         _measure("memory at its largest", max(peak, sizes["VmHWM"]), "MB", 256),
-        _measure("processor at rest", share, "% of a core", 2),
+        _measure("processor at rest", share, "% of a core", 2, goal=0.5),
     ]
 
 
-def _measure(name: str, value: float, unit: str, target: float) -> report.Measure:
-    return report.Measure(f"scale: {name}", value, unit, target=target)
+def _measure(
+    name: str, value: float, unit: str, target: float, *, goal: float | None = None
+) -> report.Measure:
+    return report.Measure(f"scale: {name}", value, unit, target=target, goal=goal)
 
 
 def main() -> int:
