@@ -22,7 +22,6 @@ echo programmed >> {RUNS}
 CLEAN = f"#!/bin/sh\necho cleaned >> {RUNS}\n"
 SLOW = f"""#!/bin/sh
 echo "$(basename "$0") begun" >> {RUNS}
-sync
 while [ ! -e {GO} ]; do sleep 0.2; done
 echo "$(basename "$0") ended" >> {RUNS}
 """
@@ -98,11 +97,13 @@ async def test_a_hook_that_hangs_fails_with_its_words_and_leaves_no_process(node
 
 
 async def begun(node, hook, times):
-    """Return once a hook has begun so many times."""
+    """Return once a hook has begun so many times, and the guest's disk has it."""
     await waiting.until(
         lambda: node.guest.output("sh", "-c", f"cat {RUNS} 2>/dev/null || true"),
         lambda runs: runs.splitlines().count(f"{hook} begun") >= times,
     )
+    # It has to be found after a reset.
+    await node.guest.output("sync")
 
 
 async def test_after_a_reset_in_the_middle_of_a_hook_a_device_is_made_ready_and_clean_all_the_same(
