@@ -76,7 +76,7 @@ class Command:
     reads: bool = False
 
 
-Page = array.array  # of bytes; one whose address can be told, without ctypes, which costs a daemon 0.5 MB
+Page = array.array  # Of bytes. It has its address, without ctypes, which takes 0.5 MB of a daemon.
 Submit = Callable[[int, Command, "Page[int] | None"], int]
 """Sends a command to the controller behind a descriptor: its status, 0 for success. Raises OSError."""
 
