@@ -222,6 +222,10 @@ ATTACHING = {
         [],
     ),
     "too late": (LATE | {"attach": call("running")}, [actions.RecordFailure(failure=TOO_LATE)]),
+    "too late, when a running operation is to be asked for again": (
+        LATE | {"attach": call("unasked", age_seconds=59.0)},
+        [actions.RecordFailure(failure=TOO_LATE)],
+    ),
     "too late, and the fabric never took the request": (LATE, [actions.RecordFailure(failure=NOT_TAKEN)]),
     "gone meanwhile": ({"present": False}, [actions.RecordFailure]),
     "refused": ({"attach": call("failed", failure=FAILURE)}, [actions.RecordFailure(failure=FAILURE)]),

@@ -275,8 +275,8 @@ def _impossible(
         outcomes.NO_CAPACITY,
     ):
         return refused
-    if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN):
-        # Nothing was ever begun, so neither device nor port is to blame.
+    if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN) and not observed.attach.age_seconds:
+        # Nothing was ever begun, so neither device nor port is to blame. What ran is only due to be asked for again.
         message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation"
         return attachments.Failure(reason=outcomes.UNREACHABLE, message=message)
     message = f"not attached within {seconds:.0f} s of the allocation; see the Fabric's conditions"
