@@ -236,7 +236,6 @@ async def _under_load(
                     count / seconds,
                     "/s",
                     target=IN_TIME * rate if rate == 50 else None,
-                    goal=200 if rate == 50 else None,
                     at_least=True,
                 ),
             ]

@@ -3,8 +3,7 @@
 A target is judged: a number that misses it is a regression.  A goal is what is wanted next; it is shown, not judged.
 
 ``latest.json`` is a list of ``{name, value, unit, target, met, goal}``.  A benchmark replaces its own entries and leaves
-the others alone; an entry without a target is stated, not judged (``target`` and ``met`` are null; ``goal`` where there is
-none).
+the others alone; an entry without a target is stated, not judged (``target`` and ``met`` are null).
 """
 
 from __future__ import annotations

@@ -355,7 +355,8 @@ def test_a_running_call_is_asked_again_after_its_pause():
     tracked.settle("u", ATTACH, operation(retry_after_seconds=2.0), 10.0)
     assert tracked.view("u", ATTACH, 11.0).state == "running"
     assert tracked.view("u", ATTACH, 11.0).retry_after_seconds == 1.0
-    assert tracked.view("u", ATTACH, 12.0).state == "unasked"
+    again = tracked.view("u", ATTACH, 12.0)
+    assert (again.state, again.age_seconds) == ("unasked", 2.0), "and it is known that it ran"
 
 
 def test_the_news_of_a_watched_call_is_waited_for_once():

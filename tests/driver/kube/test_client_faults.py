@@ -277,3 +277,20 @@ async def test_an_answer_that_never_comes_ends_at_the_deadline(monkeypatch):
     ):
         with pytest.raises(errors.Unreachable, match="no answer"):
             await api.read(kinds.NODE, "n", into=Thing)
+
+
+async def test_no_cookie_of_a_server_is_kept():
+    sent = []
+
+    async def answer(request):
+        sent.append(request.headers.get("Cookie"))
+        return web.json_response({"metadata": {"name": "n"}}, headers={"Set-Cookie": "a=b"})
+
+    # Of an address alone no cookie is ever kept.
+    async with (
+        apiservers.answering(answer) as url,
+        client.connecting(apiservers.connection(url.replace("127.0.0.1", "localhost"))) as api,
+    ):
+        for _ in range(2):
+            await api.read(kinds.NODE, "n", into=Thing)
+    assert sent == [None, None]

@@ -64,7 +64,8 @@ class Call:
     Attributes:
         due: the pause after a failed attempt is over; of a call that succeeded, its news should have come.
         retry_after_seconds: until it is, or until it is worth asking a running call again.
-        age_seconds: for how long it has been in its state, as far as this process has seen.
+        age_seconds: for how long it has been in its state, as far as this process has seen; of one that is not asked for now, since
+            it was first seen to run, and 0.0 where it never was.
     """
 
     state: CallState

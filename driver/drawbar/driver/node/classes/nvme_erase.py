@@ -76,7 +76,8 @@ class Command:
     reads: bool = False
 
 
-Page = array.array  # Of bytes. It has its address, without ctypes, which takes 0.5 MB of a daemon.
+# Of bytes. An array has its address, so that `ctypes` with its 0.4 MB is not imported.
+Page = array.array
 Submit = Callable[[int, Command, "Page[int] | None"], int]
 """Sends a command to the controller behind a descriptor: its status, 0 for success. Raises OSError."""
 

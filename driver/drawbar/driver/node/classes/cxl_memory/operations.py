@@ -412,7 +412,7 @@ class CxlMemory(generic.Generic):
         return functools.partial(_sanitize, folder, memdev.name)
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
-        """The dax device alone, where there is one: the memory device's own file allows to erase the memory.
+        """The dax device alone, where there is one: through the memory device's own file it could be erased.
 
         Of the members of a composite that is interleaved, one gives it and the others nothing.
         """
