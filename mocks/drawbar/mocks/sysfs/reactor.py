@@ -1,8 +1,8 @@
 """Watches a mocked tree with inotify, and does what a kernel does when its files are written to.
 
 Guarantees: once entered, a write that closes its file is answered, in order, whoever made it; devices that come later
-are watched from the moment that they are seen, and what was written to their triggers before that is found. The tree's
-own changes are no writes: they come by rename.
+are watched from the moment that they are seen, and what was written to their triggers before that is found. What is
+written at that very moment may be answered twice. The tree's own changes are no writes: they come by rename.
 
 The work is done in a thread, for it sends events to sockets that the same loop may have to read.
 """
