@@ -17,8 +17,8 @@ import pytest
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds, mirror
-from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
+from drawbar.fabric import wrapping
 from drawbar.mocks import apiserver, claims, scheduler
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
@@ -36,7 +36,6 @@ OUTAGE_SECONDS, REST_SECONDS = 180, 1800
 # A list of a thousand pods costs as much as the work of a second.
 LOOK_SECONDS = 10
 CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
-CALLS = ("capabilities", "hosts", "devices", "attach", "detach", "operation", "operations", "cancel")
 
 
 def fabric_file(path, devices):
@@ -79,7 +78,7 @@ class Manager:
         """A class of adapters that all lead to this manager."""
         manager = self
 
-        class Adapter(contract.FabricAdapter):
+        class Adapter(wrapping.WrappingAdapter):
             @classmethod
             def validate(cls, config):
                 """Anything does."""
@@ -87,29 +86,21 @@ class Manager:
             @classmethod
             async def connect(cls, config):
                 manager.check()
-                return cls()
+                return cls(manager.fabric)
 
             @contextlib.asynccontextmanager
-            async def watch(self, from_version):
+            async def _around(self, call):
                 manager.check()
-                async with manager.fabric.watch(from_version) as events:
-                    yield manager.until_down(events)
+                manager.lists += call == "devices"
+                yield
+
+            def _events(self, events):
+                return manager.until_down(events)
 
             async def close(self):
                 """The fabric outlives its callers."""
 
-        for method in CALLS:
-            setattr(Adapter, method, self._passing_on(method))
-        Adapter.__abstractmethods__ = frozenset()
         return Adapter
-
-    def _passing_on(self, method):
-        async def call(_, *args, **kwargs):
-            self.check()
-            self.lists += method == "devices"
-            return await getattr(self.fabric, method)(*args, **kwargs)
-
-        return call
 
     async def until_down(self, events):
         async for event in events:

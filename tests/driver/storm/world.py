@@ -20,8 +20,8 @@ from drawbar.driver.cli.ui import device_rows
 from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import claimstatus, client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
+from drawbar.fabric import wrapping
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration
@@ -32,64 +32,62 @@ DRIVER = "drawbar.dev"
 CALL_SECONDS = 30
 
 
-def adapter_of(storm, lives):
-    """An adapter over the storm's one fabric; `lives` is cleared when its controller is killed, and it then never answers.
+class Fused(wrapping.WrappingAdapter):
+    """An adapter over the one fabric of `storm`; `lives` is cleared when its controller is killed, and it then never answers.
 
     The devices of the attaches and detaches that it waits for are in `storm.asked`.
     """
-    fabric, asked = storm.fabric, storm.asked
 
-    class Fused(contract.FabricAdapter):
-        @classmethod
-        def validate(cls, config):
-            """Anything does."""
+    storm, lives = None, None
 
-        @classmethod
-        async def connect(cls, config):
-            return cls()
+    @classmethod
+    def validate(cls, config):
+        """Anything does."""
 
-        def watch(self, from_version):
-            return fabric.watch(from_version)
+    @classmethod
+    async def connect(cls, config):
+        return cls(cls.storm.fabric)
 
-        async def devices(self):
-            return storm.as_listed(await ask("devices"))
-
-        async def close(self):
-            """The fabric outlives its callers."""
-
-    async def ask(method, *args, **kwargs):
-        if not lives.is_set():
+    @contextlib.asynccontextmanager
+    async def _around(self, call):
+        if call == "watch":
+            yield
+            return
+        if not self.lives.is_set():
             await asyncio.Event().wait()
-        devices = [args[0].device_id] if method in ("attach", "detach") else []
-        asked.update(devices)
         try:
             async with asyncio.timeout(CALL_SECONDS):
-                return await getattr(fabric, method)(*args, **kwargs)
+                yield
         except TimeoutError as error:
-            raise fabric_errors.DeadlineExceeded(f"{method} took too long") from error
+            raise fabric_errors.DeadlineExceeded(f"{call} took too long") from error
+
+    @contextlib.contextmanager
+    def _asking(self, request):
+        devices = [request.device_id] if self.lives.is_set() else []
+        self.storm.asked.update(devices)
+        try:
+            yield
         finally:
-            asked.subtract(devices)
+            self.storm.asked.subtract(devices)
 
-    def forwarded(method):
-        async def call(self, *args, **kwargs):
-            return await ask(method, *args, **kwargs)
+    async def devices(self):
+        return self.storm.as_listed(await super().devices())
 
-        return call
+    async def attach(self, request):
+        with self._asking(request):
+            return await super().attach(request)
 
-    for method in (
-        "capabilities",
-        "hosts",
-        "attach",
-        "detach",
-        "create_slice",
-        "delete_slice",
-        "operation",
-        "operations",
-        "cancel",
-    ):
-        setattr(Fused, method, forwarded(method))
-    Fused.__abstractmethods__ = frozenset()
-    return Fused
+    async def detach(self, request):
+        with self._asking(request):
+            return await super().detach(request)
+
+    async def close(self):
+        """The fabric outlives its callers."""
+
+
+def adapter_of(storm, lives):
+    """The class of an adapter to the fabric of a storm, for one controller."""
+    return type("Fused", (Fused,), {"storm": storm, "lives": lives})
 
 
 class Storm(clusters.Cluster):

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import inspect
 import re
 from pathlib import Path
 
@@ -293,14 +292,6 @@ async def test_a_call_to_a_fabric_is_timed_and_counted_by_its_end(counted, error
     assert counted.value("fabric_call_duration_seconds_sum", **labels) == 1.0
     counted.metrics.forget_fabric("fab")
     assert "fab" not in counted.metrics.rendered().decode().replace("fabric", "")
-
-
-def test_the_instrument_passes_every_call_of_the_contract_on():
-    """What it did not define, the base class would answer in the adapter's place."""
-    every = {name for name, _ in inspect.getmembers(contract.FabricAdapter) if not name.startswith("_")}
-    # Of the class that is installed, before anything is connected.
-    every -= {"parameters_schema"}
-    assert every <= vars(adapters.TimedAdapter).keys()
 
 
 def published(*devices):

@@ -6,15 +6,13 @@ and a second one is never attached.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import NoReturn
 
 from drawbar.driver.controller.fabrics import places
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, wrapping
 
 
-class PlacesAdapter(contract.FabricAdapter):
+class PlacesAdapter(wrapping.KeepingAdapter):
     """Another adapter, with places in place of its devices.
 
     Changes of places are reported by a call, not by the watch: an attachment, an answer or a listing changes them, too.
@@ -36,28 +34,15 @@ class PlacesAdapter(contract.FabricAdapter):
             taken: returns what the cluster has taken of the places now.
             report: called with each place that is new, different or gone.
         """
-        self._adapter = adapter
+        super().__init__(adapter)
         self._mark = mark
         self._taken = taken
         self._report = report
-        self._devices: dict[str, contract.Device] = {}
         self._arranged = places.Arrangement()
         # By place, as last reported.
         self._reported: dict[str, contract.Device] = {}
-        # What was reported while a listing was under way, one for each.
-        self._meanwhile: list[dict[str, contract.Device | None]] = []
         # By host: an attach reads the fabric and calls it, and another in between would adopt its device.
         self._hosts: dict[str, asyncio.Lock] = {}
-
-    @classmethod
-    def validate(cls, config: contract.AdapterConfig) -> NoReturn:
-        """Never called: the adapter within was made already."""
-        raise NotImplementedError
-
-    @classmethod
-    async def connect(cls, config: contract.AdapterConfig) -> NoReturn:
-        """Never called: the adapter within was connected already."""
-        raise NotImplementedError
 
     @property
     def shown(self) -> tuple[contract.Device, ...]:
@@ -132,34 +117,21 @@ class PlacesAdapter(contract.FabricAdapter):
             operation = await self._adapter.detach(replace(request, device_id=device_id))
             return self._answered(operation, before)
 
+    # Refused, as the capabilities say.
+    create_slice = contract.FabricAdapter.create_slice
+    delete_slice = contract.FabricAdapter.delete_slice
+
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
         """As the contract says."""
         return self._answered(await self._adapter.operation(operation_id=operation_id, request_id=request_id))
 
-    async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
-        return tuple(self._shown(operation) for operation in await self._adapter.operations())
-
     async def cancel(self, operation_id: str) -> contract.Operation:
         """As the contract says."""
         return self._answered(await self._adapter.cancel(operation_id))
 
-    @asynccontextmanager
-    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says, but for devices."""
-        async with (
-            self._adapter.watch(from_version) as events,
-            aclosing(self._taken_over(events)) as remaining,
-        ):
-            yield remaining
-
-    async def close(self) -> None:
-        """As the contract says."""
-        await self._adapter.close()
-
-    async def _taken_over(
+    async def _events(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
         async for event in events:
@@ -176,28 +148,6 @@ class PlacesAdapter(contract.FabricAdapter):
                     yield replace(event, host=self._shown_host(host))
                 case _:
                     yield event
-
-    async def _read(self) -> str:
-        """List the devices, except for what is reported meanwhile; return the version."""
-        meanwhile: dict[str, contract.Device | None] = {}
-        self._meanwhile.append(meanwhile)
-        try:
-            inventory = await self._adapter.devices()
-        finally:
-            self._meanwhile.remove(meanwhile)
-        listed: dict[str, contract.Device | None] = {device.id: device for device in inventory.devices}
-        self._devices = {
-            device_id: device for device_id, device in (listed | meanwhile).items() if device is not None
-        }
-        return inventory.version
-
-    def _put(self, device_id: str, device: contract.Device | None) -> None:
-        for meanwhile in self._meanwhile:
-            meanwhile[device_id] = device
-        if device is None:
-            self._devices.pop(device_id, None)
-        else:
-            self._devices[device_id] = device
 
     def _hold(self, uid: str) -> places.Hold:
         hold = next((hold for hold in self._taken().holds if hold.uid == uid), None)

@@ -9,12 +9,12 @@ an exception that is none of these becomes one of them here, the only place that
 
 import logging
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import NoReturn, Protocol
+from typing import Protocol
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, wrapping
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ AdapterOf = Callable[[str], AdapterClass]
 """The class of the adapter of that name; raises `fabric.errors.InvalidConfiguration` where there is none."""
 
 
-class RedactingAdapter(contract.FabricAdapter):
+class RedactingAdapter(wrapping.WrappingAdapter):
     """Another adapter, with the secret parts of the credentials taken out of its errors, and only errors of the set.
 
     Its calls raise `errors.Unavailable` with the reason `DEFECT` where the adapter raised something else.
@@ -55,101 +55,14 @@ class RedactingAdapter(contract.FabricAdapter):
             fabric: the Fabric's name, for the log.
             name: the adapter's name, for messages.
         """
-        self._adapter = adapter
+        super().__init__(adapter)
         self._credentials = credentials
         self._fabric = fabric
         self._name = name
 
-    @classmethod
-    def validate(cls, config: contract.AdapterConfig) -> NoReturn:
-        """Never called: the adapter within was made already."""
-        raise NotImplementedError
-
-    @classmethod
-    async def connect(cls, config: contract.AdapterConfig) -> NoReturn:
-        """Never called: the adapter within was connected already."""
-        raise NotImplementedError
-
-    async def capabilities(self) -> contract.Capabilities:
-        """As the contract says."""
-        with self._listening():
-            return await self._adapter.capabilities()
-
-    async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says."""
-        with self._listening():
-            return await self._adapter.hosts()
-
-    async def devices(self) -> contract.Inventory:
-        """As the contract says."""
-        with self._listening():
-            return await self._adapter.devices()
-
-    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """As the contract says."""
-        with self._listening():
-            return self._clean(await self._adapter.attach(request))
-
-    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """As the contract says."""
-        with self._listening():
-            return self._clean(await self._adapter.detach(request))
-
-    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
-        with self._listening():
-            return self._clean(await self._adapter.create_slice(request))
-
-    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
-        with self._listening():
-            return self._clean(await self._adapter.delete_slice(request))
-
-    async def operation(
-        self, *, operation_id: str | None = None, request_id: str | None = None
-    ) -> contract.Operation:
-        """As the contract says."""
-        with self._listening():
-            return self._clean(
-                await self._adapter.operation(operation_id=operation_id, request_id=request_id)
-            )
-
-    async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
-        with self._listening():
-            return tuple(self._clean(operation) for operation in await self._adapter.operations())
-
-    async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says."""
-        with self._listening():
-            return self._clean(await self._adapter.cancel(operation_id))
-
     @asynccontextmanager
-    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
-        with self._listening():
-            async with (
-                self._adapter.watch(from_version) as events,
-                aclosing(self._redacted(events)) as redacted,
-            ):
-                yield redacted
-
-    async def close(self) -> None:
-        """As the contract says."""
-        with self._listening():
-            await self._adapter.close()
-
-    async def _redacted(
-        self, events: AsyncIterator[contract.WatchEvent]
-    ) -> AsyncGenerator[contract.WatchEvent, None]:
-        async for event in events:
-            if isinstance(event, contract.OperationChanged) and event.operation.error is not None:
-                yield replace(event, operation=self._clean(event.operation))
-            else:
-                yield event
-
-    @contextmanager
-    def _listening(self) -> Iterator[None]:
+    async def _around(self, call: str) -> AsyncIterator[None]:
+        del call
         try:
             yield
         except errors.FabricError as error:
@@ -159,7 +72,7 @@ class RedactingAdapter(contract.FabricAdapter):
             # Without its cause, which may quote what it was given; the log has it, redacted.
             raise defect(error, self._credentials, fabric=self._fabric, name=self._name) from None
 
-    def _clean(self, operation: contract.Operation) -> contract.Operation:
+    def _shown(self, operation: contract.Operation) -> contract.Operation:
         if operation.error is None:
             return operation
         redacted = self._credentials.redacted

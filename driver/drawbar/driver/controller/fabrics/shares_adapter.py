@@ -8,19 +8,17 @@ are one operation. A detach leaves the slice, which is an orphan once its attach
 import asyncio
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import NoReturn
 
 from drawbar.driver.controller import names, shares
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, wrapping
 
 # Of an attach whose slice is made: it is called again.
 _NEXT_STEP_SECONDS = 0.05
 _ATTACH = contract.OperationKind.ATTACH
 
 
-class SharesAdapter(contract.FabricAdapter):
+class SharesAdapter(wrapping.KeepingAdapter):
     """Another adapter, with a device more for each share, in place of its slice.
 
     What a DeviceAttachment changes is reported by a call, not by the watch.
@@ -42,27 +40,14 @@ class SharesAdapter(contract.FabricAdapter):
             report: called with each share, or slice, that is shown now, different or lost.
             withdraw: called with the name of each that is not shown any more, and not lost.
         """
-        self._adapter = adapter
+        super().__init__(adapter)
         self._holds = holds
         self._report = report
         self._withdraw = withdraw
-        self._devices: dict[str, contract.Device] = {}
         self._slices: dict[str, contract.Device] = {}
         self._arranged = shares.NOTHING
-        # What was reported while a listing was under way, one for each.
-        self._meanwhile: list[dict[str, contract.Device | None]] = []
         # By attachment: what is asked for of one share is asked for in turn.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
-
-    @classmethod
-    def validate(cls, config: contract.AdapterConfig) -> NoReturn:
-        """Never called: the adapter within was made already."""
-        raise NotImplementedError
-
-    @classmethod
-    async def connect(cls, config: contract.AdapterConfig) -> NoReturn:
-        """Never called: the adapter within was connected already."""
-        raise NotImplementedError
 
     @property
     def shown(self) -> tuple[contract.Device, ...]:
@@ -123,14 +108,6 @@ class SharesAdapter(contract.FabricAdapter):
             if before.shown.get(name) != share:
                 self._report(contract.DeviceChanged(version="", device=share))
 
-    async def capabilities(self) -> contract.Capabilities:
-        """As the contract says."""
-        return await self._adapter.capabilities()
-
-    async def hosts(self) -> tuple[contract.Host, ...]:
-        """As the contract says; ports name slices."""
-        return await self._adapter.hosts()
-
     async def devices(self) -> contract.Inventory:
         """Return all devices, with the shares in place of their slices."""
         version = await self._read()
@@ -165,7 +142,7 @@ class SharesAdapter(contract.FabricAdapter):
                 if not operation.succeeded or operation.device is None:
                     return self._as_attach(operation, hold)
                 made = operation.device
-                self._take(made)
+                self._put(made.id, made)
                 self.arrange()
             return self._shown(await self._adapter.attach(replace(request, device_id=made.id)))
 
@@ -190,14 +167,6 @@ class SharesAdapter(contract.FabricAdapter):
                 )
             return self._shown(await self._adapter.detach(replace(request, device_id=made.id)))
 
-    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """As the contract says."""
-        return await self._adapter.create_slice(request)
-
-    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """As the contract says."""
-        return await self._adapter.delete_slice(request)
-
     async def operation(
         self, *, operation_id: str | None = None, request_id: str | None = None
     ) -> contract.Operation:
@@ -216,28 +185,7 @@ class SharesAdapter(contract.FabricAdapter):
             # It is attached next.
             raise
 
-    async def operations(self) -> tuple[contract.Operation, ...]:
-        """As the contract says."""
-        return tuple(self._shown(operation) for operation in await self._adapter.operations())
-
-    async def cancel(self, operation_id: str) -> contract.Operation:
-        """As the contract says."""
-        return self._shown(await self._adapter.cancel(operation_id))
-
-    @asynccontextmanager
-    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        """As the contract says."""
-        async with (
-            self._adapter.watch(from_version) as events,
-            aclosing(self._taken_over(events)) as remaining,
-        ):
-            yield remaining
-
-    async def close(self) -> None:
-        """As the contract says."""
-        await self._adapter.close()
-
-    async def _taken_over(
+    async def _events(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
         async for event in events:
@@ -261,35 +209,18 @@ class SharesAdapter(contract.FabricAdapter):
                     yield event
 
     async def _read(self) -> str:
-        """List the devices, except for what is reported meanwhile; return the version."""
-        meanwhile: dict[str, contract.Device | None] = {}
-        self._meanwhile.append(meanwhile)
-        try:
-            inventory = await self._adapter.devices()
-        finally:
-            self._meanwhile.remove(meanwhile)
-        listed: dict[str, contract.Device | None] = {device.id: device for device in inventory.devices}
-        self._devices = {
-            device_id: device for device_id, device in (listed | meanwhile).items() if device is not None
-        }
+        version = await super()._read()
         self._slices = {
             device_id: device for device_id, device in self._devices.items() if device.slice_of is not None
         }
-        return inventory.version
+        return version
 
     def _put(self, device_id: str, device: contract.Device | None) -> None:
-        for meanwhile in self._meanwhile:
-            meanwhile[device_id] = device
-        if device is not None:
-            self._take(device)
-        else:
-            self._devices.pop(device_id, None)
+        super()._put(device_id, device)
+        if device is None:
             self._slices.pop(device_id, None)
-
-    def _take(self, device: contract.Device) -> None:
-        self._devices[device.id] = device
-        if device.slice_of is not None:
-            self._slices[device.id] = device
+        elif device.slice_of is not None:
+            self._slices[device_id] = device
 
     def _hold(self, name: str | None) -> shares.Hold | None:
         if name is None or not names.is_share(name):

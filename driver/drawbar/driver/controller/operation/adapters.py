@@ -1,6 +1,5 @@
 """Times what the fabric managers are asked: each adapter behind an instrument that is an adapter itself."""
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -10,29 +9,11 @@ import prometheus_client as prometheus
 
 from drawbar.driver.controller.fabrics import redacting_adapter
 from drawbar.driver.controller.operation import metrics
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, wrapping
 
 OK = "OK"
 # Neither an answer nor an error of the contract: given up by the controller, or the adapter's defect.
 UNFINISHED = "UNFINISHED"
-
-
-class _Call:
-    """One call, with how long it took and how it ended."""
-
-    __slots__ = ("_began", "_call", "_calls")
-
-    def __init__(self, calls: "Calls", call: str) -> None:
-        self._calls = calls
-        self._call = call
-        self._began = 0.0
-
-    def __enter__(self) -> None:
-        self._began = self._calls.clock()
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        self._calls.took(self._call, self._calls.clock() - self._began)
-        self._calls.ended(self._call, code(error))
 
 
 def code(error: BaseException | None) -> str:
@@ -52,9 +33,20 @@ class Calls:
         self._seconds: dict[str, prometheus.Histogram] = {}
         self._ended: dict[tuple[str, str], prometheus.Counter] = {}
 
-    def timed(self, call: str) -> contextlib.AbstractContextManager[None]:
-        """Return a context that times the call made within it."""
-        return _Call(self, call)
+    @contextlib.asynccontextmanager
+    async def timed(self, call: str) -> AsyncIterator[None]:
+        """Time and count the call made within the context; a watch counts when it ends, and has no duration."""
+        began = self.clock()
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            if call != "watch":
+                self.took(call, self.clock() - began)
+            self.ended(call, code(failure))
 
     def took(self, call: str, seconds: float) -> None:
         """Note how long a call took, however it ended."""
@@ -79,98 +71,15 @@ class Calls:
         return self._fabric not in self._metrics.connected
 
 
-class TimedAdapter(contract.FabricAdapter):
+class TimedAdapter(wrapping.WrappingAdapter):
     """An adapter that times what goes through another one."""
 
     def __init__(self, inner: contract.FabricAdapter, calls: Calls) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._calls = calls
 
-    @classmethod
-    def validate(cls, config: contract.AdapterConfig) -> None:
-        """Check nothing: `TimedClass` has the checks of the adapter within."""
-
-    @classmethod
-    async def connect(cls, config: contract.AdapterConfig) -> "TimedAdapter":
-        """Refuse: `TimedClass` alone makes timed adapters.
-
-        Raises:
-            errors.Unimplemented: always.
-        """
-        raise errors.Unimplemented(f"fabric {config.name}: an instrument connects to nothing by itself")
-
-    async def capabilities(self) -> contract.Capabilities:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("capabilities"):
-            return await self._inner.capabilities()
-
-    async def hosts(self) -> tuple[contract.Host, ...]:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("hosts"):
-            return await self._inner.hosts()
-
-    async def devices(self) -> contract.Inventory:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("devices"):
-            return await self._inner.devices()
-
-    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("attach"):
-            return await self._inner.attach(request)
-
-    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("detach"):
-            return await self._inner.detach(request)
-
-    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("create_slice"):
-            return await self._inner.create_slice(request)
-
-    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("delete_slice"):
-            return await self._inner.delete_slice(request)
-
-    async def operation(
-        self, *, operation_id: str | None = None, request_id: str | None = None
-    ) -> contract.Operation:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("operation"):
-            return await self._inner.operation(operation_id=operation_id, request_id=request_id)
-
-    async def operations(self) -> tuple[contract.Operation, ...]:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("operations"):
-            return await self._inner.operations()
-
-    async def cancel(self, operation_id: str) -> contract.Operation:
-        """See `contract.FabricAdapter`."""
-        with self._calls.timed("cancel"):
-            return await self._inner.cancel(operation_id)
-
-    def watch(self, from_version: str) -> AbstractAsyncContextManager[AsyncIterator[contract.WatchEvent]]:
-        """See `contract.FabricAdapter`; a watch counts when it ends, and has no duration."""
-        return self._watched(from_version)
-
-    @contextlib.asynccontextmanager
-    async def _watched(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
-        failure: BaseException | None = asyncio.CancelledError()
-        try:
-            async with self._inner.watch(from_version) as events:
-                yield events
-            failure = None
-        except errors.FabricError as error:
-            failure = error
-            raise
-        finally:
-            self._calls.ended("watch", code(failure))
-
-    async def close(self) -> None:
-        """See `contract.FabricAdapter`."""
-        await self._inner.close()
+    def _around(self, call: str) -> AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext() if call == "close" else self._calls.timed(call)
 
 
 class TimedClass:
@@ -194,6 +103,6 @@ class TimedClass:
         """See `contract.FabricAdapter`."""
         self._metrics.connected.add(config.name)
         calls = Calls(self._metrics, config.name, self._clock)
-        with calls.timed("connect"):
+        async with calls.timed("connect"):
             adapter = await self._inner.connect(config)
         return TimedAdapter(adapter, calls)

@@ -1,0 +1,152 @@
+"""Adapters before other adapters: each call goes through, and a subclass says what is different."""
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from typing import NoReturn
+
+from drawbar.fabric import contract
+
+
+class WrappingAdapter(contract.FabricAdapter):
+    """An adapter that passes all calls on; `_around`, `_shown` and `_events` are what a subclass usually changes."""
+
+    def __init__(self, adapter: contract.FabricAdapter) -> None:
+        """Stand before an adapter, which is connected, and is closed with this one."""
+        self._adapter = adapter
+
+    @classmethod
+    def validate(cls, config: contract.AdapterConfig) -> NoReturn:
+        """Never called: the adapter within was made already."""
+        raise NotImplementedError
+
+    @classmethod
+    async def connect(cls, config: contract.AdapterConfig) -> NoReturn:
+        """Never called: the adapter within was connected already."""
+        raise NotImplementedError
+
+    def _around(self, call: str) -> AbstractAsyncContextManager[None]:
+        """Return the context in which a call of this name is made, or a watch lasts; `call` is a method of the contract."""
+        del call
+        return contextlib.nullcontext()
+
+    def _shown(self, operation: contract.Operation) -> contract.Operation:
+        """Return what the caller sees of an operation."""
+        return operation
+
+    async def _events(
+        self, events: AsyncIterator[contract.WatchEvent]
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        """Yield what the caller sees of a watch."""
+        async for event in events:
+            if isinstance(event, contract.OperationChanged):
+                yield replace(event, operation=self._shown(event.operation))
+            else:
+                yield event
+
+    async def capabilities(self) -> contract.Capabilities:
+        """As the contract says."""
+        async with self._around("capabilities"):
+            return await self._adapter.capabilities()
+
+    async def hosts(self) -> tuple[contract.Host, ...]:
+        """As the contract says."""
+        async with self._around("hosts"):
+            return await self._adapter.hosts()
+
+    async def devices(self) -> contract.Inventory:
+        """As the contract says."""
+        async with self._around("devices"):
+            return await self._adapter.devices()
+
+    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
+        """As the contract says."""
+        async with self._around("attach"):
+            return self._shown(await self._adapter.attach(request))
+
+    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
+        """As the contract says."""
+        async with self._around("detach"):
+            return self._shown(await self._adapter.detach(request))
+
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        async with self._around("create_slice"):
+            return self._shown(await self._adapter.create_slice(request))
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        async with self._around("delete_slice"):
+            return self._shown(await self._adapter.delete_slice(request))
+
+    async def operation(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """As the contract says."""
+        async with self._around("operation"):
+            return self._shown(
+                await self._adapter.operation(operation_id=operation_id, request_id=request_id)
+            )
+
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says."""
+        async with self._around("operations"):
+            return tuple(self._shown(operation) for operation in await self._adapter.operations())
+
+    async def cancel(self, operation_id: str) -> contract.Operation:
+        """As the contract says."""
+        async with self._around("cancel"):
+            return self._shown(await self._adapter.cancel(operation_id))
+
+    @contextlib.asynccontextmanager
+    async def watch(self, from_version: str) -> AsyncIterator[AsyncIterator[contract.WatchEvent]]:
+        """As the contract says."""
+        async with (
+            self._around("watch"),
+            self._adapter.watch(from_version) as events,
+            contextlib.aclosing(self._events(events)) as shown,
+        ):
+            yield shown
+
+    async def close(self) -> None:
+        """As the contract says."""
+        async with self._around("close"):
+            await self._adapter.close()
+
+
+class KeepingAdapter(WrappingAdapter):
+    """A wrapping adapter that keeps all devices as last listed or reported.
+
+    `_read` lists them; a subclass calls `_put` for each that its `_events`, or an answer, shows.
+    """
+
+    def __init__(self, adapter: contract.FabricAdapter) -> None:
+        """See `WrappingAdapter`."""
+        super().__init__(adapter)
+        self._devices: dict[str, contract.Device] = {}
+        # What was reported while a listing was under way, one for each.
+        self._meanwhile: list[dict[str, contract.Device | None]] = []
+
+    async def _read(self) -> str:
+        """List the devices, except for what is reported meanwhile; return the version."""
+        meanwhile: dict[str, contract.Device | None] = {}
+        self._meanwhile.append(meanwhile)
+        try:
+            inventory = await self._adapter.devices()
+        finally:
+            self._meanwhile.remove(meanwhile)
+        listed: dict[str, contract.Device | None] = {device.id: device for device in inventory.devices}
+        self._devices = {
+            device_id: device for device_id, device in (listed | meanwhile).items() if device is not None
+        }
+        return inventory.version
+
+    def _put(self, device_id: str, device: contract.Device | None) -> None:
+        """Take over what was reported of a device; None where it is gone."""
+        for meanwhile in self._meanwhile:
+            meanwhile[device_id] = device
+        if device is None:
+            self._devices.pop(device_id, None)
+        else:
+            self._devices[device_id] = device
