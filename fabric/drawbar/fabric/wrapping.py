@@ -1,4 +1,4 @@
-"""Adapters before other adapters: each call goes through, and a subclass says what is different."""
+"""Adapters before other adapters: each call goes through, and a subclass overrides what is different."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator

@@ -98,6 +98,9 @@ def test_the_slice_of_each_attempt_has_a_request_of_its_own_that_names_the_share
     assert {shares.requested_share(request) for request in requests} == {f"share-{ONE}"}
     assert shares.requested_share("uid-a1") is None
     assert shares.requested_share("gpu-0-s1") is None
+    assert shares.requested_share(f"{requests[0]}-x1") is None
+    assert shares.deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
+    assert {shares.deleted_share(request) for request in (*requests, "uid-x1")} == {None}
 
 
 def test_any_share_id_makes_a_name_that_no_other_has():

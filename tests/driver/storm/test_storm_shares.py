@@ -387,6 +387,26 @@ def test_a_deletion_that_never_ends_is_cancelled_and_the_memory_given_back(in_st
     in_storm(steps, ShareStorm)
 
 
+def test_a_deletion_that_never_ends_is_cancelled_for_the_share_whose_claim_still_has_the_slice(in_storm):
+    async def steps(storm):
+        await storm.allocate_shares([1], "n1")
+        await asyncio.sleep(5)
+        await storm.nodes_do_their_duty()
+        (made,) = storm.ours
+        storm.fabric.console.add_fault(faults.Stick(method=DELETE))
+        await storm.delete_an_attachment_of_a_share(0)
+        await asyncio.sleep(1)
+        await storm.nodes_do_their_duty()
+        await asyncio.sleep(5)
+        # The record is new, and what the one before had begun goes on.
+        assert [record.device_id for record in storm.fabric._world.unfinished()] == [made]
+        assert len(await storm.attachments()) == 1
+        await storm.release(0, deletes=True)
+        await until_free(storm, 180)
+
+    in_storm(steps, ShareStorm)
+
+
 def test_a_creation_whose_record_vanished_and_that_never_ends_is_cancelled_for_the_next_share(in_storm):
     async def steps(storm):
         storm.fabric.console.add_fault(faults.Stick(method=CREATE))

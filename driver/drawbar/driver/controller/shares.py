@@ -24,6 +24,7 @@ from drawbar.fabric import contract
 MEMORY = "memory"
 _REQUEST = re.compile(r"(.+)-s([0-9]{1,9})")
 _ATTEMPT = re.compile(r".*-a([0-9]{1,9})")
+_DELETION = re.compile(r"(.+)-x[0-9]{1,19}")
 
 
 class Unfit(ValueError):
@@ -156,6 +157,17 @@ def slice_request(name: str, request_id: str) -> str:
     """Return the id with which the slice of a share is asked for, for an attach of that id."""
     match = _ATTEMPT.fullmatch(request_id)
     return f"{name.removeprefix(names.SHARE_PREFIX)}-s{match[1] if match is not None else 1}"
+
+
+def deletion_request(made: contract.Slice, attempt: int) -> str:
+    """Return the id with which a slice is given back."""
+    return f"{made.request_id}-x{attempt}"
+
+
+def deleted_share(request_id: str) -> str | None:
+    """Return the name of the share whose slice was to be given back; None of any other request."""
+    match = _DELETION.fullmatch(request_id)
+    return requested_share(match[1]) if match is not None else None
 
 
 def step_bytes(carving: contract.Carving) -> int:

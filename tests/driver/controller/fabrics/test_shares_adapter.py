@@ -150,6 +150,23 @@ async def test_more_than_is_left_is_refused_as_no_capacity(bench):
         assert refused.value.reason == errors.Reason.NO_CAPACITY
 
 
+async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_made_the_slice_is_over(bench):
+    async with bench() as at:
+        await at.done(await at.adapter.attach(ATTACH))
+        await at.done(await at.adapter.detach(DETACH))
+        (made,) = await at.made()
+        at.fabric.console.add_fault(faults.Stick(method=contract.OperationKind.DELETE_SLICE))
+        request = contract.DeleteSliceRequest(
+            request_id=shares.deletion_request(made.slice_of, 7), device_id=made.id
+        )
+        await at.fabric.delete_slice(request)
+        in_flight = [operation for operation in await at.adapter.operations() if not operation.done]
+        assert [(operation.request_id, operation.device.id) for operation in in_flight] == [
+            (request.request_id, NAME)
+        ]
+        assert shares.deleted_share(request.request_id) == NAME
+
+
 async def test_a_detach_of_a_share_that_was_never_made_is_a_success(bench):
     async with bench() as at:
         assert (await at.adapter.detach(DETACH)).succeeded

@@ -8,7 +8,7 @@ import contextlib
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
@@ -547,8 +547,8 @@ class _Round:
             if error.reason != fabric_errors.Reason.OPERATION_PENDING:
                 raise
             # An earlier deletion, of which every device has one at most: one that never ends would keep the memory.
-            pending = await self._overdue_operation(self._key.attachment, {seen.id})
-            if pending is not None and pending.request_id.startswith(f"{seen.slice_of.request_id}-"):
+            pending = await self._overdue_operation({seen.id: self._key.attachment})
+            if pending is not None and shares.deleted_share(pending.request_id) == shares.name_of(seen):
                 await self._end(pending)
 
     async def _delete(self, seen: contract.Device) -> None:
@@ -557,7 +557,7 @@ class _Round:
         # A failed id stays failed for ever.
         minute = int(self._cluster.clock().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
         request = contract.DeleteSliceRequest(
-            request_id=f"{seen.slice_of.request_id}-x{minute}", device_id=seen.id
+            request_id=shares.deletion_request(seen.slice_of, minute), device_id=seen.id
         )
         await self._open.adapter().delete_slice(request)
         extra = {"fabric": self._key.fabric, "device": seen.id, "origin": seen.slice_of.origin_id}
@@ -566,39 +566,43 @@ class _Round:
     async def _end_blocker(self) -> None:
         """Wait for it with a deadline; then cancel it where it is ours and the fabric can, else report it."""
         spec, opened = self._existing.spec, self._open
-        waiting, device_ids = self._existing.metadata.uid, {spec.device_id}
+        waiting = {spec.device_id: self._existing.metadata.uid}
         if spec.share is not None:
             # It waits for what is carved of its device, as all shares of that do; what one with a record has carved is shown
             # as an operation of that share.
-            device_ids.add(spec.share.device_id)
-            waiting = f"shares of {spec.fabric}/{spec.share.device}"
-        blocker = await self._overdue_operation(waiting, device_ids)
+            waiting[spec.share.device_id] = f"shares of {spec.fabric}/{spec.share.device}"
+        blocker = await self._overdue_operation(waiting)
         if blocker is None:
             return
-        ours = self._context.calls.is_unrecorded(blocker.request_id) or marks.began(blocker, opened.mark)
+        ours = (
+            self._context.calls.is_unrecorded(blocker.request_id)
+            or marks.began(blocker, opened.mark)
+            # Of the record before.
+            or shares.deleted_share(blocker.request_id) == spec.device
+        )
         if ours:
             blocker = await self._end(blocker)
         if not blocker.done:
             self._report_blocker(blocker, ours=ours)
 
-    async def _overdue_operation(
-        self, waiting: str, device_ids: Collection[str]
-    ) -> contract.Operation | None:
-        """Return the operation in flight on one of these devices that has been waited for long enough; None where there is none."""
+    async def _overdue_operation(self, waiting: Mapping[str, str]) -> contract.Operation | None:
+        """Return the operation in flight that has been waited for long enough; None where there is none.
+
+        Args:
+            waiting: by the id of a device what waits for an operation on it; the first that has one counts.
+        """
         now = asyncio.get_running_loop().time()
-        operations = await self._open.adapter().operations()
-        blocker = next(
-            (
-                operation
-                for operation in operations
-                if not operation.done and operation.device is not None and operation.device.id in device_ids
-            ),
-            None,
-        )
-        if blocker is None:
-            return None
-        seconds = self._context.calls.blocked_seconds(waiting, blocker.id, now)
-        return blocker if seconds >= BLOCKER_SECONDS else None
+        in_flight = {
+            operation.device.id: operation
+            for operation in await self._open.adapter().operations()
+            if not operation.done and operation.device is not None
+        }
+        for device_id, waits in waiting.items():
+            blocker = in_flight.get(device_id)
+            if blocker is not None:
+                seconds = self._context.calls.blocked_seconds(waits, blocker.id, now)
+                return blocker if seconds >= BLOCKER_SECONDS else None
+        return None
 
     async def _end(self, blocker: contract.Operation) -> contract.Operation:
         """Cancel an operation where the fabric can; return how it is then."""

@@ -185,6 +185,15 @@ class SharesAdapter(wrapping.KeepingAdapter):
             # It is attached next.
             raise
 
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says; what has made a slice is over, though the attach that it is a part of is not."""
+        return tuple(
+            operation
+            if operation.kind is contract.OperationKind.CREATE_SLICE and operation.succeeded
+            else self._shown(operation)
+            for operation in await self._adapter.operations()
+        )
+
     async def _events(
         self, events: AsyncIterator[contract.WatchEvent]
     ) -> AsyncGenerator[contract.WatchEvent, None]:
@@ -245,13 +254,14 @@ class SharesAdapter(wrapping.KeepingAdapter):
         )
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:
-        """Return an operation on a slice as one on its share."""
-        hold = self._holder(operation.request_id)
-        if hold is None:
-            return operation
-        if operation.kind is contract.OperationKind.CREATE_SLICE:
+        """Return an operation on a slice as one on its share, whoever began it."""
+        hold, device = self._holder(operation.request_id), operation.device
+        if hold is not None and operation.kind is contract.OperationKind.CREATE_SLICE:
             return self._as_attach(operation, hold)
-        device = operation.device
-        if device is not None and device.slice_of is not None:
-            device = shares.as_share(device, hold.name)
-        return replace(operation, device=device)
+        if device is None or device.slice_of is None:
+            return operation
+        name = hold.name if hold is not None else self._share_with(device.id)
+        return replace(operation, device=shares.as_share(device, name)) if name is not None else operation
+
+    def _share_with(self, slice_id: str) -> str | None:
+        return next((name for name, made in self._arranged.occupants.items() if made.id == slice_id), None)
