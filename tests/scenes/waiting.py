@@ -2,15 +2,18 @@
 
 import asyncio
 
+from drawbar.mocks.testing import worlds
+
 
 async def until(read, holds, seconds=20):
     """Read until the value holds; return the value."""
     async with asyncio.timeout(seconds):
+        pause = worlds.pauses()
         while True:
             value = await read()
             if holds(value):
                 return value
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(next(pause))
 
 
 async def eventually(condition, seconds=30.0):

@@ -5,7 +5,7 @@ Not here: the doubles, of which each test needs others.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,13 +14,21 @@ from drawbar.mocks import kubelet, sysfs
 
 SHOWN = 2000
 """Characters of what was read last."""
-POLL_SECONDS = 0.02
+PAUSE_FIRST_SECONDS, PAUSE_MOST_SECONDS = 0.02, 0.1
 KUBELET = kubelet.Settings(
     reconcile_seconds=0.05, retry_first_seconds=0.05, resync_seconds=0.5, unprepare_seconds=0.2
 )
 """A kubelet that waits for nothing longer than it must."""
 
 T = TypeVar("T")
+
+
+def pauses() -> Iterator[float]:
+    """Yield the seconds between looks at something that is waited for: a look costs as much as what it waits for."""
+    pause = PAUSE_FIRST_SECONDS
+    while True:
+        yield pause
+        pause = min(pause * 1.2, PAUSE_MOST_SECONDS)
 
 
 class World:
@@ -87,6 +95,7 @@ class World:
             TimeoutError: it never did; the message has what was read last.
         """
         last: object = "nothing"
+        pause = pauses()
         try:
             async with asyncio.timeout(seconds):
                 while not holds(value := await read()):
@@ -95,7 +104,7 @@ class World:
                         # One that ended did so because of something that it can say.
                         if daemon.done():
                             daemon.result()
-                    await asyncio.sleep(POLL_SECONDS)
+                    await asyncio.sleep(next(pause))
                 return value
         except TimeoutError as error:
             raise TimeoutError(f"not so within {seconds:.0f} s; read last: {str(last)[:SHOWN]}") from error
