@@ -107,7 +107,20 @@ class World:
                     await asyncio.sleep(next(pause))
                 return value
         except TimeoutError as error:
-            raise TimeoutError(f"not so within {seconds:.0f} s; read last: {str(last)[:SHOWN]}") from error
+            raise TimeoutError(
+                f"not so within {seconds:.0f} s; read last: {str(_brief(last))[:SHOWN]}"
+            ) from error
+
+
+def _brief(value: object) -> object:
+    """Return what was read without what takes most of its room and says least."""
+    match value:
+        case dict():
+            return {key: _brief(item) for key, item in value.items() if key != "managedFields"}
+        case list() | tuple():
+            return [_brief(item) for item in value]
+        case _:
+            return value
 
 
 async def vanish(api: client.Client, name: str) -> None:
