@@ -539,7 +539,8 @@ class _Round:
 
     async def _delete_slice(self) -> None:
         seen = self._device
-        if seen is None or seen.slice_of is None or not await self._is_confirmed():
+        share = shares.name_of(seen) if seen is not None else None
+        if seen is None or share is None or not await self._is_confirmed():
             return
         try:
             await self._delete(seen)
@@ -548,7 +549,7 @@ class _Round:
                 raise
             # An earlier deletion, of which every device has one at most: one that never ends would keep the memory.
             pending = await self._overdue_operation({seen.id: self._key.attachment})
-            if pending is not None and shares.deleted_share(pending.request_id) == shares.name_of(seen):
+            if pending is not None and shares.deleted_share(pending.request_id) == share:
                 await self._end(pending)
 
     async def _delete(self, seen: contract.Device) -> None:
