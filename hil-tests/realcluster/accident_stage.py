@@ -107,8 +107,8 @@ async def _unsettled(
     context: stages.Context, made: installation.Installation, alive: Sequence[str]
 ) -> list[str]:
     """What is not yet as it is to be, one sentence each."""
-    for name in await made.remake_flapping_pods():
-        context.say(f"pod {name} was made again: kube-controller-manager took turns with its claims")
+    for name in await made.mend_flapping_pods():
+        context.say(f"all claims were written to pod {name}: kube-controller-manager took turns with them")
     pods = {pod["metadata"]["name"]: pod for pod in await made.objects(kinds.POD)}
     problems = [f"pod {name} is {installation.phase(pods.get(name)) or 'not there'}" for name in alive]
     problems = [sentence for sentence in problems if not sentence.endswith(" is Running")]

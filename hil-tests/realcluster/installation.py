@@ -7,6 +7,7 @@ left of claims and devices.
 
 import asyncio
 import contextlib
+import functools
 import json
 import sys
 import time
@@ -33,8 +34,10 @@ ATTACH_SECONDS = 1.0
 DETACH_SECONDS = 0.5
 POLL_SECONDS = 0.5
 START_SECONDS = 180.0
-FLAPPING_SECONDS = 45.0
 """Everything is started at once, on two cores."""
+FLAPPING_SECONDS = 45.0
+CLAIM_IN_POD = "resource.kubernetes.io/pod-claim-name"
+"""The annotation of a claim that kube-controller-manager has made for a pod: its name there."""
 REQUEST_SECONDS = 90.0
 """How long a request is tried again while the API server is down."""
 
@@ -181,23 +184,38 @@ class Installation:
 
             await self.insist(gone)
 
-    async def remake_flapping_pods(self) -> list[str]:
-        """Delete and make again each pod that has been seen for `FLAPPING_SECONDS` with a part of its claims in its status.
+    async def mend_flapping_pods(self) -> list[str]:
+        """Write all claims of a pod into its status that was seen for `FLAPPING_SECONDS` with a part of them; return its name.
 
         kube-controller-manager applies the claims that are not in the status, and takes those out by that which are, without an
-        end (kubernetes/kubernetes#138407): an accident at the right moment begins it, and
-        no scheduler places such a pod. An operator deletes it; so does this, and returns its name.
+        end (kubernetes/kubernetes#138407): an accident at the right moment begins it. No scheduler places such a pod, and no
+        kubelet lets one end. What an operator writes, it does not take out.
         """
         now, pods = time.monotonic(), {pod["metadata"]["name"]: pod for pod in await self.objects(kinds.POD)}
         flapping = {name for name, pod in pods.items() if _lists_a_part(pod)}
         self._flapping = {name: self._flapping.get(name, now) for name in flapping}
         lasting = [name for name, since in self._flapping.items() if now - since >= FLAPPING_SECONDS]
+        claims = await self.objects(self.dialect.claim) if lasting else []
         for name in lasting:
-            await self.delete_pod(name)
+            await self.insist(functools.partial(self._write_claims, pods[name], claims))
             del self._flapping[name]
-            # It has no node, so nothing delays its end.
-            await self.create_pod(name, len(pods[name]["spec"]["resourceClaims"]))
         return lasting
+
+    async def _write_claims(self, pod: dict[str, Any], claims: Sequence[dict[str, Any]]) -> None:
+        made = [claim["metadata"] for claim in claims if _owner(claim) == pod["metadata"]["uid"]]
+        listed = [
+            {"name": claim["annotations"][CLAIM_IN_POD], "resourceClaimName": claim["name"]} for claim in made
+        ]
+        with contextlib.suppress(kube_errors.NotFound):
+            await self.api.patch(
+                kinds.POD,
+                pod["metadata"]["name"],
+                {"status": {"resourceClaimStatuses": listed}},
+                content=client.Patch.MERGE,
+                subresource="status",
+                namespace="default",
+                into=dict,
+            )
 
     async def connected(self) -> dict[str, str]:
         """By id of the device the host that the fabric has connected it to.
@@ -374,7 +392,12 @@ class Installation:
 
 def _lists_a_part(pod: dict[str, Any]) -> bool:
     shown = pod.get("status", {}).get("resourceClaimStatuses") or ()
-    return phase(pod) == "Pending" and 0 < len(shown) < len(pod["spec"].get("resourceClaims") or ())
+    return 0 < len(shown) < len(pod["spec"].get("resourceClaims") or ())
+
+
+def _owner(claim: dict[str, Any]) -> str:
+    owners = claim["metadata"].get("ownerReferences") or ()
+    return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
 
 
 def phase(pod: dict[str, Any] | None) -> str:

@@ -137,7 +137,8 @@ def close():
 class Real:
     """The seam of `sites.Doubles` on real components."""
 
-    patience_seconds = 150.0
+    # A scheduler that missed what lets a pod go looks at it again after five minutes (seen on 1.34 and 1.36).
+    patience_seconds = 390.0
 
     def __init__(self, components, release):
         self.plane, self.release = components.plane, release
