@@ -58,8 +58,9 @@ async def _run(options: argparse.Namespace, site: Path | None) -> int:
 
 
 def _kubernetes(options: argparse.Namespace) -> int:
-    # As Ctrl-C does: what was started here ends with us.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # As Ctrl-C does, which a shell has its background jobs ignore: what was started here ends with us.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.default_int_handler)
     return stages.run(options.binaries.absolute(), options.stages, no_skips=options.no_skips)
 
 
