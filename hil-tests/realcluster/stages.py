@@ -134,7 +134,7 @@ def flows(context: Context) -> Outcome:
     Two processes, each with a control plane and two kubelets: most of a flow is waiting for the scheduler's next look.
     """
     environment = {BINARIES: str(context.installed.folder)}
-    arguments = ["tests/driver/flows", "--timeout=900", "-n", "2", "--dist", "loadfile"]
+    arguments = ["tests/driver/flows", "--timeout=300", "-n", "2", "--dist", "loadfile"]
     return context.pytest(arguments, environment, seconds=1800)
 
 

@@ -29,13 +29,6 @@ PATIENT_SECONDS = 60
 """Tests that give the scheduler at least so long need it to wait, not to give up."""
 POLL_SECONDS = 0.2
 OF_THE_DOUBLE = "uses what only the API server double has: faults on purpose, or its record of writes"
-TAINT_RULE = kinds.Kind(
-    group="resource.k8s.io",
-    version="v1beta2",
-    kind="DeviceTaintRule",
-    plural="devicetaintrules",
-    namespaced=False,
-)
 NO_DETACH = {
     "apiVersion": "admissionregistration.k8s.io/v1",
     "kind": "ValidatingAdmissionPolicy",
@@ -137,8 +130,7 @@ def close():
 class Real:
     """The seam of `sites.Doubles` on real components."""
 
-    # A scheduler that missed what lets a pod go looks at it again after five minutes (seen on 1.34 and 1.36).
-    patience_seconds = 390.0
+    patience_seconds = 150.0
 
     def __init__(self, components, release):
         self.plane, self.release = components.plane, release
@@ -275,7 +267,7 @@ async def sweep(api, path, release):
         (kinds.FABRIC, None),
         (kinds.HEALTH_POLICY, None),
         (served(kinds.SLICE, release), None),
-        (TAINT_RULE, None),
+        *((kind, None) for kind in kinds.TAINT_RULES),
     ):
         for name in await names(api, kind, namespace):
             bare = {"metadata": {"finalizers": None}}
