@@ -36,6 +36,8 @@ DEVICES = tuple(f"d{number}" for number in range(4))
 OTHERS_MARK = "drawbar/another-cluster/f"
 CONTROLLER = "system:serviceaccount:drawbar:drawbar-controller"
 REST_SECONDS = 7200
+# So long a controller may act for a record that it has not seen vanish, for its watch is down.
+UNSEEN_SECONDS = 60
 # The longest patience with a claim, and then the scheduler's, after which a failed allocation is rolled back.
 CALM_SECONDS = 1300
 # Some 75 steps each. The short run is the same every time; `make storm` sets the variable for a long one that is not.
@@ -103,11 +105,14 @@ class Truth:
         on_the_way = {record.device_id for record in self.storm.fabric._world.unfinished()}
         on_the_way |= {device for device, count in self.storm.asked.items() if count}
         on_the_way = set(map(self.storm.name_of, on_the_way))
-        self.storm.orphans -= {
-            device
-            for device in self.storm.orphans - on_the_way
-            if specs.get(device, {}).get("hostID") == connected.get(device) or device not in connected
-        }
+        unseen = self.storm.loop.time() - UNSEEN_SECONDS
+        for device, since in list(self.storm.orphans.items()):
+            if device in connected:
+                is_over = specs.get(device, {}).get("hostID") == connected[device]
+            else:
+                is_over = since < unseen
+            if is_over and device not in on_the_way:
+                del self.storm.orphans[device]
         unmarked = self.storm.unmarked()
         wanted = await self.storm.wanted() if unmarked else set()
         # Where a claim for that very node has no attachment yet, it may be taken as it is at any moment.
@@ -119,7 +124,7 @@ class Truth:
             taken = specs.get(device, {}).get("hostID") == connected[device] or device in undecided
             (self.storm.foreign.discard if taken else self.storm.foreign.add)(device)
         for device, host in connected.items():
-            if device not in self.storm.foreign | self.storm.orphans | undecided:
+            if device not in self.storm.foreign | self.storm.orphans.keys() | undecided:
                 assert device in specs, f"{device} hangs on {host} and no attachment is for it"
                 assert specs[device]["hostID"] == host, (
                     f"{device} hangs on {host}, recorded is {specs[device]}"

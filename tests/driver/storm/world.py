@@ -103,8 +103,8 @@ class Storm(clusters.Cluster):
         self.dead = set()
         # Foreign ones with a mark of another cluster.
         self.marked = set()
-        # Whose record is gone, until it is written anew.
-        self.orphans = set()
+        # Whose record is gone, until it is written anew, with the moment of that.
+        self.orphans = {}
         # Where a device hung before its link broke: until that is observed, what is stated of it was true.
         self.broken = {}
         # How many attaches and detaches of a device were asked for and not answered: a silent fabric has not recorded them.
@@ -457,7 +457,7 @@ class Storm(clusters.Cluster):
             left = await self.api.begin_delete(kinds.ATTACHMENT, f"f.{device}", into=dict)
             if left is None and device not in self.unmarked():
                 # Made by hand and not adopted yet, it had no finalizer: the record is gone, and the device may be connected.
-                self.orphans.add(self.name_of(device))
+                self.orphans[self.name_of(device)] = self.loop.time()
 
     async def an_attachment_vanishes(self, device):
         """Removed by force, or not in the backup that was restored."""
@@ -466,7 +466,7 @@ class Storm(clusters.Cluster):
             return
         with contextlib.suppress(kube_errors.NotFound):
             await worlds.vanish(self.api, f"f.{device}")
-            self.orphans.add(self.name_of(device))
+            self.orphans[self.name_of(device)] = self.loop.time()
 
     # What the API server and the fabric have.
 
