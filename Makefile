@@ -41,12 +41,7 @@ types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 
 test: venv ## every check and every test, the lab's short set beside them
-	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "make --no-print-directory lint types" "make --no-print-directory .compiled" "$(BIN)/pytest -q -n auto --dist worksteal tests mocks/contract"
-
-# Each of pytest's processes would compile all tests anew; what is wrong with one, the next run says.
-.PHONY: .compiled
-.compiled:
-	@$(BIN)/pytest -q --collect-only tests mocks/contract > /dev/null || true
+	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "make --no-print-directory lint types" "$(BIN)/pytest -q -n auto --dist worksteal tests mocks/contract"
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q
