@@ -40,6 +40,7 @@ lint: venv ## style and architecture
 types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 
+# `make` by its name: a recipe with $(MAKE) runs under `make -n`, too.
 test: venv ## every check and every test, the lab's short set beside them
 	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "make --no-print-directory lint types" "$(BIN)/pytest -q -n auto --dist worksteal tests mocks/contract"
 

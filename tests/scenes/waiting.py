@@ -13,7 +13,7 @@ async def until(read, holds, seconds=20):
             value = await read()
             if holds(value):
                 return value
-            await asyncio.sleep(next(pause))
+            await asyncio.sleep(pause.failed())
 
 
 async def eventually(condition, seconds=30.0):

@@ -54,7 +54,7 @@ def lose(change: Hotplug, seat: cards.Seat) -> None:
 
 
 def remember(change: Hotplug, old: Region | None, new: Region | None) -> Region:
-    """Replace, add or remove a region; return the new one, or the one that was removed."""
+    """Replace, add or remove a region; return the new region, or the removed region."""
     remaining = [region for region in change.state.regions if old is None or region.number != old.number]
     fresh = tuple(sorted([*remaining, *([new] if new is not None else [])], key=lambda region: region.number))
     change.state = dataclasses.replace(change.state, regions=fresh)

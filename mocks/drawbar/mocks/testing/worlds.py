@@ -5,10 +5,11 @@ Not here: the doubles, of which each test needs others.
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from drawbar.driver import backoff
 from drawbar.driver.kube import client, kinds
 from drawbar.mocks import kubelet, sysfs
 
@@ -23,12 +24,12 @@ KUBELET = kubelet.Settings(
 T = TypeVar("T")
 
 
-def pauses() -> Iterator[float]:
-    """Yield the seconds between looks at something that is waited for: a look costs as much as what it waits for."""
-    pause = PAUSE_FIRST_SECONDS
-    while True:
-        yield pause
-        pause = min(pause * 1.2, PAUSE_MOST_SECONDS)
+def pauses() -> backoff.Backoff:
+    """Return the pauses between looks at something that is waited for, without jitter, so that virtual time repeats.
+
+    They grow, since a look costs as much as what it waits for.
+    """
+    return backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MOST_SECONDS, uniform=max)
 
 
 class World:
@@ -104,7 +105,7 @@ class World:
                         # One that ended did so because of something that it can say.
                         if daemon.done():
                             daemon.result()
-                    await asyncio.sleep(next(pause))
+                    await asyncio.sleep(pause.failed())
                 return value
         except TimeoutError as error:
             raise TimeoutError(

@@ -254,7 +254,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
         )
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:
-        """Return an operation on a slice as one on its share, whoever began it."""
+        """Return an operation on a slice as one on its share, also where another owner began it."""
         hold, device = self._holder(operation.request_id), operation.device
         if hold is not None and operation.kind is contract.OperationKind.CREATE_SLICE:
             return self._as_attach(operation, hold)
