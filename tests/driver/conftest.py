@@ -12,6 +12,7 @@ import yaml
 from tests.scenes import attachments as scenes
 from tests.scenes import clusters, waiting
 
+from drawbar.driver import clocks
 from drawbar.driver.controller import daemon, settings, watches
 from drawbar.driver.controller.operation import instrumentation
 from drawbar.driver.kube import client, config, kinds
@@ -126,7 +127,7 @@ class World(clusters.Cluster):
         ]
         parameters = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters", **(by_class or {})}
         config = [{"source": "FromClass", "opaque": {"driver": DRIVER, "parameters": parameters}}]
-        now = daemon._now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = clocks.time_of_day().strftime("%Y-%m-%dT%H:%M:%SZ")
         claim["status"] = {
             "allocation": worlds.allocation(node, *results, at=None if at is None else at or now),
             "reservedFor": [{"resource": "pods", "name": pod, "uid": pod}],

@@ -62,6 +62,11 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
         ),
     )
     silent = policy.unreachable_grace_seconds + 1.0 if changes.pop("unreachable", False) else 0.0
+    failed = {
+        name: meta.moment(added)
+        for published in changes.get("published", ())
+        for name, added in causes.failures("drawbar.dev", published).items()
+    }
     dropped = () if changes.pop("keeps_conditions", True) else ("bindsToNode",)
     return plan.Observed(
         driver="drawbar.dev",
@@ -71,13 +76,14 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             silent_seconds=silent,
             **taken("probations", "claimed", "missing", "made", "chooses"),
         ),
+        date=changes.pop("date", NOW),
         attached_by_us=dict.fromkeys(ours, "node-1"),
         kept=encoding.Kept(
             dropped=dropped,
             form=changes.pop("form", encoding.Encoding.PER_DEVICE),
             **taken("details", "informs", "shares"),
         ),
-        **({"reported": by_device} | changes),
+        **({"reported": by_device, "failed_since": failed} | changes),
     )
 
 
@@ -111,7 +117,9 @@ def carried_out(before, actions):
 
 def after(before, *devices, now=NOW, **changes):
     """The slices once the plan for these devices is carried out."""
-    states = list(carried_out(before, plan.plan(observed(*devices, published=before, **changes), now)))
+    states = list(
+        carried_out(before, plan.plan(observed(*devices, published=before, date=now, **changes), now))
+    )
     return states[-1] if states else before
 
 

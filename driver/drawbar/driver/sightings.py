@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Sightings(Generic[K]):
-    """By object, the state that it is in and when that was first seen, on the caller's clock.
+    """By object, the state that it is in and when that was first seen, on the caller's steady clock.
 
     Args:
         limit: of the objects; the one that was seen first is forgotten beyond it.

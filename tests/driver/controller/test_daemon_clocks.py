@@ -88,7 +88,9 @@ async def serving(loop, path, skews):
                 kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
             )
             around = daemon.Surroundings(
-                clock=cluster.clocks["controller"].now, adapters=lambda _: manager.adapter()
+                clock=loop.now,
+                time_of_day=cluster.clocks["controller"].now,
+                adapters=lambda _: manager.adapter(),
             )
             running = tasks.create_task(daemon.run(options, around))
             await asyncio.sleep(10)
@@ -193,6 +195,26 @@ def test_the_attach_of_a_failed_claim_that_is_not_deallocated_is_rolled_back(tmp
         assert {event["regarding"]["kind"] for event in events} == {"ResourceClaim", "Pod"}
 
     run(tmp_path, scene, **skews)
+
+
+@pytest.mark.parametrize("step", [SKEW, -SKEW], ids=["forward", "back"])
+def test_a_step_of_the_controllers_clock_moves_no_deadline(tmp_path, step):
+    async def scene(cluster):
+        async with cluster.scheduling():
+            await outage.make_pods(cluster.api, 1)
+            waited = await cluster.until(kinds.ATTACHMENT, bool, 60)
+            cluster.clocks["controller"].skew_seconds = step
+            waited += await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
+            assert PATIENCE - 5 <= waited <= PATIENCE + 10
+            dates = [
+                condition["lastTransitionTime"]
+                for attachment in await cluster.list(kinds.ATTACHMENT)
+                for condition in attachment["status"]["conditions"]
+            ]
+            assert dates
+            assert not [date for date in dates if date < "2000"], "written dates are dates of the day"
+
+    run(tmp_path, scene)
 
 
 def test_a_release_that_hangs_shows_in_the_pool_after_30_seconds_whoever_is_silent(tmp_path):

@@ -23,6 +23,14 @@ def rule(name="swap", *, ends=PAST, owner="swap"):
     )
 
 
+STEADY = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def over(rules):
+    """Return the rules that are over now."""
+    return expiry.expired(rules, expiry.ends(rules, {}, STEADY, NOW), STEADY)
+
+
 @pytest.mark.parametrize(
     ("item", "ends"),
     [
@@ -36,10 +44,20 @@ def rule(name="swap", *, ends=PAST, owner="swap"):
     ],
 )
 def test_a_rule_ends_when_its_time_is_over(item, ends):
-    assert expiry.expired([item], NOW) == ((item,) if ends else ())
+    assert over([item]) == ((item,) if ends else ())
 
 
 def test_a_rule_ends_before_its_batches_and_so_many_end_at_a_time():
     batch, main = rule("a-batch"), rule()
-    assert expiry.expired([batch, main], NOW) == (main, batch)
-    assert len(expiry.expired([rule(f"r-{number}") for number in range(100)], NOW)) == expiry.RULES_MAX
+    assert over([batch, main]) == (main, batch)
+    assert len(over([rule(f"r-{number}") for number in range(100)])) == expiry.RULES_MAX
+
+
+@pytest.mark.parametrize("step", [-600, 600], ids=["back", "forward"])
+def test_a_step_of_the_system_time_neither_ends_a_rule_early_nor_keeps_it(step):
+    item, second = rule(ends="2026-05-01T12:05:00Z"), datetime.timedelta(seconds=1)
+    first = expiry.ends([item], {}, STEADY, NOW)
+    later = STEADY + 299 * second
+    second_look = expiry.ends([item], first, later, NOW + (299 + step) * second)
+    assert expiry.expired([item], second_look, later) == ()
+    assert expiry.expired([item], second_look, later + second) == (item,)

@@ -250,7 +250,9 @@ async def outage(loop, path, pods, attach_timeout):
             options = settings.Settings(
                 kubeconfig=str(path / "controller"), http=settings.Http(address="off"), leader_election=False
             )
-            around = daemon.Surroundings(clock=loop.now, adapters=lambda _: manager.adapter())
+            around = daemon.Surroundings(
+                clock=loop.now, time_of_day=loop.now, adapters=lambda _: manager.adapter()
+            )
             running = [
                 tasks.create_task(daemon.run(options, around)),
                 tasks.create_task(Nodes(api, loop).run()),

@@ -86,6 +86,7 @@ def made():
             recorder=Recorder(),
             metrics=metrics.Metrics("drawbar.dev"),
             clock=lambda: NOW,
+            time_of_day=lambda: NOW,
             dry_run=dry_run,
             _started=True,
         )
@@ -152,3 +153,16 @@ async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_repor
     dropped = [entry for entry in watcher.recorder.messages if entry[1] == monitor.RATE_DROPPED]
     assert len(dropped) == (rate is not None and not kept)
     assert all(warning and "so 3 has no effect" in message for warning, _, message in dropped)
+
+
+@pytest.mark.parametrize("step", [-600, 600])
+def test_a_step_of_the_time_of_day_moves_the_moments_of_the_state_with_it(made, step):
+    watcher, past = made(share=0), [0, 0]
+    watcher.clock = lambda: NOW + datetime.timedelta(seconds=past[0])
+    watcher.time_of_day = lambda: NOW + datetime.timedelta(seconds=sum(past))
+    watcher.receive(batch("d0"))
+    past[:] = [5, step]
+    watcher.receive(batch("d1"))
+    since = {key.device.name: cause.since for key, cause in watcher.state.causes.items()}
+    assert since["d1"] - since["d0"] == datetime.timedelta(seconds=5)
+    assert since["d1"] == NOW + datetime.timedelta(seconds=5 + step)

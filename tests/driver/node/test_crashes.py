@@ -14,6 +14,7 @@ import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import nodes
 
+from drawbar.driver import clocks
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import events, kinds
 from drawbar.driver.node import kernel
@@ -67,9 +68,10 @@ class Cluster(nodes.Node):
             kernel=asked,
             releaser=releaser.Releaser(asked),
             boot_id="boot-1",
-            since=datetime.datetime.now(datetime.UTC),
+            since=clocks.steady(),
             patience=datetime.timedelta(seconds=60),
-            clock=lambda: datetime.datetime.now(datetime.UTC),
+            clock=clocks.steady,
+            time_of_day=clocks.time_of_day,
             holder=lambda _pool, _device: None,
         )
 

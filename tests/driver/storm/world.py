@@ -167,7 +167,7 @@ class Storm(clusters.Cluster):
     def start_controller(self, *, skew_seconds=0.0):
         """Start a controller whose clock is ahead of all others by `skew_seconds`."""
 
-        def clock():
+        def time_of_day():
             return self.loop.now() + datetime.timedelta(seconds=skew_seconds)
 
         lives = asyncio.Event()
@@ -176,7 +176,7 @@ class Storm(clusters.Cluster):
             kubeconfig=str(self.path / "controller"), leader_election=False, http=settings.Http(address="off")
         )
         adapter = adapter_of(self, lives)
-        around = daemon.Surroundings(clock=clock, adapters=lambda _: adapter)
+        around = daemon.Surroundings(clock=self.loop.now, time_of_day=time_of_day, adapters=lambda _: adapter)
         self._controller = (asyncio.Task(daemon.run(options, around), loop=self.loop), lives)
 
     @property

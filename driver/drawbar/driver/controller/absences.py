@@ -6,9 +6,9 @@ for a dead node: detaches without a report, classic attempts, and immediate allo
 """
 
 import datetime
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from drawbar.driver import sightings
+from drawbar.driver import clocks, sightings
 from drawbar.driver.api import core
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.kube import mirror
@@ -25,14 +25,14 @@ class Absences:
     Args:
         nodes: the Node objects.
         fabrics: the Fabrics that are served, for their policies.
-        clock: the time.
+        clock: steady.
     """
 
     def __init__(
         self,
         nodes: mirror.Mirror[core.Node],
         fabrics: sessions.Sessions,
-        clock: Callable[[], datetime.datetime],
+        clock: clocks.Clock,
     ) -> None:
         self._nodes = nodes
         self._sessions = fabrics

@@ -1,13 +1,11 @@
 """The cluster as the controller has observed it, and the UID that identifies it."""
 
 import asyncio
-import datetime
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, clocks
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
 from drawbar.driver.controller import absences, attachment_index, daemons, names, refusals
 from drawbar.driver.controller import claims as claim_index
@@ -30,7 +28,8 @@ class Cluster:
     Attributes:
         api: for what is not written through a mirror.
         driver: the DRA driver's name.
-        clock: the time of day.
+        clock: for spans, steady.
+        time_of_day: for dates in objects.
         placed: the attachments by fabric and by node.
         allocated: the claims by the fabric device that they were given.
         observers: the claims by the device that they have admin access to.
@@ -46,7 +45,8 @@ class Cluster:
 
     api: client.Client
     driver: str
-    clock: Callable[[], datetime.datetime]
+    clock: clocks.Clock
+    time_of_day: clocks.Clock
     fabrics: mirror.Mirror[fabrics.Fabric]
     attachments: mirror.Mirror[attachments.DeviceAttachment]
     claims: mirror.Mirror[claims.ResourceClaim]

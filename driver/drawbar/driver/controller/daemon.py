@@ -10,10 +10,9 @@ import contextlib
 import datetime
 import functools
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from drawbar.driver import evaluation
+from drawbar.driver import clocks, evaluation
 from drawbar.driver.api import drivers
 from drawbar.driver.controller import (
     absences,
@@ -46,20 +45,19 @@ log = logging.getLogger(__name__)
 FABRIC_WORKERS = 2
 
 
-_now = functools.partial(datetime.datetime.now, datetime.UTC)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What the controller takes from the machine and the installation it runs in.
 
     Attributes:
-        clock: the time of day. Pauses and deadlines within the process follow the event loop's clock.
+        clock: for spans between observations of objects. Pauses within the process follow the event loop's clock.
+        time_of_day: for dates in objects.
         adapters: the adapter of a name; raises `fabric.errors.InvalidConfiguration`.
         evaluator: of the selectors that tenants write.
     """
 
-    clock: Callable[[], datetime.datetime] = _now
+    clock: clocks.Clock = clocks.steady
+    time_of_day: clocks.Clock = clocks.time_of_day
     adapters: redacting_adapter.AdapterOf = registry.adapter_class
     evaluator: evaluation.Evaluator = field(default_factory=evaluation.Inline)
 
@@ -169,6 +167,7 @@ class _Controller:
             api=api,
             driver=driver,
             clock=clock,
+            time_of_day=surroundings.time_of_day,
             fabrics=watched.fabrics,
             attachments=watched.attachments,
             claims=watched.claims,
@@ -185,6 +184,7 @@ class _Controller:
                 published=watched.slices,
                 sources=sources,
                 clock=clock,
+                time_of_day=surroundings.time_of_day,
                 store=None if modern else slice_publisher.Memory(),
             ),
             daemons=daemons.Daemons(judged=watched.daemons is not None),

@@ -9,7 +9,7 @@ Looked at now and then: the rules are few, and most clusters have none. Bounded 
 import asyncio
 import datetime
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import taintrules
@@ -25,11 +25,51 @@ RULES_MAX = 50
 EXPIRED = "TaintRuleExpired"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class End:
+    """The end of a rule.
+
+    Attributes:
+        written: as the rule has it, by the time of day.
+        due: the same moment on the steady clock, as computed when the rule was first seen with this end.
+    """
+
+    written: datetime.datetime
+    due: datetime.datetime
+
+
+def ends(
+    rules: Iterable[taintrules.DeviceTaintRule],
+    earlier: Mapping[str, End],
+    now: datetime.datetime,
+    date: datetime.datetime,
+) -> dict[str, End]:
+    """Return the ends of the rules that have one, by UID.
+
+    A rule keeps its end from look to look, so a step of the system time neither ends it early nor keeps it longer.
+
+    Args:
+        rules: all rules.
+        earlier: the ends as last returned.
+        now: on the steady clock.
+        date: the time of day.
+    """
+    by_uid = {}
+    for rule in rules:
+        uid, written = rule.metadata.uid, rule.expires_at
+        if written is not None:
+            before = earlier.get(uid)
+            if before is None or before.written != written:
+                before = End(written=written, due=now + (written - date))
+            by_uid[uid] = before
+    return by_uid
+
+
 def expired(
-    rules: Iterable[taintrules.DeviceTaintRule], now: datetime.datetime
+    rules: Iterable[taintrules.DeviceTaintRule], ends: Mapping[str, End], now: datetime.datetime
 ) -> tuple[taintrules.DeviceTaintRule, ...]:
     """Return the rules whose time is over, at most `RULES_MAX`; a rule before its batches, so that no further batch begins."""
-    over = [rule for rule in rules if rule.expires_at is not None and rule.expires_at <= now]
+    over = [rule for rule in rules if (end := ends.get(rule.metadata.uid)) is not None and end.due <= now]
     return tuple(sorted(over, key=lambda rule: (rule.is_batch, rule.metadata.name))[:RULES_MAX])
 
 
@@ -41,6 +81,7 @@ class Expiry:
     _kind: kinds.Kind | None = None
     _looks: int = 0
     _logged: str = field(default="")
+    _ends: dict[str, End] = field(default_factory=dict)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -70,7 +111,9 @@ class Expiry:
         listing = await api.list_all(
             self._kind, into=taintrules.DeviceTaintRule, labels=taintrules.RULE_LABEL
         )
-        for rule in expired(listing.items, self.cluster.clock()):
+        now = self.cluster.clock()
+        self._ends = ends(listing.items, self._ends, now, self.cluster.time_of_day())
+        for rule in expired(listing.items, self._ends, now):
             await self._end(self._kind, rule)
 
     async def _end(self, kind: kinds.Kind, rule: taintrules.DeviceTaintRule) -> None:

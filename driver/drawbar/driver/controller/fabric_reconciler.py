@@ -162,7 +162,7 @@ class FabricReconciler:
             replace(view.view, troubles=self._troubles(fabric), refused=self._cluster.refusals.message(name)),
             dropped_fields=self._cluster.pools.dropped_fields,
             attached=self._cluster.placed.attached(name),
-            now=self._cluster.clock(),
+            now=self._cluster.time_of_day(),
         )
         if wanted == fabric.status:
             return
@@ -201,7 +201,7 @@ class FabricReconciler:
             for key in claim_index.observed_devices(claim, self._cluster.driver)
         }
         body = adminaccess.applied(
-            claim, self._cluster.driver, observed, meta.timestamp(self._cluster.clock())
+            claim, self._cluster.driver, observed, meta.timestamp(self._cluster.time_of_day())
         )
         if body is None:
             self._cluster.refusals.settled(subject)

@@ -5,13 +5,11 @@ There is one per driver and it takes no lease: the chart runs one pod and replac
 
 import asyncio
 import contextlib
-import datetime
-import functools
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from drawbar.driver import errors, programs
+from drawbar.driver import clocks, errors, programs
 from drawbar.driver.api import drivers, healthpolicies, slices, taintrules
 from drawbar.driver.healthmonitor import metrics, monitor, receiver, settings, signals
 from drawbar.driver.kube import client, config, discovery, events, kinds, mirror
@@ -24,8 +22,6 @@ DISCOVERY_SECONDS = 600.0
 # A list of what is wrong, not the data that it is found in.
 _OUTPUT_BYTES = 1 << 20
 _MEMORY_BYTES = 1 << 30
-
-_now = functools.partial(datetime.datetime.now, datetime.UTC)
 
 
 async def run(options: settings.Settings) -> None:
@@ -97,7 +93,8 @@ def _monitor(
         slices=mirror.Mirror(api, kinds.SLICE, into=slices.ResourceSlice, fields=own),
         recorder=events.Recorder(api, controller=monitor.MANAGER, instance=options.instance),
         metrics=counts,
-        clock=_now,
+        clock=clocks.steady,
+        time_of_day=clocks.time_of_day,
         dry_run=options.dry_run,
     )
     watcher.policies.follow(watcher.changed)

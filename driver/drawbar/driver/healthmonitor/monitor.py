@@ -11,10 +11,10 @@ import asyncio
 import datetime
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, assert_never
 
+from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
 from drawbar.driver.healthmonitor import metrics, plan, receiver, signals
 from drawbar.driver.kube import client, errors, events, kinds, mirror
@@ -42,9 +42,11 @@ class Monitor:
     slices: mirror.Mirror[slices.ResourceSlice]
     recorder: events.Recorder
     metrics: metrics.Metrics
-    clock: Callable[[], datetime.datetime]
+    clock: clocks.Clock
+    time_of_day: clocks.Clock
     dry_run: bool
     state: plan.State = field(default_factory=plan.State)
+    _step: clocks.Step = field(default_factory=clocks.Step)
     _started: bool = False
     _signalled: asyncio.Event = field(default_factory=asyncio.Event)
     _withheld: dict[plan.Key, plan.Reason] = field(default_factory=dict)
@@ -82,7 +84,8 @@ class Monitor:
         """
         if (missing := self.missing()) is not None:
             raise receiver.NotReady(missing)
-        seen = plan.observe(self.state, batch, plan.served(self.policies), self._devices(), self.clock())
+        now = self._now()
+        seen = plan.observe(self.state, batch, plan.served(self.policies), self._devices(), now)
         self.state = seen.state
         for outcome, number in seen.outcomes.items():
             self.metrics.signals.labels(batch.source.value, outcome).inc(number)
@@ -92,9 +95,7 @@ class Monitor:
         """Look until cancelled."""
         for copy in (self.policies, self.rules, self.slices):
             await copy.synced.wait()
-        self.state = plan.restored(
-            plan.own(self.rules, self.driver), plan.served(self.policies), self.clock()
-        )
+        self.state = plan.restored(plan.own(self.rules, self.driver), plan.served(self.policies), self._now())
         self._started = True
         while True:
             self._signalled.clear()
@@ -118,7 +119,7 @@ class Monitor:
         Raises:
             errors.KubeError: the API server does not answer, or refuses.
         """
-        policies, now = plan.served(self.policies), self.clock()
+        policies, now = plan.served(self.policies), self._now()
         decided = plan.decide(
             self.state, policies, self._devices(), tuple(self.rules), now, dry_run=self.dry_run
         )
@@ -138,6 +139,12 @@ class Monitor:
                 raise
             self._report(decision, policies)
         self._withheld = withheld
+
+    def _now(self) -> datetime.datetime:
+        """Return the time of day; if it was set, move the moments of the state with it, so that spans stay as they are."""
+        date = self.time_of_day()
+        self.state = plan.moved(self.state, self._step.measure(date, self.clock()))
+        return date
 
     def _devices(self) -> plan.Inventory:
         if self._inventory is None:

@@ -404,6 +404,24 @@ def _clear(
     causes[key] = replace(cause, firing=left, clear_since=None if left else now)
 
 
+def moved(state: State, by: datetime.timedelta) -> State:
+    """Return the state with all its moments later by `by`."""
+    if not by:
+        return state
+    causes = {
+        key: replace(
+            cause,
+            since=cause.since + by,
+            last=cause.last + by,
+            clear_since=cause.clear_since + by if cause.clear_since is not None else None,
+            firing={fingerprint: moment + by for fingerprint, moment in cause.firing.items()},
+        )
+        for key, cause in state.causes.items()
+    }
+    acted = {name: tuple(moment + by for moment in moments) for name, moments in state.acted.items()}
+    return State(causes=causes, acted=acted)
+
+
 def _settled(state: State, policies: Policies, now: datetime.datetime) -> State:
     """Return the state without what is over: causes of policies that are gone, signals that were not repeated, old acts."""
     causes: dict[Key, Cause] = {}

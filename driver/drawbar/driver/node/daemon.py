@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
-from drawbar.driver import evaluation
+from drawbar.driver import clocks, evaluation
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.kube import client, config, events, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
@@ -140,7 +140,7 @@ class _Node:
             driver=options.driver,
             node_name=options.node_name,
             devices=self._local,
-            clock=functools.partial(datetime.datetime.now, datetime.UTC),
+            time_of_day=clocks.time_of_day,
             null=options.null_device,
             recorder=self._recorder,
         )
@@ -206,9 +206,10 @@ class _Node:
             kernel=asked,
             releaser=releaser.Releaser(asked, limits=options.release),
             boot_id=boot_id,
-            since=datetime.datetime.now(datetime.UTC),
+            since=clocks.steady(),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
-            clock=functools.partial(datetime.datetime.now, datetime.UTC),
+            clock=clocks.steady,
+            time_of_day=clocks.time_of_day,
             holder=self._preparer.holder,
             judged=self._verdicts,
             hooks=hooks.Runner(options.initialise, asked),

@@ -159,6 +159,7 @@ class State:
                 name: meta.moment(attachment.spec.allocation_timestamp)
                 for name, attachment in self.attachments.items()
             },
+            date=self.now,
         )
 
     def decide(self):

@@ -53,6 +53,7 @@ class Hands:
             ),
             fabrics={},
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
+            time_of_day=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )
         context = types.SimpleNamespace(cluster=cluster, calls=calls.Calls(), latency=self.seen)
         return executor.Executor(context=context, watch=watch)

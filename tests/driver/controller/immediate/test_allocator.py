@@ -124,6 +124,7 @@ class World:
             allocated=self.index,
             pools=self.pools,
             clock=self.now,
+            time_of_day=self.now,
         )
         self.allocator = allocator.Allocator(
             cluster=cluster,

@@ -84,7 +84,7 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
-        observation = plan.observe("drawbar.dev", facts, iter(attached), (), kept)
+        observation = plan.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
         return {
             device.name: action.slice.spec.pool.name
             for action in plan.plan(observation, NOW)

@@ -54,9 +54,9 @@ def made(source, words=WORDS):
 
 
 def only(*reported, fabric="f", old=()):
-    probation = causes.Probation(length=HOUR)
+    probation = causes.Probation(length=HOUR, since=NOW)
     (taint,) = causes.taints(
-        DRIVER, reported, old, NOW, fabric=fabric, probation=probation, evictions_per_second=25
+        DRIVER, reported, old, NOW, NOW, fabric=fabric, probation=probation, evictions_per_second=25
     )
     return taint
 
@@ -167,7 +167,7 @@ def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     fabric = observed().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
     fabric_facts = plan.Facts(fabric=fabric, devices=listed, failures=failures or {})
-    facts = plan.observe(DRIVER, fabric_facts, attachments_, published, kept, overdue=overdue)
+    facts = plan.observe(DRIVER, fabric_facts, attachments_, published, kept, date=NOW, overdue=overdue)
     actions = [
         action
         for action in plan.plan(facts, NOW)

@@ -98,7 +98,7 @@ def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
 
     def reported(attachment):
-        return plan.observe("drawbar.dev", facts, [attachment], (), kept).reported
+        return plan.observe("drawbar.dev", facts, [attachment], (), kept, date=pools.NOW).reported
 
     assert [type(cause) for cause in reported(failed)["pool-0"]] == [causes.AttachFailed]
     assert "pool-0" not in reported(ill)

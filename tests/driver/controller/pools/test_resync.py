@@ -79,11 +79,13 @@ async def resyncs(loop, path):
             published=mirrors["slices"],
             sources=sources,
             clock=loop.now,
+            time_of_day=loop.now,
         )
         cluster = types.SimpleNamespace(
             **mirrors,
             driver="drawbar.dev",
             clock=loop.now,
+            time_of_day=loop.now,
             placed=sources.placed,
             allocated=sources.allocated,
             sessions=sources.sessions,

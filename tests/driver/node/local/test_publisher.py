@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import datetime
 import random
 
 import pytest
 from tests.scenes import clusters, waiting
 
+from drawbar.driver import clocks
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
@@ -78,7 +78,7 @@ class Cluster(clusters.Cluster):
             driver=DRIVER,
             node_name=NODE,
             devices=self,
-            clock=lambda: datetime.datetime.now(datetime.UTC),
+            time_of_day=clocks.time_of_day,
             recorder=self,
             **({"null": nulls.NullDevice()} | self._options),
         )

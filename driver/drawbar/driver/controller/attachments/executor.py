@@ -330,7 +330,7 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
             elif isinstance(action, actions.Talk):
                 again = await work.talk(action)
             else:
-                await work.write(action, now)
+                await work.write(action, context.cluster.time_of_day())
                 again = 0.0 if isinstance(action, actions.Taint) else again
     except kube_errors.KubeError:
         # What the API server refuses may stay refused for long, and other devices wait for the fabric.
@@ -386,7 +386,7 @@ class _Round:
             self._session.give_place(self._key)
 
     async def write(self, action: actions.Write, now: datetime.datetime) -> None:
-        """Carry out an action at the API server."""
+        """Carry out an action at the API server; `now` is the time of day."""
         match action:
             case actions.Create(wish=wish):
                 await self._create(wish)
@@ -556,7 +556,7 @@ class _Round:
         if seen.slice_of is None:
             return
         # A failed id stays failed for ever.
-        minute = int(self._cluster.clock().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
+        minute = int(self._cluster.time_of_day().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
         request = contract.DeleteSliceRequest(
             request_id=shares.deletion_request(seen.slice_of, minute), device_id=seen.id
         )
@@ -628,7 +628,7 @@ class _Round:
         spec, adapter, seen = self._existing.spec, self._open.adapter(), self._device
         request_id = self._request_id(side)
         self._context.latency.asked(self._key, side)
-        self._context.calls.asked(self._existing.metadata.uid, side, self._cluster.clock())
+        self._context.calls.asked(self._existing.metadata.uid, side, self._cluster.time_of_day())
         try:
             if side is outcomes.Side.ATTACH:
                 operation = await adapter.attach(

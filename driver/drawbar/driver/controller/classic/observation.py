@@ -29,6 +29,7 @@ class Observed:
         judge: whether a device meets an expression.
         patience: from the moment an attempt was first seen to its failure.
         seen: by the name of an attachment when it was first seen to be for its claim.
+        date: the time of day, for the allocations of this round; all other moments are on the steady clock.
     """
 
     driver: str
@@ -43,6 +44,7 @@ class Observed:
     judge: matching.Judge
     patience: datetime.timedelta
     seen: Mapping[str, datetime.datetime]
+    date: datetime.datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class _Round:
     def __init__(self, observed: observation.Observed, past: history.History) -> None:
         self._observed = observed
         self._past = past
-        self._began = meta.timestamp(past.now)
+        self._began = meta.timestamp(observed.date)
         self._stock = matching.Stock(observed.inventory, observed.judge)
         # Even a device that is free again is not given to another claim before the allocation that names it is cleared.
         self._stock.keep(

@@ -225,6 +225,7 @@ class Rounds:
             judge=self._judge.meets,
             patience=context.patience,
             seen=seen,
+            date=context.cluster.time_of_day(),
         )
 
 

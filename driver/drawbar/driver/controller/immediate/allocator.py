@@ -212,7 +212,7 @@ class Allocator:
             avoided=memory.devices,
         )
         self._judge.begin()
-        decided = plan.plan(observed, self._judge.meets, self.cluster.clock())
+        decided = plan.plan(observed, self._judge.meets, self.cluster.time_of_day())
         if isinstance(decided, plan.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
             text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"

@@ -227,4 +227,4 @@ class Gauges:
         return phases(self.cluster.attachments)
 
     def _oldest(self) -> Mapping[str, float]:
-        return oldest(self.cluster.attachments, self.cluster.clock())
+        return oldest(self.cluster.attachments, self.cluster.time_of_day())

@@ -180,11 +180,11 @@ class Probation:
     """How long a failure counts once it is over.
 
     Attributes:
-        since: when this process first saw the taint of the failure, since `timeAdded` is by the clock of its writer.
+        since: when this process first saw the taint of the failure, on its steady clock; `timeAdded` is another machine's.
     """
 
     length: datetime.timedelta
-    since: datetime.datetime | None = None
+    since: datetime.datetime
 
 
 def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | None:
@@ -247,6 +247,7 @@ def taints(
     causes: Iterable[Cause],
     old: Sequence[slices.Taint],
     now: datetime.datetime,
+    date: datetime.datetime,
     *,
     fabric: str,
     probation: Probation,
@@ -258,7 +259,8 @@ def taints(
         driver: the DRA driver's name, which is the domain of every key.
         causes: of this device.
         old: the taints it has.
-        now: for what is new.
+        now: on the steady clock.
+        date: the time of day, for new taints.
         fabric: name of the Fabric object.
         probation: of a failure that is over.
         evictions_per_second: how many pods may be evicted because of one taint; None leaves it to Kubernetes.
@@ -271,7 +273,7 @@ def taints(
     if failure_taint is not None and end is not None and now < end:
         # The taint of the failure stays as it was until it is lifted: the attachment with the details is gone.
         wanted.append(failure_taint)
-    return tuple(sorted(encoding.dated(wanted, old, now), key=encoding.rank))
+    return tuple(sorted(encoding.dated(wanted, old, date), key=encoding.rank))
 
 
 def probation_end(
@@ -282,7 +284,7 @@ def probation_end(
     is_failing = any(isinstance(cause, AttachFailed) for cause in causes)
     if is_failing or failure_taint is None or failure_taint.time_added is None:
         return None
-    return (probation.since or meta.moment(failure_taint.time_added)) + probation.length
+    return probation.since + probation.length
 
 
 def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, str]:

@@ -70,7 +70,8 @@ class Observed:
         composites: by name the members of the composites that have attachments; their names are in `attached_by_us` too.
         given: by their name the pools out of which they were given, as their attachments have it.
         reported: by device name the causes that its attachment reports.
-        failed_since: by device name when this process first saw the taint of its failure.
+        date: the time of day, for new taints.
+        failed_since: by device name when this process first saw the taint of its failure, on the steady clock.
         published: the slices of this fabric as they are.
         kept: what the API server keeps of slices. Where it drops binding conditions a pod would be bound before its device
             is there, so nothing is published.
@@ -78,6 +79,7 @@ class Observed:
 
     driver: str
     facts: Facts
+    date: datetime.datetime
     attached_by_us: Mapping[str, str] = field(default_factory=dict)
     composites: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
@@ -120,7 +122,7 @@ Action = slice_plan.Write | LookAgain | LeftOut
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
-    """Return the writes that publish what should be."""
+    """Return the writes that publish the devices as they should be; `now` is on the steady clock."""
     candidates = _candidates(observed) if observed.kept.conditions else ()
     pools = _pools(candidates, observed, now)
     left_out = sorted(name for pool in pools for name in pool.content.left_out)
@@ -132,13 +134,17 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     )
 
 
-def withdrawal(driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...]) -> Observed:
+def withdrawal(
+    driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...], date: datetime.datetime
+) -> Observed:
     """Return what is observed of a fabric that is no more: its slices are left over."""
     gone = fabrics.Fabric(
         metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
-    return Observed(driver=driver, facts=Facts(fabric=gone, devices=()), published=published, kept=kept)
+    return Observed(
+        driver=driver, facts=Facts(fabric=gone, devices=()), date=date, published=published, kept=kept
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,8 +169,9 @@ def _pools(
             candidate.causes,
             tainted.get(candidate.device.name, ()),
             now,
+            observed.date,
             fabric=observed.fabric,
-            probation=_probation(observed, candidate.device.name),
+            probation=_probation(observed, candidate.device.name, now),
             evictions_per_second=observed.policy.evictions_per_second,
         )
         desired.setdefault(candidate.pool, []).append(msgspec.structs.replace(candidate.device, taints=fresh))
@@ -317,10 +324,10 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
     return tuple(result)
 
 
-def _probation(observed: Observed, name: str) -> causes.Probation:
+def _probation(observed: Observed, name: str, now: datetime.datetime) -> causes.Probation:
     usual = datetime.timedelta(seconds=observed.policy.probation_seconds)
     return causes.Probation(
-        length=observed.facts.probations.get(name, usual), since=observed.failed_since.get(name)
+        length=observed.facts.probations.get(name, usual), since=observed.failed_since.get(name, now)
     )
 
 
@@ -333,7 +340,7 @@ def _next_look(
             observed.driver,
             candidate.causes,
             tainted.get(candidate.device.name, ()),
-            _probation(observed, candidate.device.name),
+            _probation(observed, candidate.device.name, now),
         )
         for candidate in candidates
     ]
@@ -389,6 +396,7 @@ def observe(
     published: tuple[slices.ResourceSlice, ...],
     kept: encoding.Kept,
     *,
+    date: datetime.datetime,
     overdue: Collection[str] = (),
 ) -> Observed:
     """Gather everything that the plan rests on.
@@ -399,6 +407,7 @@ def observe(
         attached: the attachments of this fabric.
         published: its slices as they are.
         kept: what the API server keeps of slices.
+        date: the time of day.
         overdue: names of devices whose release takes too long, whatever the reason.
     """
     by_device = {attachment.spec.device: attachment for attachment in attached}
@@ -419,6 +428,7 @@ def observe(
     return Observed(
         driver=driver,
         facts=facts,
+        date=date,
         attached_by_us={
             name: attachment.spec.node_name
             for attachment in ours

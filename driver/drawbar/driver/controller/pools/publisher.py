@@ -7,11 +7,10 @@ whether the API server keeps the fields we need, and when the taints of failures
 import asyncio
 import datetime
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from drawbar.driver import sightings
+from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import attachment_index
 from drawbar.driver.controller import claims as claim_index
@@ -51,7 +50,8 @@ class Publisher:
         driver: str,
         published: mirror.Mirror[slices.ResourceSlice],
         sources: Sources,
-        clock: Callable[[], datetime.datetime],
+        clock: clocks.Clock,
+        time_of_day: clocks.Clock,
         store: slice_publisher.Store | None = None,
     ) -> None:
         self._store = store or slice_publisher.Store(api)
@@ -59,6 +59,7 @@ class Publisher:
         self._driver = driver
         self._sources = sources
         self._clock = clock
+        self._time_of_day = time_of_day
         self._locks: dict[str, asyncio.Lock] = {}
         self._kept: encoding.Kept | None = None
         self._probed_at: datetime.datetime | None = None
@@ -120,7 +121,7 @@ class Publisher:
         failed_since = self._failed_since(name)
         if fabric is None:
             # Its slices are left over.
-            withdrawal = plan.withdrawal(self._driver, name, published)
+            withdrawal = plan.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
         report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
         if view is not None:
@@ -141,7 +142,13 @@ class Publisher:
                 },
             )
         observed = plan.observe(
-            self._driver, report, placed.in_fabric(name), published, kept, overdue=placed.overdue(name, now)
+            self._driver,
+            report,
+            placed.in_fabric(name),
+            published,
+            kept,
+            date=self._time_of_day(),
+            overdue=placed.overdue(name, now),
         )
         return replace(observed, failed_since=failed_since)
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from drawbar.driver import sightings
+from drawbar.driver import clocks, sightings
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import classes, erasing, errors, kernel
 from drawbar.driver.node.attachments import (
@@ -103,7 +103,6 @@ _NOT_OFFERED = (
     "have localPool.classes name the class, or leave virtualFunctions.offered out"
 )
 _ALL_ONES = "its configuration space answers with ones alone"
-Clock = Callable[[], datetime.datetime]
 Links = Callable[[str, Mapping[int, netdevs.FunctionLink]], None]
 
 
@@ -193,7 +192,8 @@ class Context:
     boot_id: str
     since: datetime.datetime
     patience: datetime.timedelta
-    clock: Clock
+    clock: clocks.Clock
+    time_of_day: clocks.Clock
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
     judged: verdicts.Verdicts | None = None
@@ -361,11 +361,11 @@ class _Work:
             case actions.Release(card=card, slot=slot):
                 return await self._release(card, slot)
             case _:
-                await self._report(action, now)
+                await self._report(action)
                 return _Done()
 
-    async def _report(self, action: actions.Report, now: datetime.datetime) -> None:
-        reporter, attachment = self._context.reporter, self._attachment
+    async def _report(self, action: actions.Report) -> None:
+        reporter, attachment, now = self._context.reporter, self._attachment, self._context.time_of_day()
         match action:
             case actions.ReportVisible(card=card):
                 await reporter.visible(attachment, card, now)

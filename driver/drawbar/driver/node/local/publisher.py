@@ -11,16 +11,15 @@ before the first write, too, so a start leaves its copies as they are.
 """
 
 import asyncio
-import datetime
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
-from drawbar.driver import backoff
+from drawbar.driver import backoff, clocks
 from drawbar.driver.api import core, meta, nodepools, slices
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -111,7 +110,7 @@ class Publisher:
         driver: str,
         node_name: str,
         devices: Devices,
-        clock: Callable[[], datetime.datetime],
+        time_of_day: clocks.Clock,
         null: nulls.NullDevice,
         recorder: events.Recorder,
         resync_seconds: float = RESYNC_SECONDS,
@@ -121,7 +120,7 @@ class Publisher:
         self._driver = driver
         self._node_name = node_name
         self._devices = devices
-        self._clock = clock
+        self._time_of_day = time_of_day
         self._null = null
         self._recorder = recorder
         self._resync_seconds = resync_seconds
@@ -225,7 +224,7 @@ class Publisher:
         )
         # Also what is not published for its health's sake: it is to come back.
         self._devices.watch(plan.keys(observed))
-        for action in plan.plan(observed, self._clock()):
+        for action in plan.plan(observed, self._time_of_day()):
             if self._is_settled(action):
                 continue
             self._writing = action.slice.metadata.name

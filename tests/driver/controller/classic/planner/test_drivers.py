@@ -31,6 +31,7 @@ def decided(document, driver):
         judge=lambda device, expression: False,
         patience=datetime.timedelta(seconds=570),
         seen={},
+        date=NOW,
     )
     return plan.plan(observed, history.History(), NOW).actions
 

@@ -1,0 +1,46 @@
+"""The two clocks of a daemon.
+
+Spans (deadlines, probations, graces) are measured on the *steady* clock, which no step of the system time moves. Dates
+that people or other programs read (conditions, taints, Events) come from the *time of day*. A steady moment is a
+datetime of the year 1970 or shortly after, so a moment that is written by mistake is seen at once.
+"""
+
+import datetime
+import time
+from collections.abc import Callable
+
+Clock = Callable[[], datetime.datetime]
+
+_EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+def steady() -> datetime.datetime:
+    """Return the moment on the machine's monotonic clock; only differences between two of them mean something."""
+    return _EPOCH + datetime.timedelta(seconds=time.monotonic())
+
+
+def time_of_day() -> datetime.datetime:
+    """Return the date and time in UTC, as the system clock gives it."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class Step:
+    """The steps of the system time, as one process sees them."""
+
+    # Between two readings the clocks drift apart by less.
+    TOLERANCE = datetime.timedelta(seconds=1)
+
+    def __init__(self) -> None:
+        self._difference: datetime.timedelta | None = None
+
+    def measure(self, date: datetime.datetime, now: datetime.datetime) -> datetime.timedelta:
+        """Return by how much the time of day was set since the last call; zero where it only drifted.
+
+        Args:
+            date: the time of day.
+            now: the same moment on the steady clock.
+        """
+        difference = date - now
+        before, self._difference = self._difference, difference
+        step = difference - before if before is not None else datetime.timedelta()
+        return step if abs(step) > self.TOLERANCE else datetime.timedelta()
