@@ -36,7 +36,9 @@ def over(rules):
     [
         pytest.param(rule(), True, id="past"),
         pytest.param(rule(ends="2026-05-01T14:00:00+02:00"), True, id="now, in another zone"),
+        pytest.param(rule(ends="0001-01-01T00:00:00Z"), True, id="the first moment there is"),
         pytest.param(rule(ends=FUTURE), False, id="future"),
+        pytest.param(rule(ends="9999-12-31T23:59:59Z"), False, id="the last moment there is"),
         pytest.param(rule(ends=None), False, id="no end"),
         pytest.param(rule(ends="soon"), False, id="no time"),
         pytest.param(rule(ends="2026-05-01T11:00:00"), False, id="no zone"),

@@ -60,7 +60,7 @@ def ends(
         if written is not None:
             before = earlier.get(uid)
             if before is None or before.written != written:
-                before = End(written=written, due=now + (written - date))
+                before = End(written=written, due=now + max(written - date, datetime.timedelta()))
             by_uid[uid] = before
     return by_uid
 
