@@ -11,6 +11,8 @@ import json
 import logging
 from dataclasses import dataclass
 
+from drawbar.driver import output
+
 
 class Format(enum.StrEnum):
     """How a record is written."""
@@ -71,7 +73,10 @@ class _Text(logging.Formatter):
         extras = "".join(f" {key}={_quoted(str(value))}" for key, value in _extras(record).items())
         message = " ".join(record.getMessage().splitlines())
         line = f"{_moment(record)} {record.levelname:<7} {record.name.rsplit('.', 1)[-1]}: {message}{extras}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        if record.exc_info:
+            # The text of an exception is foreign, too: each of its lines is marked as part of this record.
+            line = "\n    ".join((line, *self.formatException(record.exc_info).splitlines()))
+        return output.printable(line)
 
 
 class _Json(logging.Formatter):

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from importlib import metadata
 
-from drawbar.driver import errors
+from drawbar.driver import errors, output
 from drawbar.driver.cli import command, completion
 
 GROUP = "drawbar.commands"
@@ -41,16 +41,17 @@ INTERRUPTED = 130
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one verb and gives the exit status. An error that a user can mend is one sentence on stderr."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    try:
-        chosen = parser(words).parse_args(words)
-        run: command.Command = chosen.command
-        return run.run(chosen)
-    except errors.DrawbarError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    with output.guarded():
+        logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+        try:
+            chosen = parser(words).parse_args(words)
+            run: command.Command = chosen.command
+            return run.run(chosen)
+        except errors.DrawbarError as error:
+            sys.stderr.write(f"error: {error}\n")
+            return error.exit_code
+        except KeyboardInterrupt:
+            return INTERRUPTED
 
 
 def complete(arguments: Sequence[str] | None = None) -> int:

@@ -12,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from drawbar.driver import output
+
 _WIDTH_IF_NO_TERMINAL = 160  # a file or a pipe has no edge; this leaves room for every column
 
 
@@ -49,10 +51,8 @@ def printing() -> Iterator[None]:
 
 def print_tables(show: Callable[[Any], None]) -> None:
     """Call `show` with a `rich` console as wide as the terminal, and print what it has shown."""
-    from rich import console
-
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH_IF_NO_TERMINAL
-    out = console.Console(width=wide, highlight=False)
+    out = output.console(width=wide)
     with out.capture() as shown:  # rich would end the process itself when the reader is gone
         show(out)
-    sys.stdout.write(shown.get())
+    out.file.write(shown.get())

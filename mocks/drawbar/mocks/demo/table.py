@@ -9,6 +9,7 @@ from typing import Self
 
 from rich import console, live, spinner, text
 
+from drawbar.driver import output
 from drawbar.mocks import cluster
 from drawbar.mocks.demo import progress, screens, stages, summary
 from drawbar.mocks.demo.progress import Step
@@ -35,7 +36,7 @@ class LiveTable:
         self._clock = clock
         self._origin = 0.0
         self._doing = "starting"
-        self._out = console.Console(highlight=False)
+        self._out = output.console()
         self._spinner = spinner.Spinner("dots")
         self._finished = False
         self._live = live.Live(

@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import Any
 
-from drawbar.driver import errors
+from drawbar.driver import errors, output
 from drawbar.driver.cli import command
 
 TIMEOUT_SECONDS = 60.0
@@ -115,11 +115,11 @@ def _print(args: argparse.Namespace, shown: Any) -> None:
 
     from drawbar.driver.cli.status import views
 
-    if args.watch and sys.stdout.isatty():
-        sys.stdout.write("\x1b[H\x1b[2J")
+    if args.watch:
+        output.console().clear()
     if args.output == "json":
         raw = msgspec.json.encode(shown)
-        sys.stdout.write((raw if args.watch else msgspec.json.format(raw)).decode() + "\n")
+        sys.stdout.write(output.ascii_json(raw if args.watch else msgspec.json.format(raw)) + "\n")
     elif args.output == "yaml":
         import yaml
 

@@ -8,7 +8,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
-from drawbar.driver import errors
+from drawbar.driver import errors, output
 from drawbar.driver.cli import command
 
 if TYPE_CHECKING:
@@ -69,13 +69,12 @@ async def _run(args: argparse.Namespace) -> int:
 
 
 async def _show(cluster: "live.Live", wake: asyncio.Event, words: str) -> None:
-    from rich import console
     from rich import live as rich_live
 
     from drawbar.driver.cli.status import tree
     from drawbar.driver.cli.top import screen, terminal
 
-    out = console.Console(highlight=False)
+    out = output.console()
     state = screen.State(filter=words)
     with (
         terminal.keys(wake.set) as pressed,

@@ -1,0 +1,92 @@
+"""The standard streams of the program: text of others reaches neither a terminal nor a log raw.
+
+Names, messages and errors come from fabric managers, nodes, tenants and files. Within `guarded` everything that is
+written to stdout or stderr passes `printable`, so a control sequence is shown and not obeyed. The codes of our own
+tables are written by `console` alone, which cleans each piece of text before it is drawn.
+
+Source: ECMA-48 (control sequences); Unicode TR 36 section 3.5 (bidirectional overrides).
+"""
+
+import contextlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+if TYPE_CHECKING:
+    from rich import console as rich_console
+
+# Control characters, the overrides of a line's direction, and halves of surrogate pairs: none of them is printable.
+_ASCII = re.compile(r"[\n\x20-\x7e]*")
+_NOT_ASCII = re.compile(r"[^\n\x20-\x7e]")
+
+
+def printable(text: str) -> str:
+    """Return the text with a question mark in place of each character that cannot be printed; lines stay lines."""
+    if _ASCII.fullmatch(text):
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def ascii_json(raw: bytes) -> str:
+    """Return the JSON document with all but ASCII escaped, so that no text in it needs cleaning."""
+    return _NOT_ASCII.sub(lambda letter: json.dumps(letter[0])[1:-1], raw.decode())
+
+
+class Stream:
+    """A text stream that prints only printable characters; all else is the stream's own."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.raw = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, cleaned; return its length."""
+        self.raw.write(printable(text))
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write the lines, cleaned."""
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.raw, name)
+
+
+@contextlib.contextmanager
+def guarded() -> Iterator[None]:
+    """`with`: have stdout and stderr print only printable characters, in whatever encoding they have."""
+    before = sys.stdout, sys.stderr
+    for stream in before:
+        # A character that the encoding lacks is written as its number.
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout, sys.stderr = Stream(before[0]), Stream(before[1])
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def console(width: int | None = None) -> "rich_console.Console":
+    """Return a `rich` console on stdout that draws its own codes and cleans everybody's text."""
+    from rich import console as rich_console
+    from rich import segment
+
+    class Cleaning(rich_console.Console):
+        """A console whose pieces of text are printable."""
+
+        def render(
+            self,
+            renderable: "rich_console.RenderableType",
+            options: "rich_console.ConsoleOptions | None" = None,
+        ) -> Iterable[segment.Segment]:
+            """Yield the pieces of what is drawn, each cleaned unless it is a code of the console's own."""
+            for piece in super().render(renderable, options):
+                text = piece.text if piece.control else printable(piece.text)
+                yield piece if text == piece.text else segment.Segment(text, piece.style)
+
+    # A Stream would take the console's own codes away, too.
+    file = sys.stdout.raw if isinstance(sys.stdout, Stream) else sys.stdout
+    return Cleaning(file=file, width=width, highlight=False, markup=False, emoji=False)
