@@ -17,7 +17,7 @@ HOSTILE = "\x1b]0;owned\x07 \x9b31m \u202egpj.exe \ud800 \x00 [link=http://evil]
 
 
 def is_safe(written):
-    return all(letter.isprintable() or letter == "\n" for letter in written)
+    return all(letter.isprintable() or letter in "\n\t" for letter in written)
 
 
 @pytest.fixture

@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from rich import console as rich_console
 
 # Control characters, the overrides of a line's direction, and halves of surrogate pairs: none of them is printable.
-_ASCII = re.compile(r"[\n\x20-\x7e]*")
+_ASCII = re.compile(r"[\n\t\x20-\x7e]*")
 _NOT_ASCII = re.compile(r"[^\n\x20-\x7e]")
 
 
 def printable(text: str) -> str:
-    """Return the text with a question mark in place of each character that cannot be printed; lines stay lines."""
+    """Return the text with a question mark in place of each character that cannot be printed; lines and tabs stay."""
     if _ASCII.fullmatch(text):
         return text
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+    return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
 
 def ascii_json(raw: bytes) -> str:
