@@ -4,8 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import claims
-from drawbar.driver.controller import changes
-from drawbar.driver.kube import client, decoding, errors, kinds
+from drawbar.driver.kube import client, decoding, errors, events, kinds
 
 DEVICE = "gpu-0"
 SELECTORS = 32
@@ -67,11 +66,11 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})
-            await until(lambda: notes(cluster, "large"), lambda value: changes.CLAIM_TOO_LARGE in value)
+            await until(lambda: notes(cluster, "large"), lambda value: events.UNREADABLE in value)
         assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
         await cluster.deallocate("c1")
         await cluster.deleting(f"fab.{DEVICE}")
-        assert len((await notes(cluster, "large"))[changes.CLAIM_TOO_LARGE]) == 1
+        assert len((await notes(cluster, "large"))[events.UNREADABLE]) == 1
 
 
 async def annotate(cluster, name, annotations):

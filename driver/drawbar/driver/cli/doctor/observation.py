@@ -132,6 +132,7 @@ class _Look:
             attachments=attached.result(),
             contexts=contexts,
             trials=tried.result(),
+            unreadable=tuple(reader.unreadable),
         )
 
     async def _trials(

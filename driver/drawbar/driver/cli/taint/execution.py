@@ -89,7 +89,7 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
                 "the API server does not serve resource.k8s.io/v1; use Kubernetes 1.34 or later"
             ) from error
     return observed.Snapshot(
-        slices=listed.items, claims=claims.items, unread=len(listed.too_large) + len(claims.too_large)
+        slices=listed.items, claims=claims.items, unread=len(listed.unreadable) + len(claims.unreadable)
     )
 
 
