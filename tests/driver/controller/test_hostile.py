@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import claims
-from drawbar.driver.kube import client, decoding, errors, events, kinds
+from drawbar.driver.kube import bodies, client, decoding, errors, events, kinds
 
 DEVICE = "gpu-0"
 SELECTORS = 32
@@ -62,7 +62,7 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
         await cluster.allocate(DEVICE)
         await cluster.attached(DEVICE, "c1")
         await make(cluster, large_claim("large", characters=60_000))
-        monkeypatch.setattr(decoding, "LIMIT_BYTES", 50_000)
+        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})

@@ -12,7 +12,7 @@ from tests.scenes.apiservers import Thing
 
 from drawbar.driver import backoff
 from drawbar.driver.api import core, meta
-from drawbar.driver.kube import client, config, decoding, errors, kinds, mirror
+from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
 from drawbar.mocks import apiserver
 
 KIND = kinds.CONFIG_MAP
@@ -155,7 +155,7 @@ async def grow(api, name, size):
 
 
 async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "LIMIT_BYTES", 20_000)
+    monkeypatch.setattr(bodies, "LIMIT_BYTES", 20_000)
     async with apiservers.double(tmp_path) as (_, api):
         for name in ("one", "two"):
             await make(api, name)
@@ -193,7 +193,9 @@ def described(name, uid, version, **fields):
 WRONG = {"labels": 5}
 
 
-async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_read_or_gone(caplog):
+async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_read_or_gone(
+    caplog, monkeypatch
+):
     """One that was read before, one that never was, and one in place of another of its name."""
     script = Script()
     script.listing["items"] = [
@@ -220,6 +222,7 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_re
             assert {item.metadata.name for item in copy} == {"was", "fine"}
             assert copy.get("was", "default").metadata.resource_version == "2"
             assert mirror.count_unreadable([copy]) == {"configmaps": 3.0}
+            monkeypatch.setattr(mirror, "FRESH_SECONDS", 0.0)
             # A list knows which of them are gone, and which can be read by now.
             script.listing = {
                 "metadata": {"resourceVersion": "20"},
@@ -233,7 +236,9 @@ async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_re
     names = ("never", "was", "renamed")
     assert left.changes[:3] == [("added", name) for name in names]
     assert sorted(left.changes[3:]) == sorted(("deleted", name) for name in names)
-    assert [sum(f"default/{name} is left out" in text for text in caplog.messages) for name in names] == [1] * 3
+    assert [sum(f"default/{name} is left out" in text for text in caplog.messages) for name in names] == [
+        1
+    ] * 3
 
 
 async def delete_unread(api, name):

@@ -4,6 +4,7 @@ Source: `k8s.io/apimachinery/pkg/apis/meta/v1`.
 """
 
 import datetime
+import re
 
 import msgspec
 
@@ -90,10 +91,27 @@ def timestamp(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: str) -> datetime.datetime:
-    """The moment that a `metav1.Time` or `MicroTime` names.
+_TIME = re.compile(
+    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})[Tt](?P<minute>[0-9]{2}:[0-9]{2}):(?P<second>[0-5][0-9]|60)"
+    r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_YEARS = range(1970, 9000)
 
-    Raises:
-        ValueError: it is not RFC 3339.
+
+def moment(text: str | None) -> datetime.datetime | None:
+    """Return the moment that a `metav1.Time` or `MicroTime` names, or None if it names none that can be reckoned with.
+
+    Anybody may write some of these times, and schemas take days and years that there are not. So the text is RFC 3339
+    in full, and a year leaves room to add a span; a leap second is the second before it.
     """
-    return datetime.datetime.fromisoformat(text)
+    found = _TIME.fullmatch(text or "")
+    if found is None:
+        return None
+    second, fraction = min(found["second"], "59"), (found["fraction"] or "")[:6].ljust(6, "0")
+    try:
+        named = datetime.datetime.fromisoformat(
+            f"{found['day']}T{found['minute']}:{second}.{fraction}{found['zone'].upper()}"
+        )
+    except ValueError:
+        return None
+    return named if named.year in _YEARS else None

@@ -24,7 +24,7 @@ import aiohttp
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import config, decoding, errors, exclusions, kinds
+from drawbar.driver.kube import bodies, config, decoding, errors, exclusions, kinds
 
 
 class Pace:
@@ -255,7 +255,7 @@ class Client:
                         items.append(decoding.decode(raw, into))
                     except decoding.Malformed as error:
                         left_out.append(_malformed(raw, kind, error, f"GET {path}"))
-                if len(body) * PAGE_STEP <= decoding.LIMIT_BYTES:
+                if len(body) * PAGE_STEP <= bodies.LIMIT_BYTES:
                     limit = min(PAGE_LIMIT, limit * PAGE_STEP)
             if not page.metadata.continue_:
                 version = page.metadata.resource_version
@@ -296,12 +296,12 @@ class Client:
                     timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
                 ) as response:
                     if response.status != 200:
-                        raise _failure("WATCH", path, response, await decoding.whole(response.content))
-                    async for line in decoding.lines(response.content):
+                        raise _failure("WATCH", path, response, await bodies.whole(response.content))
+                    async for line in bodies.lines(response.content):
                         yield _event(line, kind, into, path)
-            except decoding.TooLarge as error:
+            except bodies.TooLarge as error:
                 raise _beyond_limit("WATCH", path) from error
-            except decoding.FAILURES as error:
+            except bodies.FAILURES as error:
                 reason = _cut(str(error) or repr(error))
                 raise errors.Unreachable(f"WATCH {path}: the stream broke: {reason}") from error
 
@@ -430,13 +430,13 @@ class Client:
                     data=None if body is None else msgspec.json.encode(body),
                     headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
                 ) as response:
-                    answer = await decoding.whole(response.content)
+                    answer = await bodies.whole(response.content)
                     if response.status >= 300:
                         raise _failure(method, path, response, answer)
                     return answer
-            except decoding.TooLarge as error:
+            except bodies.TooLarge as error:
                 raise _beyond_limit(method, path) from error
-            except decoding.FAILURES as error:
+            except bodies.FAILURES as error:
                 reason = _cut(str(error) or type(error).__name__)
                 message = f"{method} {path} got no answer from {self.server}: {reason}"
                 raise errors.Unreachable(message) from error
@@ -564,7 +564,7 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in query.items() if value}
 
 
-_LIMIT = f"larger than {decoding.LIMIT_BYTES // 1024**2} MiB"
+_LIMIT = f"larger than {bodies.LIMIT_BYTES // 1024**2} MiB"
 
 
 def _beyond_limit(method: str, path: str) -> errors.TooLarge:

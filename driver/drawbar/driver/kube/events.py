@@ -139,4 +139,5 @@ def _attachment(attachment: attachments.DeviceAttachment) -> dict[str, str]:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    return text.encode()[:limit_bytes].decode(errors="ignore")
+    # The name of a file may hold what is no text.
+    return text.encode(errors="replace")[:limit_bytes].decode(errors="ignore")

@@ -92,13 +92,13 @@ def oldest(listed: Iterable[attachments.DeviceAttachment], now: datetime.datetim
     ages = {"attach": 0.0, "detach": 0.0}
     for attachment in listed:
         if attachment.deleting:
-            way, since = "detach", attachment.metadata.deletion_timestamp
+            way, since = "detach", meta.moment(attachment.metadata.deletion_timestamp)
         elif attachment.holds(attachments.ATTACHED) or attachment.status.error is not None:
             continue
         else:
-            way, since = "attach", attachment.spec.allocation_timestamp
-        if since:
-            ages[way] = max(ages[way], (now - meta.moment(since)).total_seconds())
+            way, since = "attach", meta.moment(attachment.spec.allocation_timestamp)
+        if since is not None:
+            ages[way] = max(ages[way], (now - since).total_seconds())
     return ages
 
 
