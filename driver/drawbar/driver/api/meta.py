@@ -104,13 +104,13 @@ def moment(text: str | None) -> datetime.datetime | None:
     Anybody may write some of these times, and schemas take days and years that there are not. So the text is RFC 3339
     in full, and a year leaves room to add a span; a leap second is the second before it.
     """
-    found = _TIME.fullmatch(text or "")
-    if found is None:
+    match = _TIME.fullmatch(text or "")
+    if match is None:
         return None
-    second, fraction = min(found["second"], "59"), (found["fraction"] or "")[:6].ljust(6, "0")
+    second, fraction = min(match["second"], "59"), (match["fraction"] or "")[:6].ljust(6, "0")
     try:
         named = datetime.datetime.fromisoformat(
-            f"{found['day']}T{found['minute']}:{second}.{fraction}{found['zone'].upper()}"
+            f"{match['day']}T{match['minute']}:{second}.{fraction}{match['zone'].upper()}"
         )
     except ValueError:
         return None

@@ -21,7 +21,7 @@ _ENCODED = re.compile(rb"\xf4\x8e[\x80-\xbf][\x80-\xbf]|\xf4\x8f[\x80-\x83][\x80
 def readable(body: bytes) -> bytes:
     """Return JSON with a private character in place of each unpaired surrogate and of each byte that is no UTF-8."""
     text = _ESCAPE.sub(_half, body).decode(errors="surrogateescape")
-    return _INVALID.sub(lambda found: chr(_BYTE + ord(found[0]) - 0xDC00), text).encode()
+    return _INVALID.sub(lambda match: chr(_BYTE + ord(match[0]) - 0xDC00), text).encode()
 
 
 def written(body: bytes) -> bytes:
@@ -44,13 +44,13 @@ def settled(value: Any, *, raw: bool = False) -> Any:
     return value
 
 
-def _half(found: re.Match[bytes]) -> bytes:
-    if found[2]:
-        return found[0]
-    number = int.from_bytes(bytes.fromhex(found[3][2:].decode()))
-    return found[1] + chr(_HALF + number - 0xD800).encode()
+def _half(match: re.Match[bytes]) -> bytes:
+    if match[2]:
+        return match[0]
+    number = int.from_bytes(bytes.fromhex(match[3][2:].decode()))
+    return match[1] + chr(_HALF + number - 0xD800).encode()
 
 
-def _original(found: re.Match[bytes]) -> bytes:
-    number = ord(found[0].decode())
+def _original(match: re.Match[bytes]) -> bytes:
+    number = ord(match[0].decode())
     return bytes([number - _BYTE]) if number >= _BYTE else b"\\u%04x" % (number - _HALF + 0xD800)

@@ -119,7 +119,7 @@ class Gauges:
     cluster: Cluster
     devices_queue: workers.PartitionedQueue[names.DeviceKey]
     fabrics_queue: Callable[[], int]
-    mirrors: Callable[[], Iterable[mirror.Mirror[Any]]]
+    mirrors: Callable[[], Iterable[mirror.Mirror[Any]]] = tuple
     leading: bool = False
     # The offer of each fabric with the slices that it was made from: it is made anew when one of them changes.
     _offers: dict[str, tuple[tuple[object, ...], Offer]] = field(default_factory=dict)
