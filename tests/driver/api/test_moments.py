@@ -23,13 +23,15 @@ UTC = datetime.UTC
         ("2026-11-26T00:00:00-23:59", datetime.datetime(2026, 11, 26, 23, 59, tzinfo=UTC)),
         # A leap second is the second before it.
         ("2016-12-31T23:59:60Z", datetime.datetime(2016, 12, 31, 23, 59, 59, tzinfo=UTC)),
-        # What a schema takes and no calendar has, and what cannot be reckoned with.
+        # A year that leaves no room.
+        ("0000-01-01T00:00:00Z", datetime.datetime(1970, 1, 1, tzinfo=UTC)),
+        ("0001-02-29T00:00:00Z", datetime.datetime(1970, 1, 1, tzinfo=UTC)),
+        ("9999-12-31T23:59:59-01:00", datetime.datetime(8999, 12, 31, tzinfo=UTC)),
+        ("9999-13-31T23:59:59Z", None),
+        # What a schema takes and no calendar has.
         ("2026-02-30T00:00:00Z", None),
         ("2026-11-26T24:00:00Z", None),
         ("2026-11-26T12:00:61Z", None),
-        ("0000-01-01T00:00:00Z", None),
-        ("0001-01-01T00:00:00Z", None),
-        ("9999-12-31T23:59:59-01:00", None),
         ("10000-01-01T00:00:00Z", None),
         ("99999999999999999999-01-01T00:00:00Z", None),
         ("-001-12-31T23:00:00Z", None),
