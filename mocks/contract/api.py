@@ -230,5 +230,5 @@ def _texts(query: Mapping[str, object]) -> dict[str, str]:
 def _decoded(raw: bytes) -> Any:
     try:
         return json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return raw.decode(errors="replace")

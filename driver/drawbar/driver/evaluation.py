@@ -236,7 +236,7 @@ async def _exchange(child: asyncio.subprocess.Process, question: bytes) -> Outco
         ConnectionError,
         EOFError,
         asyncio.LimitOverrunError,
-        msgspec.MsgspecError,
+        ValueError,
     ) as error:
         raise _Over from error
 

@@ -15,11 +15,20 @@ def seconds(number):
     return datetime.timedelta(seconds=number)
 
 
+class Nodes(dict):
+    """The Nodes that can be read, by name, and the names of those that cannot."""
+
+    unreadable = frozenset()
+
+    def is_unreadable(self, name):
+        return name in self.unreadable
+
+
 class World:
     """Nodes, and Fabrics with different patience."""
 
     def __init__(self, **graces):
-        self.now, self.nodes = START, {}
+        self.now, self.nodes = START, Nodes()
         sessions = {
             name: SimpleNamespace(
                 spec=fabrics.FabricSpec(
@@ -47,6 +56,16 @@ def test_a_missing_node_is_gone_after_the_longest_grace_from_when_it_was_first_m
     assert world.absences.is_gone("n", ["short"])
     assert world.absences.gone_at("n", ["short", "long", "unserved"]) == START + seconds(60)
     assert not world.absences.is_gone("n", ["short", "long"])
+
+
+def test_a_node_that_cannot_be_read_is_not_gone():
+    world = World(f=60)
+    world.nodes.unreadable = {"n"}
+    world.absences.see("n")
+    world.now += seconds(100)
+    assert world.absences.gone_at("n", ["f"]) is None
+    world.nodes.unreadable = frozenset()
+    assert world.absences.gone_at("n", ["f"]) == START + seconds(160), "its whole grace"
 
 
 def test_a_node_that_came_back_has_its_whole_grace_again():

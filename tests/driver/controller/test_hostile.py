@@ -4,10 +4,10 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import claims
-from drawbar.driver.controller import changes
-from drawbar.driver.kube import client, decoding, errors, kinds
+from drawbar.driver.kube import bodies, client, decoding, errors, events, kinds, mirror
+from drawbar.mocks.testing import worlds
 
-DEVICE = "gpu-0"
+DEVICE, OTHER, POOL, AT = "gpu-0", "disk-0", "fab/enc-1", "2026-01-01T00:00:00Z"
 SELECTORS = 32
 
 
@@ -30,10 +30,10 @@ async def make(cluster, body):
 
 
 async def notes(cluster, name):
-    """What the Events on one claim say, by reason, with the number of Events."""
+    """What the Events on one object say, by reason, with the number of Events."""
     by_reason = {}
     for event in (await cluster.api.list_all(kinds.EVENT, into=dict)).items:
-        if (event["regarding"]["kind"], event["regarding"]["name"]) == ("ResourceClaim", name):
+        if event["regarding"]["name"] == name:
             by_reason.setdefault(event["reason"], []).append(event["note"])
     return by_reason
 
@@ -63,15 +63,74 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
         await cluster.allocate(DEVICE)
         await cluster.attached(DEVICE, "c1")
         await make(cluster, large_claim("large", characters=60_000))
-        monkeypatch.setattr(decoding, "LIMIT_BYTES", 50_000)
+        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})
-            await until(lambda: notes(cluster, "large"), lambda value: changes.CLAIM_TOO_LARGE in value)
+            await until(lambda: notes(cluster, "large"), lambda value: events.UNREADABLE in value)
         assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
         await cluster.deallocate("c1")
         await cluster.deleting(f"fab.{DEVICE}")
-        assert len((await notes(cluster, "large"))[changes.CLAIM_TOO_LARGE]) == 1
+        assert len((await notes(cluster, "large"))[events.UNREADABLE]) == 1
+
+
+def images(count):
+    """As a kubelet reports them."""
+    return {
+        "status": {
+            "images": [{"names": [f"{number}:" + "<" * 100], "sizeBytes": 1} for number in range(count)]
+        }
+    }
+
+
+LARGE = {
+    kinds.CLAIM: ("c1", None, {}),
+    kinds.NODE: ("node-1", "status", images(200)),
+    kinds.FABRIC: (
+        "fab",
+        None,
+        {"spec": {"hosts": [{"host": f"h{n}<", "node": f"n{n}"} for n in range(2000)]}},
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body")
+@pytest.mark.parametrize("kind", LARGE, ids=lambda kind: kind.kind)
+async def test_an_object_that_was_never_read_takes_nothing_away(served_world, until, monkeypatch, kind):
+    """A controller that starts finds it too large; what was attached and published before stays."""
+    name, subresource, more = LARGE[kind]
+    async with served_world() as cluster:
+        claim = await make(cluster, large_claim("c1", characters=60_000 if kind is kinds.CLAIM else 100))
+        claim["status"] = {
+            "allocation": worlds.allocation("node-1", worlds.result(POOL, DEVICE, request="r0"), at=AT)
+        }
+        await cluster.api.replace(
+            kinds.CLAIM, "c1", claim, namespace="default", subresource="status", into=dict
+        )
+        await cluster.attached(DEVICE, "c1")
+        published = await cluster.published()
+        await cluster.stop()
+        if more:
+            merge = client.Patch.MERGE
+            await cluster.api.patch(kind, name, more, content=merge, subresource=subresource, into=dict)
+        monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
+        controller = await cluster.controller()
+        await until(lambda: notes(cluster, name), lambda value: events.UNREADABLE in value)
+        assert mirror.count_unreadable(controller._mirrors.values())[kind.plural] == 1.0
+        if kind is not kinds.FABRIC:
+            # By then it has looked at everything that it leads.
+            await cluster.allocate(OTHER, name="c2", pod="pod-2", node="node-2")
+            await cluster.attached(OTHER, "c2")
+        monkeypatch.undo()
+        held = await cluster.attachments()
+        assert "deletionTimestamp" not in held[f"fab.{DEVICE}"]["metadata"]
+        assert names_of(await cluster.published()) == names_of(published)
+        await cluster.api.delete(kinds.CLAIM, "c1", namespace="default")
+        await cluster.deleting(f"fab.{DEVICE}")
+
+
+def names_of(published):
+    return [device["name"] for spec in published for device in spec["devices"]]
 
 
 async def annotate(cluster, name, annotations):

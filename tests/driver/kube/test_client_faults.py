@@ -9,7 +9,7 @@ from aiohttp import web
 from tests.scenes import apiservers
 from tests.scenes.apiservers import Thing
 
-from drawbar.driver.kube import client, decoding, errors, kinds
+from drawbar.driver.kube import bodies, client, errors, kinds
 
 
 @contextlib.asynccontextmanager
@@ -109,6 +109,52 @@ async def test_an_object_that_is_nested_deeply_does_not_keep_back_the_others():
     assert names == ["one", "two", "three"]
 
 
+def node(name, rest=b'"spec":{}'):
+    return b'{"metadata":{"name":"%s","uid":"u-%s","resourceVersion":"7"},%s}' % (name, name, rest)
+
+
+ODD = [
+    node(b"one"),
+    node(b"escape", b'"spec":{"a":"\\ud800"}'),
+    node(b"byte", b'"spec":{"\xff":"\xff"}'),
+    node(b"nested", b'"spec":%s' % (b"[" * 2000 + b"]" * 2000)),
+    node(b"digits", b'"spec":%s' % (b"9" * 5000)),
+    b'{"metadata":{"name":"other","uid":"u-other","resourceVersion":"7","labels":5}}',
+    node(b"three"),
+]
+READ = ["one", "escape", "byte", "nested", "digits", "three"]
+
+
+async def test_an_object_that_cannot_be_read_is_left_out_of_a_list_alone():
+    page = b'{"metadata":{"resourceVersion":"9"},"items":[%s]}' % b",".join(ODD)
+    async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
+        listing = await api.list_all(kinds.NODE, into=Thing)
+    assert [item.metadata.name for item in listing.items] == READ
+    (left,) = listing.unreadable
+    assert (left.metadata.name, left.metadata.uid, left.cause) == ("other", "u-other", "Malformed")
+    assert str(left) == (
+        "Node other is left out, since it is no Node of v1 that this release knows: "
+        "Expected `object`, got `int` - at `$.metadata.labels`; correct the field, or delete the object"
+    )
+
+
+async def test_an_object_that_cannot_be_read_is_left_out_of_a_watch_alone():
+    lines = [b'{"type":"ADDED","object":%s}\n' % item for item in ODD]
+    async with raw_server(OK, b"Connection: close\r\n\r\n", *lines) as api:
+        events = [event async for event in api.watch(kinds.NODE, into=Thing, resource_version="1")]
+    assert [event.item.metadata.name for event in events if event.item is not None] == READ
+    (left,) = [event.unreadable for event in events if event.unreadable is not None]
+    assert (left.metadata.name, left.metadata.uid, left.cause) == ("other", "u-other", "Malformed")
+    assert {event.resource_version for event in events} == {"7"}
+
+
+async def test_what_identifies_no_object_is_no_answer():
+    page = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"labels":5}}]}'
+    async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(page), page) as api:
+        with pytest.raises(errors.Unreachable, match="GET /api/v1/nodes"):
+            await api.list_all(kinds.NODE, into=Thing)
+
+
 def object_of(name, size):
     """An object whose JSON has that many bytes, nearly all of them the escapes of `<`."""
     head = b'{"metadata":{"name":"%s","uid":"%s","resourceVersion":"7"},"data":"' % (name, name)
@@ -127,7 +173,7 @@ async def test_a_watch_line_as_long_as_an_api_server_can_send_is_read():
 
 
 async def test_a_line_beyond_that_ends_the_watch_with_an_error_of_its_own():
-    line = b'{"type":"ADDED","object":%s}\n' % object_of(b"large", decoding.LIMIT_BYTES + 1)
+    line = b'{"type":"ADDED","object":%s}\n' % object_of(b"large", bodies.LIMIT_BYTES + 1)
     names = []
     async with raw_server(OK, b"Connection: close\r\n\r\n", EVENT, line) as api:
         with pytest.raises(errors.TooLarge, match=r"WATCH .*16 MiB"):
@@ -179,11 +225,11 @@ async def collection(*sizes):
 
 
 async def test_a_list_asks_for_fewer_objects_where_they_are_large():
-    sizes = [decoding.LIMIT_BYTES // 2 - 500] * 5
+    sizes = [bodies.LIMIT_BYTES // 2 - 500] * 5
     async with collection(*sizes) as (api, asked):
         listing = await api.list_all(kinds.NODE, into=Thing)
     assert [item.metadata.name for item in listing.items] == [f"n{number}" for number in range(5)]
-    assert (listing.resource_version, listing.too_large) == ("9", ())
+    assert (listing.resource_version, listing.unreadable) == ("9", ())
     limits = [limit for limit, _ in asked]
     assert limits == [client.PAGE_FIRST, 12, 3, 1, 1, 1, 1, 1]
 
@@ -196,15 +242,17 @@ async def test_a_list_asks_for_more_objects_where_they_are_small():
 
 
 async def test_a_list_names_what_is_too_large_to_be_read_and_reads_all_the_rest():
-    async with collection(100, decoding.LIMIT_BYTES + 1, 100, 100) as (api, asked):
+    async with collection(100, bodies.LIMIT_BYTES + 1, 100, 100) as (api, asked):
         listing = await api.list_all(kinds.NODE, into=Thing)
     assert [item.metadata.name for item in listing.items] == ["n0", "n2", "n3"]
-    assert [(metadata.name, metadata.uid) for metadata in listing.too_large] == [("n1", "n1")]
+    (left,) = listing.unreadable
+    assert (left.metadata.name, left.metadata.uid, left.cause) == ("n1", "n1", "TooLarge")
+    assert str(left) == "Node n1 is left out, since it is larger than 16 MiB as JSON; shorten it"
     assert asked.count((1, True)) == 1
 
 
 async def test_one_object_that_is_too_large_is_said_to_be():
-    body = object_of(b"n", decoding.LIMIT_BYTES + 1)
+    body = object_of(b"n", bodies.LIMIT_BYTES + 1)
     async with raw_server(OK, b"Content-Length: %d\r\n\r\n" % len(body), body) as api:
         with pytest.raises(errors.TooLarge, match=r"GET /api/v1/nodes/n: .*16 MiB"):
             await api.read(kinds.NODE, "n", into=Thing)

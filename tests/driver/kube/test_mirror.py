@@ -12,7 +12,7 @@ from tests.scenes.apiservers import Thing
 
 from drawbar.driver import backoff
 from drawbar.driver.api import core, meta
-from drawbar.driver.kube import client, config, decoding, errors, kinds, mirror
+from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
 from drawbar.mocks import apiserver
 
 KIND = kinds.CONFIG_MAP
@@ -155,13 +155,14 @@ async def grow(api, name, size):
 
 
 async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(decoding, "LIMIT_BYTES", 20_000)
+    monkeypatch.setattr(bodies, "LIMIT_BYTES", 20_000)
     async with apiservers.double(tmp_path) as (_, api):
         for name in ("one", "two"):
             await make(api, name)
         seen, named = Seen(), []
         copy = mirror.Mirror(api, KIND, into=Thing, namespace="default")
-        copy.follow(seen, named.append)
+        copy.follow(seen)
+        copy.report_unreadable(lambda old, new: named.append((new or old).metadata) if new else None)
         async with running(copy):
             before = copy.get("one", "default")
             await grow(api, "one", 5_000)
@@ -175,13 +176,69 @@ async def test_an_object_that_is_too_large_keeps_its_last_state_and_is_named_onc
             assert [(entry.name, entry.uid) for entry in named] == [("one", before.metadata.uid)]
             await grow(api, "one", 5)
             await seen.until(lambda: ("changed", "one") in seen.changes)
-            assert copy.too_large == {}
+            assert copy.unreadable == {}
             await grow(api, "one", 5_000)
             await api.delete(KIND, "two", namespace="default")
             await seen.until(lambda: ("deleted", "two") in seen.changes)
             await delete_unread(api, "one")
             await seen.until(lambda: ("deleted", "one") in seen.changes)
     assert [entry.name for entry in named] == ["one", "one"]
+
+
+def described(name, uid, version, **fields):
+    named = {"name": name, "namespace": "default", "uid": uid, "resourceVersion": version}
+    return {"metadata": named | fields}
+
+
+WRONG = {"labels": 5}
+
+
+async def test_an_object_that_cannot_be_read_keeps_its_last_state_until_it_is_read_or_gone(
+    caplog, monkeypatch
+):
+    """One that was read before, one that never was, and one in place of another of its name."""
+    script = Script()
+    script.listing["items"] = [
+        described("never", "u1", "1", **WRONG),
+        described("was", "u2", "2"),
+        described("renamed", "u3", "3"),
+        described("fine", "u4", "4"),
+    ]
+    script.lines = [
+        {"type": "MODIFIED", "object": described("was", "u2", "11", **WRONG)},
+        {"type": "MODIFIED", "object": described("was", "u2", "12", **WRONG)},
+        {"type": "ADDED", "object": described("renamed", "u5", "13", **WRONG)},
+        {"type": "MODIFIED", "object": described("fine", "u4", "14")},
+    ]
+    script.stays_open = True
+    async with scripted(script) as api:
+        seen, left = Seen(), Seen()
+        copy = mirror.Mirror(api, KIND, into=Thing, namespace="default", changed=seen)
+        copy.report_unreadable(left)
+        async with running(copy):
+            assert copy.is_unreadable("never", "default")
+            await seen.until(lambda: ("changed", "fine") in seen.changes)
+            assert {name for _, name in copy.unreadable} == {"never", "was", "renamed"}
+            assert {item.metadata.name for item in copy} == {"was", "fine"}
+            assert copy.get("was", "default").metadata.resource_version == "2"
+            assert mirror.count_unreadable([copy]) == {"configmaps": 3.0}
+            monkeypatch.setattr(mirror, "FRESH_SECONDS", 0.0)
+            # A list knows which of them are gone, and which can be read by now.
+            script.listing = {
+                "metadata": {"resourceVersion": "20"},
+                "items": [described("was", "u2", "15"), described("renamed", "u5", "13", **WRONG)],
+            }
+            script.lines = [{"type": "DELETED", "object": described("renamed", "u5", "21", **WRONG)}]
+            await copy.renew()
+            await left.until(lambda: left.changes.count(("deleted", "renamed")) == 1)
+            assert [item.metadata.resource_version for item in copy] == ["15"]
+            assert copy.unreadable == {}
+    names = ("never", "was", "renamed")
+    assert left.changes[:3] == [("added", name) for name in names]
+    assert sorted(left.changes[3:]) == sorted(("deleted", name) for name in names)
+    assert [sum(f"default/{name} is left out" in text for text in caplog.messages) for name in names] == [
+        1
+    ] * 3
 
 
 async def delete_unread(api, name):

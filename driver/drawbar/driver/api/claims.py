@@ -3,7 +3,6 @@
 Source: `resource.k8s.io/v1` ResourceClaimStatus.
 """
 
-import datetime
 import itertools
 from typing import Any, ClassVar
 
@@ -135,11 +134,6 @@ class Allocation(meta.Struct, frozen=True):
             ) == 1:
                 return requirement.values[0]
         return None
-
-    @property
-    def moment(self) -> datetime.datetime | None:
-        """When the devices were allocated."""
-        return meta.moment(self.allocation_timestamp) if self.allocation_timestamp else None
 
 
 class Consumer(meta.Struct, frozen=True):

@@ -4,6 +4,7 @@ Source: `k8s.io/apimachinery/pkg/apis/meta/v1`.
 """
 
 import datetime
+import re
 
 import msgspec
 
@@ -90,10 +91,33 @@ def timestamp(moment: datetime.datetime) -> str:
     return moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def moment(text: str) -> datetime.datetime:
-    """The moment that a `metav1.Time` or `MicroTime` names.
+_TIME = re.compile(
+    r"(?P<year>[0-9]{4})(?P<day>-[0-9]{2}-[0-9]{2})[Tt](?P<minute>[0-9]{2}:[0-9]{2}):(?P<second>[0-5][0-9]|60)"
+    r"(?:[.,](?P<fraction>[0-9]{1,9}))?(?P<zone>[Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
+_FIRST = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_LAST = datetime.datetime(8999, 12, 31, tzinfo=datetime.UTC)
+_LEAP_YEAR = "2000"
 
-    Raises:
-        ValueError: it is not RFC 3339.
+
+def moment(text: str | None) -> datetime.datetime | None:
+    """Return the moment that a `metav1.Time` or `MicroTime` names, or None if it names none.
+
+    Anybody may write some of these times, and schemas take days and years that there are not. So the text is RFC 3339
+    in full, a leap second is the second before it, and a year that leaves no room to add a span becomes 1970 or 8999.
     """
-    return datetime.datetime.fromisoformat(text)
+    match = _TIME.fullmatch(text or "")
+    if match is None:
+        return None
+    is_usual = _FIRST.year <= int(match["year"]) <= _LAST.year
+    second, fraction = min(match["second"], "59"), (match["fraction"] or "")[:6].ljust(6, "0")
+    day = f"{match['year'] if is_usual else _LEAP_YEAR}{match['day']}"
+    try:
+        named = datetime.datetime.fromisoformat(
+            f"{day}T{match['minute']}:{second}.{fraction}{match['zone'].upper()}"
+        )
+    except ValueError:
+        return None
+    if is_usual:
+        return named
+    return _FIRST if int(match["year"]) < _FIRST.year else _LAST

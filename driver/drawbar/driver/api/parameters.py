@@ -395,7 +395,7 @@ def _groups(value: Any) -> Iterator[tuple[str, str]]:
         count = group.get("count")
         if "count" not in group:
             yield f"[{index}].count", " is missing: write how many virtual functions are set up so"
-        total += count if type(count) is int else 0
+        total += count if type(count) is int and 0 < count <= FUNCTIONS_MAX else 0
     if total > FUNCTIONS_MAX:
         yield "", f" are {total} virtual functions: {FUNCTIONS_MAX} are the most"
 

@@ -95,13 +95,7 @@ class DeviceTaintRule(meta.Struct, frozen=True):
         Only rules with the label end by themselves: an annotation alone deletes no rule.
         """
         written = self.metadata.annotations.get(EXPIRES_ANNOTATION)
-        if written is None or self.owner is None:
-            return None
-        try:
-            moment = meta.moment(written)
-        except ValueError:
-            return None
-        return moment if moment.tzinfo is not None else None
+        return meta.moment(written) if self.owner is not None else None
 
 
 def document(

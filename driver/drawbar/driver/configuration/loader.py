@@ -83,7 +83,11 @@ def _mapping(reading: _Reading, node: Any, prefix: str) -> None:
         if key_node.id != "scalar":
             reading.complain(key_node, "a key is a word; write `key: value` lines")
             continue
-        key = f"{prefix}{key_node.value}"
+        try:
+            key = f"{prefix}{_whole(key_node.value)}"
+        except ValueError as error:
+            reading.complain(key_node, f"a key cannot be read: {error}; write `key: value` lines")
+            continue
         if key in seen:
             reading.complain(key_node, f"{key} stands here a second time; remove one of them")
         elif key in reading.options:

@@ -41,7 +41,8 @@ class Absences:
 
     def see(self, name: str) -> None:
         """Note whether the Node is there now."""
-        self._missing.see(name, None if self._nodes.get(name) is not None else True, self._clock())
+        is_there = self._nodes.get(name) is not None or self._nodes.is_unreadable(name)
+        self._missing.see(name, None if is_there else True, self._clock())
 
     def gone_at(self, name: str, of_fabrics: Iterable[str]) -> datetime.datetime | None:
         """Return from when on a node counts as gone; None for one that is there.
@@ -55,6 +56,8 @@ class Absences:
         node = self._nodes.get(name)
         if node is not None:
             return _LONG_AGO if node.out_of_service else None
+        if self._nodes.is_unreadable(name):
+            return None
         served = (self._sessions.get(fabric) for fabric in of_fabrics)
         grace = max((view.spec.policy.node_gone_seconds for view in served if view is not None), default=0)
         since = self._missing.since(name)

@@ -7,11 +7,11 @@ that this one begins at once; what they wake waits in the queues.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, core, demands, fabrics, meta, slices
+from drawbar.driver.api import attachments, claims, core, demands, fabrics, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, shares, watches
 from drawbar.driver.controller.attachments import calls, executor, plan
@@ -19,10 +19,8 @@ from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import losses, places
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.operation import metrics
-from drawbar.driver.kube import decoding, workers
+from drawbar.driver.kube import exclusions, kinds, mirror, workers
 from drawbar.fabric import contract
-
-CLAIM_TOO_LARGE = "ClaimTooLarge"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -44,15 +42,19 @@ class Changes:
     metrics: metrics.Metrics
     # Given while this controller leads: only then are fabrics connected and anything is written.
     _tasks: asyncio.TaskGroup | None = None
+    _mirrors: tuple[mirror.Mirror[Any], ...] = ()
     # The devices by the uid of their attachment.
     _keys: dict[str, names.DeviceKey] = field(default_factory=dict)
 
-    def follow(self, watched: watches.Watches) -> None:
-        """Have all changes that the API server reports taken over."""
+    def follow(self, watched: watches.Watches, mirrors: Iterable[mirror.Mirror[Any]]) -> None:
+        """Have all changes that the API server reports taken over, and what cannot be read in any of `mirrors`."""
+        self._mirrors = tuple(mirrors)
+        for followed in self._mirrors:
+            followed.report_unreadable(self.unreadable_changed)
         watched.fabrics.follow(self.fabric_changed)
         watched.attachments.follow(self.attachment_changed)
         watched.nodes.follow(self.node_changed)
-        watched.claims.follow(self.claim_changed, self.claim_too_large)
+        watched.claims.follow(self.claim_changed)
         watched.slices.follow(self.slice_changed)
         if watched.daemons is not None:
             watched.daemons.follow(self.daemon_changed)
@@ -66,8 +68,9 @@ class Changes:
         self._wake(self._known_devices())
         observers = dict.fromkeys(routing.claim_name(claim) for claim in self.cluster.observers)
         self._wake(routing.WakeJob(routing.Job.ADMIN, name) for name in observers)
-        for metadata in self.cluster.claims.too_large.values():
-            self.claim_too_large(metadata)
+        for followed in self._mirrors:
+            for left in followed.unreadable.values():
+                self.unreadable_changed(None, left)
 
     def end(self) -> None:
         """Disconnect from the fabrics: another controller leads, or none."""
@@ -164,19 +167,18 @@ class Changes:
             )
         )
 
-    def claim_too_large(self, metadata: meta.ObjectMeta) -> None:
-        """Report a claim that is not read."""
+    def unreadable_changed(
+        self, old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
+    ) -> None:
+        """Report an object that cannot be read; once it is read or gone, look at everything that waited for it."""
         if self._tasks is None:
             return
-        regarding = attachments.ClaimReference(
-            namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
-        )
-        self.cluster.recorder.warning(
-            regarding,
-            reason=CLAIM_TOO_LARGE,
-            message=f"the claim is larger than {decoding.LIMIT_BYTES // 1024**2} MiB as JSON and is not read: nothing is "
-            "attached for it, and what is attached stays; shorten its selectors, parameters and annotations",
-        )
+        if new is not None:
+            self.cluster.recorder.unreadable(new)
+        elif old is not None:
+            if old.kind == kinds.FABRIC:
+                self._wake(routing.begin(old.metadata.name))
+            self._wake(self._known_devices())
 
     def node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
         """Take over a change of any Node. Most are a kubelet's reports that it lives, which change nothing that is read here."""

@@ -118,6 +118,10 @@ class _Controller:
             calls=calls.Calls(),
             latency=measured.latency,
             classic_wish=self._classic.watch.wish if self._classic.watch is not None else None,
+            claim_mirrors=(
+                watched.claims,
+                *(self._classic.watch.claim_mirrors.values() if self._classic.watch is not None else ()),
+            ),
             watchdog=measured.watchdog,
         )
         self._delays = delays.Delays(context=self._context)
@@ -144,9 +148,12 @@ class _Controller:
         self._context.calls.settled = self._changes.call_settled
         self._jobs.done = self._changes.job_done
         self._cluster.sessions.follow(self._changes)
-        self._changes.follow(watched)
+        self._changes.follow(watched, self._mirrors.values())
         shown = gauges.Gauges(
-            cluster=self._cluster, devices_queue=self._devices, fabrics_queue=lambda: self._jobs.waiting
+            cluster=self._cluster,
+            devices_queue=self._devices,
+            fabrics_queue=lambda: self._jobs.waiting,
+            mirrors=self._mirrors.values,
         )
         measured.watch(shown, {name: mirror.synced.is_set for name, mirror in self._mirrors.items()})
 

@@ -48,6 +48,7 @@ async def run(options: settings.Settings) -> None:
             rules=watcher.own_rules,
             withheld=watcher.withheld,
             dropped_events=lambda: {"": watcher.recorder.dropped},
+            unreadable=lambda: mirror.count_unreadable(watcher.mirrors),
         )
         async with (
             _probes(options, ready, counts),
@@ -61,7 +62,7 @@ async def run(options: settings.Settings) -> None:
             asyncio.TaskGroup() as tasks,
         ):
             log.info("health monitor is listening", extra={"driver": options.driver, "port": port})
-            for copy in (watcher.policies, watcher.rules, watcher.slices):
+            for copy in watcher.mirrors:
                 tasks.create_task(copy.run(), name="mirror")
             tasks.create_task(watcher.recorder.run(), name="events")
             tasks.create_task(watcher.run(), name="monitor")
@@ -97,6 +98,8 @@ def _monitor(
         time_of_day=clocks.time_of_day,
         dry_run=options.dry_run,
     )
+    for followed in watcher.mirrors:
+        followed.report_unreadable(watcher.unreadable_changed)
     watcher.policies.follow(watcher.changed)
     watcher.slices.follow(watcher.changed)
     return watcher

@@ -36,12 +36,19 @@ class Metrics(exposition.Exposition):
         rules: Read = dict,
         withheld: Read = dict,
         dropped_events: Read = dict,
+        unreadable: Read = dict,
     ) -> None:
-        """Show what is read at each scrape; `withheld` by reason, the others by the empty string."""
+        """Show what is read at each scrape; `withheld` by reason, `unreadable` by resource, the others by the empty string."""
         self.watch("ready", "Whether /readyz answers 200.", ready)
         self.watch("causes", "Devices about which something is reported.", causes)
         self.watch("rules", "DeviceTaintRules of this monitor.", rules)
         self.watch(
             "withheld", "Devices that are not tainted, though a policy asks for it.", withheld, label="reason"
+        )
+        self.watch(
+            "unreadable_objects",
+            "Objects that are left out, since they cannot be read.",
+            unreadable,
+            label="resource",
         )
         self.watch("dropped_events", "Events that were not recorded.", dropped_events, counter=True)

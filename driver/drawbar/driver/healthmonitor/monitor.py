@@ -17,7 +17,7 @@ from typing import Any, assert_never
 from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
 from drawbar.driver.healthmonitor import metrics, plan, receiver, signals
-from drawbar.driver.kube import client, errors, events, kinds, mirror
+from drawbar.driver.kube import client, errors, events, exclusions, kinds, mirror
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +71,18 @@ class Monitor:
         reasons = sorted({*WARNINGS, plan.Reason.DRY_RUN})
         return {reason.value: float(counted[reason.value]) for reason in reasons}
 
+    @property
+    def mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
+        """What is followed of the API server."""
+        return (self.policies, self.rules, self.slices)
+
+    def unreadable_changed(
+        self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
+    ) -> None:
+        """Report an object that cannot be read."""
+        if new is not None:
+            self.recorder.unreadable(new)
+
     def changed(self, _old: object, _new: object) -> None:
         """Note that something of the cluster changed."""
         self._inventory = None
@@ -93,7 +105,7 @@ class Monitor:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        for copy in (self.policies, self.rules, self.slices):
+        for copy in self.mirrors:
             await copy.synced.wait()
         self.state = plan.restored(plan.own(self.rules, self.driver), plan.served(self.policies), self._now())
         self._started = True

@@ -310,11 +310,7 @@ def restored(
 
 
 def _acted_at(rule: taintrules.DeviceTaintRule) -> datetime.datetime | None:
-    try:
-        moment = meta.moment(rule.metadata.annotations.get(healthpolicies.ACTED_ANNOTATION, ""))
-    except ValueError:
-        return None
-    return moment if moment.tzinfo is not None else None
+    return meta.moment(rule.metadata.annotations.get(healthpolicies.ACTED_ANNOTATION))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from drawbar.driver.api.healthpolicies import Source
+from drawbar.driver.kube import decoding
 
 SIGNALS_MAX = 500
 LABELS_MAX = 64
@@ -97,13 +98,12 @@ def read(source: Source, body: bytes) -> Batch:
     try:
         match source:
             case Source.ALERT:
-                entries = msgspec.json.decode(body, type=_Webhook).alerts
+                entries = decoding.decode(body, _Webhook).alerts
             case Source.REDFISH:
-                entries = msgspec.json.decode(body, type=_Events).events
+                entries = decoding.decode(body, _Events).events
             case Source.COMMAND:
-                entries = msgspec.json.decode(body, type=_Output).signals
-    # Brackets within brackets without end are a RecursionError.
-    except (ValueError, RecursionError) as error:
+                entries = decoding.decode(body, _Output).signals
+    except decoding.Malformed as error:
         raise Unreadable(f"this is no payload of the source {source}: {str(error)[:200]}") from error
     listed = [_parse(source, raw) for raw in entries[:SIGNALS_MAX]]
     signals = tuple(signal for signal in listed if signal is not None)
@@ -122,13 +122,13 @@ def _parse(source: Source, raw: msgspec.Raw) -> Signal | None:
     try:
         match source:
             case Source.ALERT:
-                return _alert(msgspec.json.decode(raw, type=_Alert))
+                return _alert(decoding.decode(raw, _Alert))
             case Source.REDFISH:
-                return _event(msgspec.json.decode(raw, type=_Event))
+                return _event(decoding.decode(raw, _Event))
             case Source.COMMAND:
-                labels = msgspec.json.decode(raw, type=_Item).labels
+                labels = decoding.decode(raw, _Item).labels
                 return _signal(source, labels, _digest(labels), firing=True)
-    except (ValueError, RecursionError):
+    except (decoding.Malformed, ValueError):
         return None
 
 

@@ -24,7 +24,7 @@ import aiohttp
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import config, decoding, errors, kinds
+from drawbar.driver.kube import bodies, config, decoding, errors, exclusions, kinds
 
 
 class Pace:
@@ -85,21 +85,26 @@ class Listing(Generic[T]):
     """All objects of a collection and the version a watch goes on from.
 
     Attributes:
-        too_large: the metadata of objects that were not read, since each is larger than what is read at once.
+        unreadable: the objects that are there, too, and cannot be read.
     """
 
     items: tuple[T, ...]
     resource_version: str
-    too_large: tuple[meta.ObjectMeta, ...] = ()
+    unreadable: tuple[exclusions.Unreadable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchEvent(Generic[T]):
-    """One line of a watch: ADDED, MODIFIED or DELETED with the object, or BOOKMARK with only a version."""
+    """One line of a watch: ADDED, MODIFIED or DELETED with the object, or BOOKMARK with only a version.
+
+    Attributes:
+        unreadable: in place of the item, if that cannot be read.
+    """
 
     type: str
     item: T | None
     resource_version: str
+    unreadable: exclusions.Unreadable | None = None
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -112,8 +117,15 @@ class _Page(msgspec.Struct):
     items: list[msgspec.Raw] | None = None
 
 
+class _Identity(msgspec.Struct, rename="camel"):
+    name: str
+    uid: str
+    namespace: str = ""
+    resource_version: str = ""
+
+
 class _Identified(msgspec.Struct):
-    metadata: meta.ObjectMeta
+    metadata: _Identity
 
 
 class _Line(msgspec.Struct):
@@ -222,7 +234,7 @@ class Client:
             errors.Expired: the collection changed too much between two pages; list again.
         """
         items: list[T] = []
-        too_large: list[meta.ObjectMeta] = []
+        left_out: list[exclusions.Unreadable] = []
         query = _selectors(labels, fields)
         path = kind.path(namespace=namespace)
         limit = min(PAGE_FIRST, PAGE_LIMIT)
@@ -235,16 +247,19 @@ class Client:
                     limit = max(1, limit // PAGE_STEP)
                     continue
                 page = await self._decoded("GET", path, _Page, query, accept=METADATA)
-                unread = [_understood(raw, _Identified, f"GET {path}") for raw in page.items or ()]
-                too_large += [item.metadata for item in unread]
+                left_out += [_too_large(raw, kind, f"GET {path}") for raw in page.items or ()]
             else:
                 page = _understood(body, _Page, f"GET {path}")
-                items += [_understood(raw, into, f"GET {path}") for raw in page.items or ()]
-                if len(body) * PAGE_STEP <= decoding.LIMIT_BYTES:
+                for raw in page.items or ():
+                    try:
+                        items.append(decoding.decode(raw, into))
+                    except decoding.Malformed as error:
+                        left_out.append(_malformed(raw, kind, error, f"GET {path}"))
+                if len(body) * PAGE_STEP <= bodies.LIMIT_BYTES:
                     limit = min(PAGE_LIMIT, limit * PAGE_STEP)
             if not page.metadata.continue_:
                 version = page.metadata.resource_version
-                return Listing(items=tuple(items), resource_version=version, too_large=tuple(too_large))
+                return Listing(items=tuple(items), resource_version=version, unreadable=tuple(left_out))
             query["continue"] = page.metadata.continue_
 
     async def watch(
@@ -281,12 +296,12 @@ class Client:
                     timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
                 ) as response:
                     if response.status != 200:
-                        raise _failure("WATCH", path, response, await decoding.whole(response.content))
-                    async for line in decoding.lines(response.content):
-                        yield _event(line, into, path)
-            except decoding.TooLarge as error:
-                raise _too_large("WATCH", path) from error
-            except decoding.FAILURES as error:
+                        raise _failure("WATCH", path, response, await bodies.whole(response.content))
+                    async for line in bodies.lines(response.content):
+                        yield _event(line, kind, into, path)
+            except bodies.TooLarge as error:
+                raise _beyond_limit("WATCH", path) from error
+            except bodies.FAILURES as error:
                 reason = _cut(str(error) or repr(error))
                 raise errors.Unreachable(f"WATCH {path}: the stream broke: {reason}") from error
 
@@ -415,13 +430,13 @@ class Client:
                     data=None if body is None else msgspec.json.encode(body),
                     headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
                 ) as response:
-                    answer = await decoding.whole(response.content)
+                    answer = await bodies.whole(response.content)
                     if response.status >= 300:
                         raise _failure(method, path, response, answer)
                     return answer
-            except decoding.TooLarge as error:
-                raise _too_large(method, path) from error
-            except decoding.FAILURES as error:
+            except bodies.TooLarge as error:
+                raise _beyond_limit(method, path) from error
+            except bodies.FAILURES as error:
                 reason = _cut(str(error) or type(error).__name__)
                 message = f"{method} {path} got no answer from {self.server}: {reason}"
                 raise errors.Unreachable(message) from error
@@ -549,31 +564,68 @@ def _selectors(labels: str, fields: str) -> dict[str, str]:
     return {key: value for key, value in query.items() if value}
 
 
-def _too_large(method: str, path: str) -> errors.TooLarge:
-    limit = f"{decoding.LIMIT_BYTES // 1024**2} MiB"
-    return errors.TooLarge(
-        f"{method} {path}: the answer is larger than {limit}, which is the most that is read"
+_LIMIT = f"larger than {bodies.LIMIT_BYTES // 1024**2} MiB"
+
+
+def _beyond_limit(method: str, path: str) -> errors.TooLarge:
+    return errors.TooLarge(f"{method} {path}: the answer is {_LIMIT}, which is the most that is read")
+
+
+def _too_large(body: msgspec.Raw, kind: kinds.Kind, request: str) -> exclusions.Unreadable:
+    problem = f"is {_LIMIT} as JSON"
+    return exclusions.Unreadable(
+        kind=kind, metadata=_identity(body, request), cause=exclusions.Cause.TOO_LARGE, problem=problem
     )
 
 
-def _understood(body: bytes | msgspec.Raw, into: type[T], request: str) -> T:
+def _malformed(
+    body: msgspec.Raw, kind: kinds.Kind, error: decoding.Malformed, request: str
+) -> exclusions.Unreadable:
+    problem = f"is no {kind.kind} of {kind.api_version} that this release knows: {_cut(str(error))}"
+    return exclusions.Unreadable(
+        kind=kind, metadata=_identity(body, request), cause=exclusions.Cause.MALFORMED, problem=problem
+    )
+
+
+def _identity(body: msgspec.Raw, request: str) -> meta.ObjectMeta:
+    """Return what identifies an object.
+
+    Raises:
+        errors.Unreachable: nothing identifies it; no API server stores that.
+    """
+    identity = _understood(body, _Identified, request).metadata
+    return meta.ObjectMeta(
+        name=identity.name,
+        namespace=identity.namespace,
+        uid=identity.uid,
+        resource_version=identity.resource_version,
+    )
+
+
+def _understood(body: bytes | bytearray | msgspec.Raw, into: type[T], request: str) -> T:
     try:
         return decoding.decode(body, into)
-    except msgspec.MsgspecError as error:
+    except decoding.Malformed as error:
         raise errors.Unreachable(
-            f"{request} was answered with something else than asked for: {error}"
+            f"{request} was answered with something else than asked for: {_cut(str(error))}"
         ) from error
 
 
-def _event(line: bytes | bytearray, into: type[T], path: str) -> WatchEvent[T]:
-    parsed = decoding.decode(line, _Line)
+def _event(line: bytes | bytearray, kind: kinds.Kind, into: type[T], path: str) -> WatchEvent[T]:
+    request = f"WATCH {path}"
+    parsed = _understood(line, _Line, request)
     if parsed.type == "ERROR":
-        status = decoding.decode(parsed.object, _Status)
+        status = _understood(parsed.object, _Status, request)
         message = f"WATCH {path}: {_cut(status.message)}"
         raise errors.Expired(message) if status.code == 410 else errors.Unreachable(message)
-    version = decoding.decode(parsed.object, _Versioned).metadata.resource_version
-    item = None if parsed.type == "BOOKMARK" else decoding.decode(parsed.object, into)
-    return WatchEvent(type=parsed.type, item=item, resource_version=version)
+    version = _understood(parsed.object, _Versioned, request).metadata.resource_version
+    item, left = None, None
+    if parsed.type != "BOOKMARK":
+        try:
+            item = decoding.decode(parsed.object, into)
+        except decoding.Malformed as error:
+            left = _malformed(parsed.object, kind, error, request)
+    return WatchEvent(type=parsed.type, item=item, resource_version=version, unreadable=left)
 
 
 def _failure(
@@ -581,7 +633,7 @@ def _failure(
 ) -> errors.KubeError:
     try:
         status = decoding.decode(body, _Status)
-    except msgspec.MsgspecError:
+    except decoding.Malformed:
         status = _Status(message=body.decode(errors="replace"))
     message = f"{method} {path}: {response.status} {_cut(status.message or response.reason or '')}"
     if response.status == 429:

@@ -133,7 +133,7 @@ def _parse(path: Path) -> dict[str, Any]:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise errors.ConfigError(f"cannot read kubeconfig {path}: {error.strerror}") from error
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         # The reason would quote the file, and with it a secret.
         raise errors.ConfigError(f"kubeconfig {path} is not YAML: mend or replace the file") from error
     if not isinstance(content, dict):

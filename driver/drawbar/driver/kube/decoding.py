@@ -1,81 +1,24 @@
-"""What an API server answers: bodies read in bounded memory, and decoded into structs, however deeply a value is nested.
+r"""JSON decoded into structs as Go's `encoding/json` reads it, purely. Every failure is `Malformed`.
 
-Nothing here trusts the size of an answer: the body of a watch has no end, and what stands in an object is anybody's to
-write. Every failure of a connection comes out of aiohttp as one of `FAILURES`.
+An API server passes opaque parameters on byte by byte, and takes there what the decoder refuses. One such object must
+not end a daemon, nor keep it from reading all others. So where the decoder refuses, the text is rewritten first:
 
-An API server writes null for an empty list whose field has no `omitempty` in its type, as `status.devices` of a
-claim without conditions, or a ResourceSlice of 1.34 without devices. Such a list is read as empty.
-
-An API server takes JSON of 10,000 levels, and opaque parameters are anybody's to write; the decoder gives up at as many
-levels as Python has frames, 1,000, even in what is passed over. One such object must not end a daemon, nor keep it from
-reading all others. So what is nested too deeply is read as null: nothing of our own is nested so, and whoever looks at
-the parameters finds them wrong. What can be read and is too deep to be compared is left out by `api.claims`.
+- Invalid UTF-8 and unpaired surrogates (`"\ud800"`) become U+FFFD, each invalid byte one, as in Go.
+- An API server writes null for an empty list whose field has no `omitempty` in its type, as `status.devices` of a
+  claim without conditions, or a ResourceSlice of 1.34 without devices. Such a list is read as empty.
+- An API server takes 10,000 levels; the decoder as many as Python has frames, 1,000, even in what is passed over. Deeper
+  values are read as null. What can be read and is too deep to be compared is left out by `api.claims`.
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import TypeVar
 
-import aiohttp
 import msgspec
-from aiohttp import http_exceptions
-
-LIMIT_BYTES = 16 * 1024 * 1024
-"""Of one object, and of a page of objects.
-
-etcd stores objects of 1.5 MiB, and the API server sends it no more than 2 MiB whatever etcd's limit is. JSON needs six bytes
-for each `<`, `>`, `&` and control character of a string (`\\u003c`): 12 MiB, and the names of the fields.
-"""
-
-FAILURES: tuple[type[Exception], ...] = (
-    aiohttp.ClientError,
-    # Not a ClientError, and yet raised for some answers that break the protocol.
-    http_exceptions.HttpProcessingError,
-    EOFError,
-    OSError,
-    ValueError,
-)
-"""All that aiohttp raises for a connection or an answer; TimeoutError is an OSError."""
 
 
-class TooLarge(Exception):
-    """There is more of it than is read."""
-
-
-async def whole(content: aiohttp.StreamReader) -> bytes:
-    """The whole body.
-
-    Raises:
-        TooLarge: the body is longer than `LIMIT_BYTES`.
-    """
-    chunks, size = [], 0
-    async for chunk in content.iter_any():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > LIMIT_BYTES:
-            raise TooLarge
-    return b"".join(chunks)
-
-
-async def lines(content: aiohttp.StreamReader) -> AsyncIterator[bytearray]:
-    """The lines of a body as they come, and what stands after the last of them.
-
-    Raises:
-        TooLarge: a line is longer than `LIMIT_BYTES`.
-    """
-    line = bytearray()
-    async for chunk in content.iter_any():
-        first, *rest = chunk.split(b"\n")
-        line += first
-        for other in rest:
-            if len(line) > LIMIT_BYTES:
-                break
-            yield line
-            line = bytearray(other)
-        if len(line) > LIMIT_BYTES:
-            raise TooLarge
-    if line:
-        yield line
+class Malformed(msgspec.ValidationError):
+    """It is no JSON, or no object of the wanted type."""
 
 
 T = TypeVar("T")
@@ -89,23 +32,67 @@ _RUN = re.compile(
     rb'(?:[^\[\]{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z))*+(?:(?P<open>[\[{]+)|(?P<close>[\]}]+)|\Z)',
     re.DOTALL,
 )
+_HIGH, _LOW = rb"\\u[dD][89abAB][0-9a-fA-F]{2}", rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_PAIR = re.compile(_HIGH + _LOW)
+# Where no backslash is escaped.
+_UNPAIRED = re.compile(rb"%b(?!%b)|(?<!%b)%b" % (_HIGH, _LOW, _HIGH, _LOW))
+# How `surrogateescape` decodes a byte that is no UTF-8.
+_INVALID = re.compile("[\udc80-\udcff]")
+PIECE = 1 << 16
+"""Of a text that is rewritten at once: each replacement takes 60 bytes of memory meanwhile."""
 
 
 def decode(body: bytes | bytearray | msgspec.Raw, into: type[T]) -> T:
-    """The object in `body`; beyond `LEVELS_MAX` levels it may be cut.
+    """Return the object in `body`; beyond `LEVELS_MAX` levels it may be cut.
 
     Raises:
-        msgspec.MsgspecError: it is something else.
+        Malformed: it is something else.
     """
+    # By the text, for an object may be of 8 MiB, and a tenant's: as Python's objects it would take seconds.
     try:
         return msgspec.json.decode(body, type=into)
-    except (RecursionError, msgspec.ValidationError):
-        # By the text, for an object may be of 8 MiB, and a tenant's: as Python's objects it would take seconds.
-        text = _NULL.sub(rb"\1[]", bytes(body))
+    except (RecursionError, ValueError):
+        text = _NULL.sub(rb"\1[]", _with_valid_text(bytes(body)))
     try:
         return msgspec.json.decode(text, type=into)
     except RecursionError:
-        return msgspec.json.decode(_shallow(text), type=into)
+        text = _shallow(text)
+    except ValueError as error:
+        raise Malformed(str(error)) from error
+    try:
+        return msgspec.json.decode(text, type=into)
+    except (RecursionError, ValueError) as error:
+        raise Malformed(str(error)) from error
+
+
+def _with_valid_text(body: bytes) -> bytes:
+    """Return the same JSON with U+FFFD for each unpaired surrogate and for each byte that is no UTF-8."""
+    # A zero byte makes it no JSON at all, so none is there while it stands for a backslash.
+    if b"\\u" in body and b"\0" not in body:
+        text = body.replace(b"\\\\", b"\0\0")
+        body = b"".join(_UNPAIRED.sub(rb"\\ufffd", piece) for piece in _pieces(text)).replace(
+            b"\0\0", b"\\\\"
+        )
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        characters = body.decode(errors="surrogateescape")
+        begins = range(0, len(characters), PIECE)
+        return b"".join(
+            _INVALID.sub("\ufffd", characters[begin : begin + PIECE]).encode() for begin in begins
+        )
+    return body
+
+
+def _pieces(body: bytes) -> Iterator[bytes]:
+    """Yield JSON in pieces that end before an escape, and never within a pair of surrogates."""
+    begin = 0
+    while begin < len(body):
+        end = body.find(b"\\u", begin + PIECE)
+        pair = _PAIR.match(body, end - 6) if end >= 0 else None
+        end = len(body) if end < 0 else pair.end() if pair is not None else end
+        yield body[begin:end]
+        begin = end
 
 
 def _shallow(body: bytes) -> bytes:

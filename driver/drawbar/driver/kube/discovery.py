@@ -62,7 +62,7 @@ async def _read(api: client.Client, path: str, into: type[T]) -> T:
         return into()
     try:
         return decoding.decode(answer, into)
-    except msgspec.MsgspecError as error:
+    except decoding.Malformed as error:
         raise errors.Unreachable(f"GET {path} was answered with something else: {error}") from error
 
 

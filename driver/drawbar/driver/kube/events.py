@@ -13,11 +13,12 @@ import uuid
 from typing import Any
 
 from drawbar.driver.api import attachments, claims
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.driver.kube import client, errors, exclusions, kinds
 
 log = logging.getLogger(__name__)
 
 NORMAL, WARNING = "Normal", "Warning"
+UNREADABLE = "ObjectUnreadable"
 QUEUE_LIMIT = 1000
 # A shared claim may have hundreds of users.
 PODS_LIMIT = 8
@@ -76,6 +77,15 @@ class Recorder:
         """Record what was decided by a HealthPolicy, in the default namespace: it has none."""
         self._put(_reference(kinds.HEALTH_POLICY, name, uid), WARNING if warning else NORMAL, reason, message)
 
+    def unreadable(self, left: exclusions.Unreadable) -> None:
+        """Record that an object is left out, since it cannot be read."""
+        metadata = left.metadata
+        regarding = _reference(left.kind, metadata.name, metadata.uid, metadata.namespace)
+        message = (
+            f"{left}. Nothing new is done for it; what was done before, such as an attached device, stays"
+        )
+        self._put(regarding, WARNING, UNREADABLE, message)
+
     async def run(self) -> None:
         """Sends what is queued until cancelled."""
         while True:
@@ -129,4 +139,5 @@ def _attachment(attachment: attachments.DeviceAttachment) -> dict[str, str]:
 
 
 def _cut(text: str, limit_bytes: int) -> str:
-    return text.encode()[:limit_bytes].decode(errors="ignore")
+    # The name of a file may hold what is no text.
+    return text.encode(errors="replace")[:limit_bytes].decode(errors="ignore")

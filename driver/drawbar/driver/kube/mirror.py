@@ -8,19 +8,21 @@ What is written through the copy (`create`, `apply`, `merge`, `delete`) is in it
 reports it. In whatever order the answer, the watch and a list arrive, the newest state stays, and an object that was
 deleted does not come back.
 
-An object that is larger than `decoding.LIMIT_BYTES` is not read: its last state stays until it is gone or smaller, and
-`too_large(metadata)` is called once for it; all other objects are followed.
+An object that cannot be read (see `exclusions.Unreadable`) is left out alone: its last state stays until it is gone or can be
+read. The callback of `report_unreadable` is called with None and the object when it is left out, and with the object and None when
+it is gone or read again. All other objects are followed. It is not in the copy if it was never read: ask
+`is_unreadable` before you act on its absence.
 """
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Generic, Protocol, TypeVar
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from typing import Any, Generic, Protocol, TypeVar
 
 from drawbar.driver import backoff
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, errors, kinds
+from drawbar.driver.kube import client, errors, exclusions, kinds
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +43,8 @@ class Item(Protocol):
 
 T = TypeVar("T", bound=Item)
 Key = tuple[str, str]
+Unread = Callable[[exclusions.Unreadable | None, exclusions.Unreadable | None], None]
+"""Called with an object that cannot be read, as it was and as it is."""
 
 
 class Mirror(Generic[T]):
@@ -50,7 +54,8 @@ class Mirror(Generic[T]):
         synced: the first list is in.
         answered: the API server has answered, be it with an error.
         problem: why the collection cannot be followed now; None while it can.
-        too_large: by uid, what is there and too large to be read.
+        kind: of its objects.
+        unreadable: by namespace and name, the objects that are there and cannot be read.
     """
 
     def __init__(
@@ -66,7 +71,7 @@ class Mirror(Generic[T]):
         keep: Callable[[T], bool] | None = None,
     ) -> None:
         self._api = api
-        self._kind = kind
+        self.kind = kind
         self._into = into
         self._changed = changed or _ignore
         self._namespace = namespace
@@ -74,8 +79,8 @@ class Mirror(Generic[T]):
         self._fields = fields
         # For what this API server cannot select itself.
         self._keep = keep
-        self._on_too_large: Callable[[meta.ObjectMeta], None] | None = None
-        self.too_large: dict[str, meta.ObjectMeta] = {}
+        self._unreadable_changed: Unread = _ignore
+        self.unreadable: dict[Key, exclusions.Unreadable] = {}
         self._items: dict[Key, T] = {}
         # Keys that `learn` stored and neither watch nor list has confirmed yet.
         self._ahead: set[Key] = set()
@@ -88,17 +93,21 @@ class Mirror(Generic[T]):
         self.answered = asyncio.Event()
         self.problem: errors.KubeError | None = None
 
-    def follow(
-        self,
-        changed: Callable[[T | None, T | None], None],
-        too_large: Callable[[meta.ObjectMeta], None] | None = None,
-    ) -> None:
-        """Have `changed` and `too_large` called from now on, in place of whatever was called before."""
-        self._changed, self._on_too_large = changed, too_large
+    def follow(self, changed: Callable[[T | None, T | None], None]) -> None:
+        """Have `changed` called from now on, in place of whatever was called before."""
+        self._changed = changed
+
+    def report_unreadable(self, changed: Unread) -> None:
+        """Have `changed` called with the objects that cannot be read from now on."""
+        self._unreadable_changed = changed
 
     def get(self, name: str, namespace: str = "") -> T | None:
         """Return the object as last seen, or None."""
         return self._items.get((namespace, name))
+
+    def is_unreadable(self, name: str, namespace: str = "") -> bool:
+        """Return whether there is an object of that name that cannot be read."""
+        return (namespace, name) in self.unreadable
 
     def __iter__(self) -> Iterator[T]:
         return iter(tuple(self._items.values()))
@@ -112,7 +121,7 @@ class Mirror(Generic[T]):
         Raises:
             errors.AlreadyExists: there is one of that name.
         """
-        stored = await self._api.create(self._kind, body, into=self._into, namespace=namespace)
+        stored = await self._api.create(self.kind, body, into=self._into, namespace=namespace)
         self.learn(stored)
         return stored
 
@@ -141,7 +150,7 @@ class Mirror(Generic[T]):
         """
         metadata = item.metadata
         left = await self._api.begin_delete(
-            self._kind,
+            self.kind,
             metadata.name,
             namespace=metadata.namespace or None,
             uid=metadata.uid,
@@ -158,7 +167,7 @@ class Mirror(Generic[T]):
         metadata = item.metadata
         try:
             stored = await self._api.patch(
-                self._kind,
+                self.kind,
                 metadata.name,
                 body,
                 content=content,
@@ -203,7 +212,7 @@ class Mirror(Generic[T]):
         while True:
             self._stale.clear()
             async with asyncio.TaskGroup() as tasks:
-                following = tasks.create_task(self._follow(), name=f"{self._kind.plural}-watch")
+                following = tasks.create_task(self._follow(), name=f"{self.kind.plural}-watch")
                 await self._stale.wait()
                 following.cancel()
 
@@ -230,14 +239,14 @@ class Mirror(Generic[T]):
     async def _list(self) -> str:
         asked_at = asyncio.get_running_loop().time()
         listing = await self._api.list_all(
-            self._kind, into=self._into, namespace=self._namespace, labels=self._labels, fields=self._fields
+            self.kind, into=self._into, namespace=self._namespace, labels=self._labels, fields=self._fields
         )
         fresh = {
             _key(item.metadata): item for item in listing.items if self._keep is None or self._keep(item)
         }
-        unread = {_key(metadata) for metadata in listing.too_large}
+        left_out = {left.metadata.uid for left in listing.unreadable}
         for key, item in tuple(self._items.items()):
-            if key in unread:
+            if item.metadata.uid in left_out:
                 continue
             # The list may have been made before a write whose answer is stored already.
             if key in self._ahead and _later(item.metadata.resource_version, listing.resource_version):
@@ -247,40 +256,56 @@ class Mirror(Generic[T]):
         for item in fresh.values():
             self._put(item, by_list=True)
             self._confirm(item)
-        self._name_too_large(listing.too_large)
+        self._leave_out_only(listing.unreadable)
         self._listed_at = asked_at
         self.problem = None
         self.synced.set()
         self.answered.set()
         return listing.resource_version
 
-    def _name_too_large(self, unread: tuple[meta.ObjectMeta, ...]) -> None:
-        before, self.too_large = self.too_large, {metadata.uid: metadata for metadata in unread}
-        for metadata in unread:
-            if metadata.uid in before:
-                continue
-            names = {"namespace": metadata.namespace, "object": metadata.name}
-            log.warning("%s is too large to be read", self._kind.kind, extra=names)
-            if self._on_too_large is not None:
-                self._on_too_large(metadata)
+    def _leave_out_only(self, listed: tuple[exclusions.Unreadable, ...]) -> None:
+        for key in self.unreadable.keys() - {_key(left.metadata) for left in listed}:
+            self._take_in(key)
+        for left in listed:
+            self._leave_out(left)
+
+    def _leave_out(self, left: exclusions.Unreadable) -> None:
+        """Note that the object cannot be read; its last state stays, that of another object of its name does not."""
+        key, uid = _key(left.metadata), left.metadata.uid
+        stored, before = self._items.get(key), self.unreadable.get(key)
+        if stored is not None and stored.metadata.uid != uid:
+            self._drop(key, stored.metadata.uid)
+        self.unreadable[key] = left
+        if before is None or before.metadata.uid != uid:
+            log.warning("%s", left)
+            self._unreadable_changed(before, left)
+
+    def _take_in(self, key: Key) -> None:
+        """Note that the object is gone or was read."""
+        left = self.unreadable.pop(key, None)
+        if left is not None:
+            self._unreadable_changed(left, None)
 
     async def _watch(self, version: str) -> AsyncIterator[str]:
         """Apply one watch to its end; yield the version to continue from after each event."""
         async for event in self._api.watch(
-            self._kind,
+            self.kind,
             into=self._into,
             resource_version=version,
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,
         ):
-            if event.item is not None:
-                self.too_large.pop(event.item.metadata.uid, None)
-            if event.item is not None and event.type == "DELETED":
-                self._drop(_key(event.item.metadata), event.item.metadata.uid)
+            seen = event.item or event.unreadable
+            if seen is not None and event.type == "DELETED":
+                self._drop(_key(seen.metadata), seen.metadata.uid)
             elif event.item is not None and (self._keep is None or self._keep(event.item)):
                 self._put(event.item)
                 self._confirm(event.item)
+            if event.unreadable is not None and event.type != "DELETED":
+                self._leave_out(event.unreadable)
+            elif seen is not None:
+                self._take_in(_key(seen.metadata))
             yield event.resource_version or version
 
     def _put(self, item: T, *, by_list: bool = False) -> bool:
@@ -319,13 +344,21 @@ class Mirror(Generic[T]):
 
     def _log(self, error: errors.KubeError) -> None:
         if isinstance(error, errors.Expired):
-            log.info("watch is too old, listing again", extra={"kind": self._kind.plural})
+            log.info("watch is too old, listing again", extra={"kind": self.kind.plural})
             return
         self.problem = error
         self.answered.set()
         if str(error) != self._logged:
             self._logged = str(error)
-            log.warning("cannot follow %s, trying again: %s", self._kind.plural, error)
+            log.warning("cannot follow %s, trying again: %s", self.kind.plural, error)
+
+
+def count_unreadable(mirrors: Iterable[Mirror[Any]]) -> dict[str, float]:
+    """Return the number of objects that cannot be read, by the plural of their kind."""
+    counted: Counter[str] = Counter()
+    for followed in mirrors:
+        counted[followed.kind.plural] += len(followed.unreadable)
+    return {plural: float(number) for plural, number in counted.items()}
 
 
 def _ignore(_old: object, _new: object) -> None:

@@ -157,6 +157,7 @@ class Reader:
         for kind in await self._kinds(()):
             listing = await self._api.list_all(kind, into=_Named)
             by_uid.update({claim.metadata.uid: claim.metadata for claim in listing.items})
+            by_uid.update({left.metadata.uid: left.metadata for left in listing.unreadable})
         return tuple(by_uid.values())
 
     async def _kinds(self, asked: tuple[kinds.Kind, ...]) -> tuple[kinds.Kind, ...]:

@@ -21,7 +21,7 @@ from typing import assert_never
 
 from drawbar.driver import clocks, evaluation
 from drawbar.driver.api import attachments, nodepools
-from drawbar.driver.kube import client, config, events, kinds, mirror, workers
+from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
 from drawbar.driver.node.attachments import executor, hooks, reporting
 from drawbar.driver.node.classes import users
@@ -124,6 +124,7 @@ class _Node:
             changed=self._attachment_changed,
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
         )
+        self._attachments.report_unreadable(self._unreadable_changed)
         self._own = _Own(self._attachments, options.driver)
         self._served = claim_versions.Served(api)
         reader = claim_versions.Reader(
@@ -277,6 +278,9 @@ class _Node:
         measured.watch_prepared(
             lambda: sum(len(claim.devices) for claim in self._preparer.store.claims.values())
         )
+        measured.watch_unreadable(
+            lambda: mirror.count_unreadable((self._attachments,)) | self._publisher.count_unreadable()
+        )
         measured.watch_queue(lambda: len(self._queue), lambda: self._recorder.dropped)
 
     async def serve(
@@ -354,6 +358,12 @@ class _Node:
         if is_own:
             self._measured.meter.changed(old, new)
             self._watched.changed(old, new)
+
+    def _unreadable_changed(
+        self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
+    ) -> None:
+        if new is not None:
+            self._recorder.unreadable(new)
 
     def _hardware_changed(self, changes: live.Changes) -> None:
         names = tuple(attachment.metadata.name for attachment in self._own)

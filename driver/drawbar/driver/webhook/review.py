@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from drawbar.driver.api import meta, parameters
+from drawbar.driver.kube import decoding
 
 T = TypeVar("T")
 
@@ -83,9 +84,8 @@ def read(body: bytes) -> Request:
         Unreadable: there is none, or it is of another version.
     """
     try:
-        decoded = msgspec.json.decode(body, type=Review)
-    # Brackets within brackets without end are a RecursionError.
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        decoded = decoding.decode(body, Review)
+    except decoding.Malformed as error:
         raise Unreadable(f"this is no {KIND}: {error}") from error
     if (decoded.api_version, decoded.kind) != (API_VERSION, KIND):
         raise Unreadable(
@@ -210,16 +210,16 @@ def _parameters(raw: msgspec.Raw) -> Any:
     if len(text) > PARAMETERS_BYTES:
         return _TooMuch(clause=f" are larger than {PARAMETERS_BYTES // 1024} KiB", written=text)
     try:
-        return msgspec.json.decode(text)
-    except (ValueError, RecursionError):
+        return decoding.decode(text, object)
+    except decoding.Malformed:
         return _TooMuch(clause=" are nested too deeply, or hold a number that is too long", written=text)
 
 
 def _decoded(raw: msgspec.Raw, into: type[T]) -> T | None:
     """None for something else than that."""
     try:
-        return msgspec.json.decode(raw, type=into)
-    except (ValueError, RecursionError):
+        return decoding.decode(raw, into)
+    except decoding.Malformed:
         return None
 
 

@@ -91,7 +91,7 @@ def parse(text: bytes) -> Configuration:
     problems: list[str] = []
     try:
         outline = msgspec.json.decode(text, type=_Outline)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise errors.InvalidConfiguration([f"the configuration: {error}"]) from error
     hosts: list[HostSpec] = _read_all(outline.hosts, HostSpec, "hosts", problems)
     devices: list[pool.Model] = _read_all(outline.devices, pool.Model, "devices", problems)
@@ -119,7 +119,7 @@ def _read_all(
     for index, text in enumerate(texts):
         try:
             values.append(msgspec.json.Decoder(kind).decode(text))
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             problems.append(f"{where}[{index}]: {error}")
     return values
 

@@ -135,7 +135,7 @@ class Client(asyncio.Protocol):
     def _line(self, line: bytes) -> None:
         try:
             message = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             self._hang_up("what came is no JSON")
             return
         match message:

@@ -196,7 +196,7 @@ def _duplicates_in_json(body: bytes) -> list[str]:
         doubled.again = tuple(dict.fromkeys(again))
         return doubled
 
-    value = json.loads(body, object_pairs_hook=keep)
+    value = json.loads(body.decode(errors="replace"), object_pairs_hook=keep)
     return list(_paths(value, ""))[:_DUPLICATES_LIMIT] if seen else []
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import yaml
 
-from drawbar.mocks.apiserver import errors, protobuf
+from drawbar.mocks.apiserver import errors, protobuf, rawtext
 
 Json = dict[str, Any]
 
@@ -81,9 +82,11 @@ def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
         return _decode_protobuf(body, accepted)
     if kind not in accepted:
         raise errors.unsupported_media_type(accepted)
-    try:
+    with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    try:
+        return rawtext.settled(msgspec.json.decode(rawtext.readable(body)))
+    except (msgspec.DecodeError, RecursionError) as error:
         if not kind.endswith("yaml"):
             raise errors.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
     try:
@@ -96,9 +99,12 @@ def decode(body: bytes, content_type: str, accepted: tuple[str, ...]) -> Any:
 
 def encode(value: Any) -> bytes:
     """The JSON of an answer as Go's encoder writes it: what HTML gives a meaning is escaped, six bytes for one."""
-    body = msgspec.json.encode(value)
-    # All of them stand in strings only. A search for several bytes takes as long as the encoding, so ASCII is spared it.
-    for plain, escaped in (_ESCAPED if body.isascii() else _ESCAPED | _ESCAPED_SEPARATORS).items():
+    body, escapes = msgspec.json.encode(value), _ESCAPED
+    # A search for several bytes takes as long as the encoding, so ASCII is spared it.
+    if not body.isascii():
+        body, escapes = rawtext.written(body), _ESCAPED | _ESCAPED_SEPARATORS
+    # All of them stand in strings only.
+    for plain, escaped in escapes.items():
         body = body.replace(plain, escaped)
     return body
 

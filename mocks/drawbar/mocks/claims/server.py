@@ -9,6 +9,7 @@ deleted here when its pod is gone).
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -185,7 +186,8 @@ class ClaimController:
                         if finalizer != documents.PROTECTION_FINALIZER
                     )
                     freed = documents.with_finalizers(claim, kept)
-                    claim = await self._replace(self._dialect.claim, freed, self._claims)
+                    with contextlib.suppress(errors.NotFound):
+                        claim = await self._claims.merge(claim, freed, manager="kube-controller-manager")
                 case plan.DeleteClaim():
                     await self._api.delete(
                         self._dialect.claim, name, namespace=namespace, uid=claim.metadata.uid

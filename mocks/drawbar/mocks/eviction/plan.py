@@ -160,9 +160,8 @@ def _evictions(
     taint: objects.Taint, tolerations: Sequence[objects.Toleration], limit: rates.Limit | None, rule: str = ""
 ) -> list[Eviction]:
     """The eviction that one taint causes, or none."""
-    try:
-        since = meta.moment(taint.time_added or "")
-    except ValueError:
+    since = meta.moment(taint.time_added)
+    if since is None:
         return []
     fitting = [
         item for item in tolerations if item.effect == NO_EXECUTE and matching.is_tolerated(taint, [item])

@@ -39,10 +39,10 @@ class Findings:
 def pause(rule: taintrules.Rule, *, now: datetime.datetime, period_seconds: float) -> float:
     """How many seconds to wait before the rule's status may be written again; 0 when it may be now."""
     held = _held(rule)
-    if held is None or held.observed_generation != rule.metadata.generation or not held.last_transition_time:
+    if held is None or held.observed_generation != rule.metadata.generation:
         return 0.0
-    since = (now - meta.moment(held.last_transition_time)).total_seconds()
-    return max(0.0, period_seconds - since)
+    written = meta.moment(held.last_transition_time)
+    return max(0.0, period_seconds - (now - written).total_seconds()) if written is not None else 0.0
 
 
 def condition(

@@ -100,7 +100,7 @@ class Binder:
             fresh = await self._fresh(claim)
             kept = tuple(name for name in fresh.metadata.finalizers if name != documents.PROTECTION_FINALIZER)
             if kept != fresh.metadata.finalizers:
-                await self._replace(documents.with_finalizers(fresh, kept))
+                await self._set_finalizers(fresh, kept)
         except BindingFailed:
             return
         uid = claim.metadata.uid
@@ -125,11 +125,11 @@ class Binder:
         if allocated is not None and documents.PROTECTION_FINALIZER not in claim.metadata.finalizers:
             finalizers = (*claim.metadata.finalizers, documents.PROTECTION_FINALIZER)
             try:
-                claim = await self._replace(documents.with_finalizers(claim, finalizers))
+                claim = await self._set_finalizers(claim, finalizers)
             except errors.Conflict:
                 fresh = await self._fresh(claim)
                 kept = set(fresh.metadata.finalizers) | {documents.PROTECTION_FINALIZER}
-                claim = await self._replace(documents.with_finalizers(fresh, tuple(sorted(kept))))
+                claim = await self._set_finalizers(fresh, tuple(sorted(kept)))
         now = meta.timestamp(self._clock())
         return await self._update_status(claim, lambda fresh: _with_pod(fresh, pod, allocated, now))
 
@@ -167,6 +167,12 @@ class Binder:
             raise BindingFailed(f'resourceclaim "{claim.metadata.name}" was replaced')
         self._claims.learn(fresh)
         return fresh
+
+    async def _set_finalizers(
+        self, claim: documents.Document, finalizers: tuple[str, ...]
+    ) -> documents.Document:
+        body = documents.with_finalizers(claim, finalizers)
+        return await self._claims.merge(claim, body, manager="kube-scheduler")
 
     async def _replace(
         self, claim: documents.Document, *, subresource: str | None = None

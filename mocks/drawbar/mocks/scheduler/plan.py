@@ -174,8 +174,8 @@ def has_binding_conditions(claim: documents.Document) -> bool:
 
 def has_timed_out(claim: documents.Document, *, now: datetime.datetime, timeout: datetime.timedelta) -> bool:
     """Whether a claim that is not ready was allocated so long ago that its binding has timed out."""
-    since = (documents.allocation(claim) or {}).get("allocationTimestamp")
-    return since is not None and now > meta.moment(since) + timeout
+    since = meta.moment((documents.allocation(claim) or {}).get("allocationTimestamp"))
+    return since is not None and now > since + timeout
 
 
 def _problem(

@@ -27,6 +27,7 @@ class Check(enum.StrEnum):
     SERVER_VERSION = "server.version"
     SERVER_RESOURCE_API = "server.resource-api"
     SERVER_DEFINITION = "server.definition"
+    SERVER_OBJECTS = "server.objects"
     FEATURES_BINDING_CONDITIONS = "features.binding-conditions"
     FEATURES_TAINTS = "features.taints"
     FEATURES_TAINT_DETAILS = "features.taint-details"

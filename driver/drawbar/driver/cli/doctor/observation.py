@@ -9,13 +9,11 @@ import functools
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-import msgspec
-
 from drawbar.driver.api import attachments, core, drivers, fabrics
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
-from drawbar.driver.kube import client, config, discovery, kinds
+from drawbar.driver.kube import client, config, decoding, discovery, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import publisher
 
@@ -56,7 +54,7 @@ async def greeted(api: client.Client) -> str:
     """
     try:
         answer = await api.request("GET", "/version")
-        return msgspec.json.decode(answer, type=observed.VersionInfo).git_version
+        return decoding.decode(answer, observed.VersionInfo).git_version
     except kube_errors.ConfigError:
         raise
     except kube_errors.Denied as error:
@@ -64,7 +62,7 @@ async def greeted(api: client.Client) -> str:
             f"nothing can be looked at: {api.server} refuses the credentials ({error}); log in again, or name another "
             "--kubeconfig"
         ) from error
-    except (kube_errors.KubeError, msgspec.MsgspecError) as error:
+    except (kube_errors.KubeError, decoding.Malformed) as error:
         raise reading.CannotCheck(
             f"nothing can be looked at: {api.server} does not answer as an API server does ({error}); is it the right address?"
         ) from error
@@ -132,6 +130,7 @@ class _Look:
             attachments=attached.result(),
             contexts=contexts,
             trials=tried.result(),
+            unreadable=tuple(reader.unreadable),
         )
 
     async def _trials(

@@ -18,6 +18,7 @@ import msgspec
 from drawbar.driver.api import attachments, core, fabrics, meta
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
+from drawbar.driver.kube import exclusions
 from drawbar.driver.slices import encoding
 
 
@@ -244,6 +245,7 @@ class Cluster:
         lease: the controller's; None if there is none.
         pods: those of the daemons' namespace.
         published: slices of the driver.
+        unreadable: the objects that these lists leave out.
     """
 
     where: Where
@@ -267,6 +269,7 @@ class Cluster:
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]
     contexts: Reading[tuple[str, ...]] = ()
     trials: tuple[Reading[Trial], ...] = ()
+    unreadable: tuple[exclusions.Unreadable, ...] = ()
 
     @property
     def classic(self) -> str:

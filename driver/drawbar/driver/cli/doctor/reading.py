@@ -15,7 +15,7 @@ import aiohttp
 from drawbar.driver import errors
 from drawbar.driver.cli.doctor import observed
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.kube import client, config, kinds
+from drawbar.driver.kube import client, config, exclusions, kinds
 from drawbar.driver.kube import errors as kube_errors
 
 
@@ -76,12 +76,17 @@ DEADLINE_SECONDS = 60.0
 
 
 class Reader:
-    """Reads from one API server; failures are returned as `Unread`."""
+    """Reads from one API server; failures are returned as `Unread`.
+
+    Attributes:
+        unreadable: objects that the lists so far left out.
+    """
 
     def __init__(self, api: client.Client, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
         self.api = api
         self._deadline = deadline_seconds
         self._room = asyncio.Semaphore(AT_ONCE)
+        self.unreadable: list[exclusions.Unreadable] = []
 
     async def attempt(
         self, what: str, permission: str, ask: Callable[[], Awaitable[T]], *, absent: T | None = None
@@ -130,6 +135,7 @@ class Reader:
 
         async def ask() -> tuple[T, ...]:
             listing = await self.api.list_all(kind, into=into, namespace=namespace, fields=fields)
+            self.unreadable += listing.unreadable
             return listing.items
 
         inside = f" in namespace {namespace}" if namespace else ""

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import core
-from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.explain import observed
 from drawbar.driver.cli.status import observed as status
@@ -120,7 +120,13 @@ class _Look:
             nodes=nodes,
             daemons=await self._daemons(namespace, nodes),
             events=await self._events(about[:REGARDING_MOST]),
-            unread=tuple(self._unread),
+            unread=(
+                *self._unread,
+                *(
+                    Unread(what=left.subject, why=f"it {left.problem}", remedy=left.remedy)
+                    for left in self._reader.unreadable[:NAMED_MAX]
+                ),
+            ),
         )
 
     async def _pod(self) -> observed.Pod | None:

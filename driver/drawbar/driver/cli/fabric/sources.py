@@ -7,6 +7,7 @@ such a Secret, the path of a file, from the folder of the configuration file.
 import asyncio
 import base64
 import difflib
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
 
+_HALF = re.compile("[\ud800-\udfff]")
 LIMIT_BYTES = 1024 * 1024
 SECRET_LIMIT_BYTES = 64 * 1024
 TIMEOUT_SECONDS_MAX = 3600
@@ -128,8 +130,8 @@ def _document(path: Path) -> dict[str, Any]:
     text = _read(path, LIMIT_BYTES)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
-        doubled = list(_doubled(root, set()))
-        content = yaml.safe_load(text) if not doubled else {}
+        mistakes = list(_complaints(root, set()))
+        content = yaml.safe_load(text) if not mistakes else {}
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f"line {mark.line + 1}" if mark is not None else "the file"
@@ -137,30 +139,33 @@ def _document(path: Path) -> dict[str, Any]:
         raise errors.UsageError(f"{path}: {line} is no YAML; write `key: value` lines") from error
     except (ValueError, TypeError, RecursionError) as error:
         raise errors.UsageError(f"{path}: this is no YAML; write `key: value` lines") from error
-    if doubled:
-        raise _mistakes(path, doubled)
+    if mistakes:
+        raise _mistakes(path, mistakes)
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise errors.UsageError(f"{path}: the file holds no keys with values; write those of a Fabric's spec")
     return content
 
 
-def _doubled(node: Any, seen: set[int]) -> Iterator[str]:
-    """Yield a sentence for each key that stands twice in one mapping."""
+def _complaints(node: Any, seen: set[int]) -> Iterator[str]:
+    """Yield a sentence for each key that stands twice in one mapping, and for each text with half a character."""
     if id(node) in seen:
         return
     seen.add(id(node))
+    if getattr(node, "id", "") == "scalar" and _HALF.search(node.value):
+        yield f"line {node.start_mark.line + 1}: a text has half a character, such as \\ud800; write the whole one"
     if getattr(node, "id", "") == "sequence":
         for entry in node.value:
-            yield from _doubled(entry, seen)
+            yield from _complaints(entry, seen)
     if getattr(node, "id", "") != "mapping":
         return
     keys: set[str] = set()
     for key, value in node.value:
-        if key.id == "scalar":
+        yield from _complaints(key, seen)
+        if key.id == "scalar" and not _HALF.search(key.value):
             if key.value in keys:
                 yield f"line {key.start_mark.line + 1}: the key {key.value} stands there a second time; remove one of them"
             keys.add(key.value)
-        yield from _doubled(value, seen)
+        yield from _complaints(value, seen)
 
 
 def _problems(content: dict[str, Any]) -> Iterator[str]:

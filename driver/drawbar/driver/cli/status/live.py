@@ -68,9 +68,9 @@ class Live:
             raise errors.DrawbarError(
                 f"the API server has not answered within {FIRST_ANSWER_SECONDS:g} s; look at it, or at the network"
             ) from error
-        unread = self.unread()
-        if len(unread) == len(self._mirrors):
-            raise errors.DrawbarError("nothing can be read: " + unread[0])
+        problems = [followed.problem for followed in self._mirrors.values()]
+        if all(problem is not None for problem in problems):
+            raise errors.DrawbarError("nothing can be read: " + self.unread()[0])
 
     def cluster(self) -> observed.Cluster:
         """Return what is there now."""
@@ -84,12 +84,14 @@ class Live:
         )
 
     def unread(self) -> tuple[str, ...]:
-        """Return a sentence for each collection that cannot be followed now."""
-        return tuple(
+        """Return a sentence for each collection that cannot be followed now, and for objects that cannot be read."""
+        collections = tuple(
             reading.sentence(_unread(plural, followed.problem))
             for plural, followed in self._mirrors.items()
             if followed.problem is not None
         )
+        objects = [left for followed in self._mirrors.values() for left in followed.unreadable.values()]
+        return (*collections, *reading.left_out(objects))
 
     def fabrics(self) -> tuple[fabrics.Fabric, ...]:
         """Return the Fabrics of the driver."""

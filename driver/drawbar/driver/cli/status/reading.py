@@ -1,17 +1,18 @@
 """Reads of the cluster what a status needs, and no more: the whole, or what belongs to one fabric, node, claim or pod."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+import itertools
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from drawbar.driver import errors
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
-from drawbar.driver.cli.doctor.findings import Unread
+from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import client, exclusions, kinds
 
 T = TypeVar("T")
 
@@ -37,10 +38,15 @@ class Missing(errors.DrawbarError):
 
 @dataclass(slots=True, kw_only=True)
 class _Readings:
-    """Reads, of which those that fail are kept as sentences."""
+    """Reads, of which those that fail are kept as sentences, as are the objects that cannot be read.
+
+    Attributes:
+        failed: how many reads failed as a whole.
+    """
 
     reader: Reader
     unread: list[str] = field(default_factory=list)
+    failed: int = 0
 
     async def list_all(
         self, kind: kinds.Kind, into: type[T], *, labels: str = "", fields: str = ""
@@ -48,7 +54,9 @@ class _Readings:
         """Return all objects that match; none where they cannot be read."""
 
         async def ask() -> tuple[T, ...]:
-            return (await self.reader.api.list_all(kind, into=into, labels=labels, fields=fields)).items
+            listing = await self.reader.api.list_all(kind, into=into, labels=labels, fields=fields)
+            self.unread += left_out(listing.unreadable)
+            return listing.items
 
         result = await self.reader.attempt(kind.plural, f"list {kind.plural}", ask)
         return () if self._is_unread(result) else result  # type: ignore[return-value]
@@ -64,7 +72,15 @@ class _Readings:
         if not isinstance(result, Unread):
             return False
         self.unread.append(sentence(result))
+        self.failed += 1
         return True
+
+
+def left_out(unreadable: Collection[exclusions.Unreadable]) -> list[str]:
+    """Return a sentence for each of the first `NAMED_MAX` objects that cannot be read, and one for the others."""
+    sentences = [str(left) for left in itertools.islice(unreadable, NAMED_MAX)]
+    more = len(unreadable) - len(sentences)
+    return [*sentences, f"{more} more objects cannot be read"] if more else sentences
 
 
 def sentence(unread: Unread) -> str:
@@ -100,7 +116,7 @@ async def _whole(readings: _Readings, _target: Target, driver: str) -> observed.
         readings.list_all(kinds.ATTACHMENT, attachments.DeviceAttachment),
         readings.list_all(kinds.CLAIM, claims.ResourceClaim),
     )
-    if len(readings.unread) == 4:
+    if readings.failed == 4:
         raise errors.DrawbarError("nothing can be read: " + readings.unread[0])
     return observed.Cluster(
         driver=driver,

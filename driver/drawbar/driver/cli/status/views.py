@@ -146,11 +146,10 @@ def _counts(devices: Iterable[tree.Device]) -> str:
 
 def age(since: str, now: datetime.datetime) -> str:
     """Return how long ago that was, in its largest unit; a question mark for what is no time."""
-    try:
-        moment = meta.moment(since)
-        seconds = max(0, int((now - moment).total_seconds()))
-    except (ValueError, TypeError):
+    moment = meta.moment(since)
+    if moment is None:
         return "?"
+    seconds = max(0, int((now - moment).total_seconds()))
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= 2 * length:
             return f"{seconds // length}{unit}"

@@ -17,7 +17,7 @@ from drawbar.driver import errors
 from drawbar.driver.api import slices, taintrules
 from drawbar.driver.cli import progress
 from drawbar.driver.cli.taint import observed, plan
-from drawbar.driver.kube import client, discovery, kinds, mirror
+from drawbar.driver.kube import client, decoding, discovery, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
 MANAGER = "drawbar-taint"
@@ -89,7 +89,7 @@ async def snapshot(api: client.Client) -> observed.Snapshot:
                 "the API server does not serve resource.k8s.io/v1; use Kubernetes 1.34 or later"
             ) from error
     return observed.Snapshot(
-        slices=listed.items, claims=claims.items, unread=len(listed.too_large) + len(claims.too_large)
+        slices=listed.items, claims=claims.items, unread=len(listed.unreadable) + len(claims.unreadable)
     )
 
 
@@ -109,8 +109,8 @@ async def warnings(api: client.Client, kind: kinds.Kind) -> tuple[str, ...]:
     """Return what this release does not do with a rule."""
     if kind.version == "v1":
         return ()
-    with suppress(kube_errors.KubeError, msgspec.MsgspecError, ValueError):
-        version = msgspec.json.decode(await api.request("GET", "/version"), type=_Version)
+    with suppress(kube_errors.KubeError, decoding.Malformed, ValueError):
+        version = decoding.decode(await api.request("GET", "/version"), _Version)
         if int(version.minor.rstrip("+")) == _UNSEEN_MINOR:
             return (UNSEEN,)
     return ()

@@ -78,7 +78,7 @@ class Snapshot:
     """All slices and all claims of the cluster, at about the same moment.
 
     Attributes:
-        unread: how many slices and claims are too large to be read.
+        unread: how many slices and claims cannot be read.
     """
 
     slices: tuple[slices.ResourceSlice, ...]

@@ -117,14 +117,12 @@ def moment(content: str, now: datetime.datetime) -> datetime.datetime:
     if (span := _SPAN.fullmatch(content)) is not None:
         end = now + datetime.timedelta(**{_UNITS[span[2]]: int(span[1])})
     else:
-        try:
-            end = meta.moment(content)
-        except ValueError as error:
+        named = meta.moment(content)
+        if named is None:
             raise ValueError(
-                "give a span such as 30m, 2h or 1d, or a time such as 2027-01-31T18:00:00Z"
-            ) from error
-        if end.tzinfo is None:
-            raise ValueError("give the time with its zone, such as 2027-01-31T18:00:00Z")
+                "give a span such as 30m, 2h or 1d, or a time with its zone such as 2027-01-31T18:00:00Z"
+            )
+        end = named
     if not now < end <= now + datetime.timedelta(days=UNTIL_DAYS_MAX):
         raise ValueError(f"give a time within the next {UNTIL_DAYS_MAX} days")
     return end

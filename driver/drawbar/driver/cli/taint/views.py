@@ -179,9 +179,7 @@ def show_effects(out: console.Console, document: Mapping[str, Any]) -> None:
     if document["selectsAll"]:
         tables.sentence(out, "These are all devices of the cluster.")
     if document["unread"]:
-        tables.sentence(
-            out, f"Not counted: {document['unread']} slices and claims that are too large to be read."
-        )
+        tables.sentence(out, f"Not counted: {document['unread']} slices and claims that cannot be read.")
     if document["namespaces"]:
         keys = ("namespace", "claims", "pods", "evicted")
         lines = [[str(item[key]) for key in keys] for item in document["namespaces"]]

@@ -22,7 +22,7 @@ from drawbar.driver.controller.attachments import actions, calls, plan, statemen
 from drawbar.driver.controller.fabrics import composites, session
 from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.kube import workers
+from drawbar.driver.kube import mirror, workers
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -58,6 +58,7 @@ class Context:
         binding_timeout: how long the scheduler itself waits.
         intended: node and model of the attachments that are being created at this moment.
         classic_wish: None where there is no classic allocation.
+        claim_mirrors: the claims, of classic allocation, too.
         orphans: slices of ours that no attachment has, with their ids.
     """
 
@@ -69,6 +70,7 @@ class Context:
     watchdog: readiness.Watchdog = field(default_factory=readiness.Watchdog)
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
     classic_wish: ClassicWish | None = None
+    claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
     orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
 
 
@@ -137,6 +139,7 @@ class _Observation:
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
             is_whole=self._is_whole(),
             orphaned_at=self._orphaned_at(),
+            is_claim_unreadable=self._is_claim_unreadable(),
         )
 
     def _find_share(self, wish: claim_index.Wish | None) -> None:
@@ -168,10 +171,18 @@ class _Observation:
     def _orphaned_at(self) -> datetime.datetime | None:
         orphans, device = self._context.orphans, self.device
         is_orphan = device is not None and device.connection is None and self._share_of_slice is not None
+        # An attachment that cannot be read may have the slice.
+        is_orphan = is_orphan and not self._cluster.attachments.unreadable
         orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
         if not is_orphan:
             self._context.calls.unblocked(self._key.attachment)
         return orphans.since(self._key)
+
+    def _is_claim_unreadable(self) -> bool:
+        claim = self.attachment.spec.claim if self.attachment is not None else None
+        return claim is not None and any(
+            followed.is_unreadable(claim.name, claim.namespace) for followed in self._context.claim_mirrors
+        )
 
     def _is_whole(self) -> bool:
         """Return whether all other members of the composite are attached."""
@@ -315,8 +326,8 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
     Raises:
         kube.errors.KubeError, fabric.errors.FabricError: something failed; observe again and decide again.
     """
-    if context.cluster.members(key):
-        # Its members are reconciled, each by itself.
+    if context.cluster.members(key) or context.cluster.attachments.is_unreadable(key.attachment):
+        # The members of a composite are reconciled, each by itself.
         return None
     now = context.cluster.clock()
     work = _Round(context, key)

@@ -97,6 +97,7 @@ class Observed:
         rivals: claims that were given the device although the wish's claim has it.
         is_whole: all other members of the device's composite are attached; of a device by itself always so.
         orphaned_at: when this process first saw that the device is a slice of ours that no attachment has; None for any other.
+        is_claim_unreadable: the attachment's claim is there, and cannot be read.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -119,6 +120,7 @@ class Observed:
     node: str | None = None
     is_whole: bool = True
     orphaned_at: datetime.datetime | None = None
+    is_claim_unreadable: bool = False
 
     @property
     def foreign(self) -> bool:
@@ -157,7 +159,8 @@ def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
     if attachment.held_by_hand:
         return _hold(observed, attachment, now)
     if not _is_for(attachment, observed.wish):
-        return _change_hands(observed, attachment, now)
+        # Whether an unreadable claim still has the device is not known.
+        return () if observed.is_claim_unreadable else _change_hands(observed, attachment, now)
     if attachments.FINALIZER not in attachment.metadata.finalizers:
         return (actions.Adopt(),)
     return _bring_about(observed, attachment, now)

@@ -81,7 +81,10 @@ class Vault:
         listing = await self._api.list_all(
             kinds.SECRET, into=core.Secret, namespace=self._namespace, fields=only
         )
-        yield self._read(name, listing.items[0] if listing.items else None)
+        if listing.unreadable:
+            yield Unusable(reason="CredentialsUnread", message=str(listing.unreadable[0]))
+        else:
+            yield self._read(name, listing.items[0] if listing.items else None)
         async for event in self._api.watch(
             kinds.SECRET,
             into=core.Secret,
@@ -89,7 +92,9 @@ class Vault:
             fields=only,
             resource_version=listing.resource_version,
         ):
-            if event.item is not None:
+            if event.unreadable is not None and event.type != "DELETED":
+                yield Unusable(reason="CredentialsUnread", message=str(event.unreadable))
+            elif event.item is not None:
                 yield self._read(name, None if event.type == "DELETED" else event.item)
 
     def _read(self, name: str, secret: core.Secret | None) -> Given:

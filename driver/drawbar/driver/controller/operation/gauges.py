@@ -17,13 +17,14 @@ A device is in exactly one state, the first of these that is true of it:
 import datetime
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.controller.pools import causes
-from drawbar.driver.kube import workers
+from drawbar.driver.kube import mirror, workers
 from drawbar.driver.slices import encoding
 
 ATTACHED = "attached"
@@ -91,13 +92,13 @@ def oldest(listed: Iterable[attachments.DeviceAttachment], now: datetime.datetim
     ages = {"attach": 0.0, "detach": 0.0}
     for attachment in listed:
         if attachment.deleting:
-            way, since = "detach", attachment.metadata.deletion_timestamp
+            way, since = "detach", meta.moment(attachment.metadata.deletion_timestamp)
         elif attachment.holds(attachments.ATTACHED) or attachment.status.error is not None:
             continue
         else:
-            way, since = "attach", attachment.spec.allocation_timestamp
-        if since:
-            ages[way] = max(ages[way], (now - meta.moment(since)).total_seconds())
+            way, since = "attach", meta.moment(attachment.spec.allocation_timestamp)
+        if since is not None:
+            ages[way] = max(ages[way], (now - since).total_seconds())
     return ages
 
 
@@ -111,12 +112,14 @@ class Gauges:
     Attributes:
         devices_queue: the devices that wait to be reconciled.
         fabrics_queue: returns how many jobs of fabrics wait.
+        mirrors: returns what is followed of the API server.
         leading: whether this controller does the work now.
     """
 
     cluster: Cluster
     devices_queue: workers.PartitionedQueue[names.DeviceKey]
     fabrics_queue: Callable[[], int]
+    mirrors: Callable[[], Iterable[mirror.Mirror[Any]]] = tuple
     leading: bool = False
     # The offer of each fabric with the slices that it was made from: it is made anew when one of them changes.
     _offers: dict[str, tuple[tuple[object, ...], Offer]] = field(default_factory=dict)
@@ -140,6 +143,12 @@ class Gauges:
             label="fabric",
         )
         by("fabric_condition", "Conditions of a Fabric.", self.conditions, "fabric", "condition")
+        watch(
+            "unreadable_objects",
+            "Objects that are left out, since they cannot be read.",
+            lambda: mirror.count_unreadable(self.mirrors()),
+            label="resource",
+        )
         watch(
             "dropped_fields",
             "Fields of devices that the API server does not keep.",

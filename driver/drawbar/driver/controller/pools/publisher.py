@@ -119,6 +119,8 @@ class Publisher:
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
         failed_since = self._failed_since(name)
+        if fabric is None and self._sources.fabrics.is_unreadable(name):
+            return None
         if fabric is None:
             # Its slices are left over.
             withdrawal = plan.withdrawal(self._driver, name, published, self._time_of_day())

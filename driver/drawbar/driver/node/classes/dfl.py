@@ -124,7 +124,7 @@ def parse(content: memoryview, name: str) -> Bitstream:
     try:
         metadata = msgspec.json.decode(bytes(content[start : start + length]).rstrip(b"\0"), type=_Metadata)
         interface = uuid.UUID(metadata.afu_image.interface_uuid).hex
-    except (msgspec.DecodeError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise errors.BitstreamNotLoaded(
             f"bitstream {name} has metadata that cannot be read ({error}): make the file anew with OPAE's packager"
         ) from error

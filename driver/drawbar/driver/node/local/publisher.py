@@ -21,7 +21,7 @@ from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
 from drawbar.driver import backoff, clocks
 from drawbar.driver.api import core, meta, nodepools, slices
-from drawbar.driver.kube import client, events, kinds, mirror
+from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import nulls, plan
@@ -138,7 +138,18 @@ class Publisher:
         self._published = mirror.Mirror(
             api, kinds.SLICE, into=slices.ResourceSlice, changed=self._seen, fields=self._fields
         )
+        self._published.report_unreadable(self._unreadable_changed)
         self._writer = slice_publisher.Publisher(slice_publisher.Store(api), self._published)
+
+    def count_unreadable(self) -> dict[str, float]:
+        """Return the number of the node's slices that cannot be read, by the plural of their kind."""
+        return mirror.count_unreadable((self._published,))
+
+    def _unreadable_changed(
+        self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
+    ) -> None:
+        if new is not None:
+            self._recorder.unreadable(new)
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
@@ -294,6 +305,7 @@ class Publisher:
         """Lists past our own copy, and asks again for what was dropped."""
         listing = await self._api.list_all(kinds.SLICE, into=slices.ResourceSlice, fields=self._fields)
         there = {listed.metadata.uid for listed in listing.items}
+        there |= {left.metadata.uid for left in listing.unreadable}
         for former in tuple(self._published):
             if former.metadata.uid not in there:
                 self._published.unlearn(former)

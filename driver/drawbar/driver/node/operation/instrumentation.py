@@ -335,6 +335,15 @@ class Instrumentation:
             label="health",
         )
 
+    def watch_unreadable(self, counted: Callable[[], dict[str, float]]) -> None:
+        """Shows how many objects of the API server cannot be read."""
+        self.metrics.watch(
+            "unreadable_objects",
+            "Objects that are left out, since they cannot be read.",
+            counted,
+            label="resource",
+        )
+
     def watch_queue(self, waiting: Callable[[], int], dropped_events: Callable[[], int]) -> None:
         """Shows how much work waits, and how many Events of Kubernetes were not sent."""
         watch = self.metrics.watch

@@ -91,7 +91,7 @@ def read(path: Path, before: Line | None = None) -> Line | None:
         begin = raw.rfind(b"\n", 0, end) + 1
         try:
             return _parse(raw, begin, end, path)
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (ValueError, RecursionError) as error:
             problem = error if end == last else problem
             end = begin - 1
     raise errors.CorruptCheckpoint(f"the checkpoint {path} is corrupt: {problem}") from problem

@@ -102,7 +102,7 @@ class Marks:
             raw = b""
         try:
             return msgspec.json.decode(raw, type=Mark)
-        except msgspec.MsgspecError:
+        except (ValueError, RecursionError):
             return Mark(pool="", device=device, over=True)
 
     def put(self, marks: Iterable[Mark]) -> None:

@@ -200,7 +200,7 @@ def _generation(file: Path, document: Mapping[str, Any]) -> int | None:
         with file.open("rb") as opened:
             before = msgspec.json.Decoder(dict[str, Any]).decode_lines(opened.read(FILE_BYTES))
         generation = max(msgspec.convert(stored["metadata"].pop("generation"), int) for stored in before)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         # What cannot be read is written anew.
         return 0
     return None if before == _versions(document) else generation

@@ -633,7 +633,7 @@ def _read(path: Path, uid: str) -> records.PreparedClaim:
         file = msgspec.json.decode(raw, type=_File)
         whole = zlib.crc32(bytes(file.claim)) == file.crc32
         claim = records.parse(msgspec.json.decode(file.claim, type=dict[str, Any])) if whole else None
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise errors.CorruptCheckpoint(f"the record {path} is damaged: {error}") from error
     if file.version > VERSION:
         raise errors.CheckpointError(

@@ -19,6 +19,7 @@ import dataclasses
 import errno
 import logging
 import os
+import re
 import socket
 import stat
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -27,6 +28,7 @@ from typing import Any, Protocol
 
 from drawbar.driver.node import errors
 
+_NUMBER = re.compile("[0-9]{1,20}")  # of 64 bits
 _UDEV_MAGIC = b"libudev\0"  # messages of the udev daemon, which share the netlink family
 
 
@@ -84,7 +86,7 @@ def from_properties(properties: Mapping[str, str], *, action: str, devpath: str)
         devpath=devpath,
         subsystem=properties.get("SUBSYSTEM", ""),
         properties=properties,
-        seqnum=int(seqnum) if seqnum.isascii() and seqnum.isdecimal() else 0,
+        seqnum=int(seqnum) if _NUMBER.fullmatch(seqnum) else 0,
     )
 
 

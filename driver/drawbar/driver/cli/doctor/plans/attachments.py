@@ -190,10 +190,8 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
 
 
 def _age(world: World, moment: str | None) -> float:
-    try:
-        return (world.now - meta.moment(moment)).total_seconds() if moment else 0.0
-    except ValueError:
-        return 0.0
+    since = meta.moment(moment)
+    return (world.now - since).total_seconds() if since is not None else 0.0
 
 
 def _subject(attachment: attachments.DeviceAttachment) -> str:

@@ -54,7 +54,7 @@ def _leader(cluster: observed.Cluster) -> Finding:
         return findings.error(
             Check.CONTROLLER_LEADER, subject, f"{never}; without one, nothing is attached or detached", remedy
         )
-    renewed = _moment(lease.metadata.renewal_written) or _moment(lease.spec.renew_time or "")
+    renewed = meta.moment(lease.metadata.renewal_written) or meta.moment(lease.spec.renew_time)
     holder, lasts = lease.spec.holder_identity, lease.spec.lease_duration_seconds or 15
     age = (cluster.now - renewed).total_seconds() if renewed is not None else float("inf")
     if age > lasts + LATE_SECONDS:
@@ -142,17 +142,10 @@ def _nodes(cluster: observed.Cluster) -> Iterator[Finding]:
 
 def _skew(lease: observed.Lease) -> float | None:
     """By how many seconds the holder's clock is ahead; None where that is not told."""
-    written, renewed = _moment(lease.metadata.renewal_written), _moment(lease.spec.renew_time or "")
+    written, renewed = meta.moment(lease.metadata.renewal_written), meta.moment(lease.spec.renew_time)
     if written is None or renewed is None:
         return None
     return (renewed - written - _HALF_SECOND).total_seconds()
-
-
-def _moment(text: str) -> datetime.datetime | None:
-    try:
-        return meta.moment(text) if text else None
-    except ValueError:
-        return None
 
 
 def _apart(seconds: float) -> str:

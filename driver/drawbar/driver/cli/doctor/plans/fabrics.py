@@ -88,8 +88,8 @@ def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Findi
 
 
 def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
-    created = fabric.metadata.creation_timestamp
-    age = (cluster.now - meta.moment(created)).total_seconds() if created else YOUNG_SECONDS
+    created = meta.moment(fabric.metadata.creation_timestamp)
+    age = (cluster.now - created).total_seconds() if created is not None else YOUNG_SECONDS
     return Finding(
         check=Check.FABRICS_SERVED,
         severity=Severity.ERROR if age >= YOUNG_SECONDS else Severity.NOTE,

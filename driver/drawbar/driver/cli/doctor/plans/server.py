@@ -15,6 +15,7 @@ from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.driver.cli.doctor.observed import Reading
+from drawbar.driver.kube import exclusions
 from drawbar.driver.slices import encoding
 
 VERSION = "v1alpha1"
@@ -61,6 +62,14 @@ def plan_definitions(
                 f"{VERSION} is served, with the schema of this program",
             )
         ]
+
+
+def plan_objects(unreadable: Iterable[exclusions.Unreadable]) -> Iterator[Finding]:
+    """Return a finding for each object that no part of Drawbar can read."""
+    for left in unreadable:
+        yield findings.error(
+            Check.SERVER_OBJECTS, left.subject, f"is left out, since it {left.problem}", left.remedy
+        )
 
 
 def _complaints(name: str, definition: observed.Definition | None, selectable: bool) -> Iterator[Finding]:
@@ -293,6 +302,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         yield findings.unread(Check.SERVER_RESOURCE_API, cluster.contexts)
     # Our controller chooses its own objects by itself where the API server cannot, which is so before 1.31.
     yield from plan_definitions(cluster.definitions, selectable=cluster.classic != "v1alpha2")
+    yield from plan_objects(cluster.unreadable)
 
 
 def _version(cluster: observed.Cluster) -> Finding:
