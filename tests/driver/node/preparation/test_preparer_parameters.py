@@ -244,6 +244,13 @@ WRONG = {
             "a DeviceClass may have it"
         ),
     ),
+    "memory of the node": (
+        said("FromClaim", memory={"mode": "system-ram"}),
+        (
+            "opaque parameters of the claim: memory.mode is system-ram, which is an administrator's to say: leave it out, "
+            "and use a DeviceClass whose parameters have it"
+        ),
+    ),
     "a class's mistake": (
         said("FromClass", requests=["disk"], network=7),
         "opaque parameters of the DeviceClass of request disk: network is 7, no object: give it some of interfacePrefix",
