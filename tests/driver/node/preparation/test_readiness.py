@@ -83,9 +83,9 @@ def test_a_device_that_is_ready_for_its_claim_is_given():
 @pytest.mark.parametrize("name", BREAKS)
 def test_each_condition_that_does_not_hold_is_reported_with_its_reason(name):
     changes, use, reason = BREAKS[name]
-    found = missing(**changes, **use)
-    assert found.reason == reason
-    assert found.may_come is (reason not in (readiness.DETACHING, readiness.FAILED))
+    refusal = missing(**changes, **use)
+    assert refusal.reason == reason
+    assert refusal.may_come is (reason not in (readiness.DETACHING, readiness.FAILED))
 
 
 @given(st.sets(st.sampled_from(sorted(BREAKS))), st.booleans(), st.booleans())
@@ -117,8 +117,8 @@ def test_admin_access_gets_an_idle_device_only_without_traces(user):
     )
     idle = scenes.attachment(attachments.ATTACHED, attachments.VISIBLE, idle_since=AT, node=node)
     use = readiness.Use(claim_uid="u", admin=True)
-    found = readiness.missing(idle, use, boot_id=BOOT, address=ADDRESS)
-    assert (found and found.reason) == (readiness.NOT_CLEANED if user[0] else None)
+    refusal = readiness.missing(idle, use, boot_id=BOOT, address=ADDRESS)
+    assert (refusal and refusal.reason) == (readiness.NOT_CLEANED if user[0] else None)
 
 
 def test_the_sentence_names_what_the_controller_or_the_node_recorded():

@@ -241,7 +241,7 @@ class Context:
         return actions.Member(name=name, attachment=attachment, card=card, lack=lack)
 
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
-        """Return what keeps the device from being ready, in a clause; empty if this daemon knows nothing of that."""
+        """Return what keeps the device from being ready, in a clause; empty if this daemon is not at work on it."""
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
             return ""

@@ -1,4 +1,4 @@
-"""The rule that tells whether a claim may have a fabric's device now; pure.
+"""The rule by which a claim may have a fabric's device now; pure.
 
 Binding conditions hold up the scheduler alone. The kubelet calls Prepare for every pod of its node, and a pod with
 `spec.nodeName` has passed no scheduler. So Prepare demands what the conditions promise, and reads it where both daemons
