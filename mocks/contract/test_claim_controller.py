@@ -134,6 +134,57 @@ async def allocated_by_another(lab, pool, claim, **allocation):
     assert reply.code == 200, reply.body
 
 
+async def on_the_node(lab, *claims):
+    """Create a pod that got the lab's node without the scheduler, and return its name."""
+    return await lab.pod(*claims, nodeName=lab.node)
+
+
+async def test_an_allocated_claim_is_reserved_for_a_pod_that_passed_the_scheduler_by(lab):
+    await lab.pool(device("d1"))
+    claim = await lab.claim()
+    scheduled = await lab.pod(claim)
+    await lab.bound(scheduled)
+    pod = await on_the_node(lab, claim)
+    await lab.world.until(
+        "resourceclaims", claim, lambda stored: sorted(reserved(stored)) == sorted([scheduled, pod])
+    )
+
+
+async def test_so_is_a_claim_whose_device_is_not_ready(lab):
+    """Binding conditions hold up the scheduler alone."""
+    lab.world.needs("bindingConditions")
+    await lab.pool({**device("d1"), **bodies.BINDING})
+    claim = await lab.claim()
+    waiting = await lab.pod(claim)
+    await lab.allocated(claim)
+    pod = await on_the_node(lab, claim)
+    used = await lab.world.until(
+        "resourceclaims", claim, lambda stored: sorted(reserved(stored)) == sorted([waiting, pod])
+    )
+    assert not used["status"].get("devices")
+    await lab.quiet("pods", waiting, lambda stored: stored["spec"].get("nodeName"))
+
+
+async def test_a_claim_that_is_allocated_later_is_reserved_for_such_a_pod_then(lab):
+    await lab.pool(device("d1"))
+    claim = await lab.claim()
+    pod = await on_the_node(lab, claim)
+    await lab.quiet("resourceclaims", claim, lambda stored: is_allocated(stored) or reserved(stored))
+    scheduled = await lab.pod(claim)
+    await lab.bound(scheduled)
+    await lab.world.until(
+        "resourceclaims", claim, lambda stored: sorted(reserved(stored)) == sorted([scheduled, pod])
+    )
+
+
+async def test_a_claim_of_a_template_is_reserved_for_such_a_pod_that_names_it(lab, templated):
+    owner, claim = await templated()
+    await lab.bound(owner["metadata"]["name"])
+    name = claim["metadata"]["name"]
+    pod = await on_the_node(lab, name)
+    await lab.world.until("resourceclaims", name, lambda stored: pod in reserved(stored))
+
+
 async def test_a_claim_in_use_stays_until_its_pod_is_gone(lab):
     await lab.pool(device("d1"))
     claim = await lab.claim()

@@ -208,11 +208,29 @@ def test_a_claim_changes_nothing_that_its_class_said():
     )
 
 
-def test_a_claim_chooses_what_is_made_of_memory_unless_its_class_did():
-    wanted = ("FromClaim", (), {"memory": {"mode": "system-ram"}})
-    assert held(wanted)[DISK].memory.mode == parameters.SYSTEM_RAM
-    text = refused(("FromClass", ("req",), {"memory": {"mode": "devdax"}}), wanted)
-    assert "memory.mode is set by its DeviceClass, to 'devdax', and a claim cannot change it" in text
+@pytest.mark.parametrize("by_class", [None, "devdax", "system-ram"])
+@pytest.mark.parametrize("wanted", [{"mode": "system-ram"}, {"mode": "system-ram", "interleave": True}])
+def test_a_claim_alone_makes_no_memory_of_the_node(by_class, wanted):
+    of_class = [("FromClass", ("req",), {"memory": {"mode": by_class}})] if by_class else []
+    text = refused(*of_class, ("FromClaim", (), {"memory": wanted}))
+    assert text == (
+        "opaque parameters of the claim: memory.mode is system-ram, which is an administrator's to say: leave it out, and "
+        "use a DeviceClass whose parameters have it"
+    )
+
+
+def test_a_class_has_memory_of_the_node_made_for_its_claims():
+    of_class = ("FromClass", ("req",), {"memory": {"mode": "system-ram"}})
+    assert held(of_class)[DISK].memory.mode == parameters.SYSTEM_RAM
+    assert held(of_class, ("FromClaim", (), {"memory": {"interleave": True}}))[DISK].memory == (
+        parameters.Memory(mode=parameters.SYSTEM_RAM, interleave=True)
+    )
+    text = refused(of_class, ("FromClaim", (), {"memory": {"mode": "devdax"}}))
+    assert "memory.mode is set by its DeviceClass, to 'system-ram', and a claim cannot change it" in text
+
+
+def test_a_claim_may_say_the_default():
+    assert held(("FromClaim", (), {"memory": {"mode": "devdax"}}))[DISK].memory.mode == parameters.DEVDAX
 
 
 def test_a_granularity_is_that_of_an_interleaved_region():

@@ -46,7 +46,8 @@ def wish(*config):
 
 
 def test_a_wish_names_what_the_node_makes_of_the_devices_memory():
-    assert wish(("FromClaim", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
+    assert wish(("FromClass", {"memory": {"mode": "system-ram"}})).claim.memory_mode == "system-ram"
+    assert wish(("FromClaim", {"memory": {"mode": "system-ram"}})).unfit.reason == "InvalidParameters"
     assert wish(("FromClaim", {"deviceFiles": {"user": 5}})).claim.memory_mode == ""
 
 

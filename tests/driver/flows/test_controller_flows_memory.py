@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tests.driver.flows.test_controller_flows_hooks import config, make_class
 
 from drawbar.driver.kube import kinds
 
@@ -18,11 +19,15 @@ MEMORY = {
 ENCLOSURES = [{"id": "enc", "devices": [MEMORY]}]
 
 
-async def make_pod(cluster, name, **memory):
-    request = {"name": "memory", "exactly": {"deviceClassName": "cxl-memory.drawbar.dev"}}
-    head = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
-    opaque = {"driver": "drawbar.dev", "parameters": head | ({"memory": memory} if memory else {})}
-    await cluster.pod_from_template(name, {"requests": [request], "config": [{"opaque": opaque}]}, ["memory"])
+async def make_pod(cluster, name, *, mode=None, **memory):
+    """Create a pod with memory of that mode, which its class asks for, and with the other parameters, which its claim does."""
+    device_class = "cxl-memory.drawbar.dev"
+    if mode is not None:
+        device_class = f"memory-of-{name}"
+        await make_class(cluster, device_class, memory={"mode": mode})
+    request = {"name": "memory", "exactly": {"deviceClassName": device_class}}
+    said = config(**({"memory": memory} if memory else {}))
+    await cluster.pod_from_template(name, {"requests": [request], "config": said}, ["memory"])
 
 
 def files(cluster, node):

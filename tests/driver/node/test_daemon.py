@@ -15,6 +15,7 @@ async def test_a_device_that_arrives_is_reported_prepared_and_released(tmp_path,
     async with nodes.serving(tmp_path) as node:
         claim = await node.allocated()
         await node.attach(claim)
+        await node.controller_says()
         await until(node.listening, bool)
         # A call that comes before the device waits for it.
         early = asyncio.Task(node.prepare(claim))

@@ -50,6 +50,7 @@ async def test_a_device_is_visible_prepared_and_released_without_a_word_on_the_c
     async with nodes.serving(tmp_path, profile=profile, version=version) as node:
         claim = await node.create(kind, "c1", spec=SPECS[version])
         await node.attach(claim)
+        await node.controller_says()
         await node.plug()
         await until(node.conditions, lambda seen: seen.get("Visible", {}).get("status") == "True")
         await until(node.listening, bool)

@@ -84,6 +84,16 @@ def test_a_class_may_say_what_a_claim_may_not():
         assert "attachTimeoutSeconds is an administrator's to say" in status["message"]
 
 
+def test_a_class_alone_may_have_memory_of_the_node_made():
+    of_node = config(HEAD | {"memory": {"mode": "system-ram"}})
+    assert allowed("DeviceClass", shaped("DeviceClass", of_node))
+    for kind in ("ResourceClaim", "ResourceClaimTemplate"):
+        status = asked(kind, shaped(kind, of_node))["response"]["status"]
+        assert (
+            "memory.mode is system-ram, which is an administrator's to say: leave it out" in status["message"]
+        )
+
+
 PASSED_OVER = {
     "another driver's parameters": ("ResourceClaim", shaped("ResourceClaim", config(BAD, driver="x.dev"))),
     "an object without any": ("ResourceClaim", {"metadata": {}, "spec": {}}),

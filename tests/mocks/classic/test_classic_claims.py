@@ -3,7 +3,7 @@
 import pytest
 
 from drawbar.driver.kube import kinds
-from drawbar.mocks.claims import dialects, documents
+from drawbar.mocks.claims import dialects, documents, scheduled
 from drawbar.mocks.claims import plan as modern
 from drawbar.mocks.claims.classic import plan
 
@@ -136,9 +136,9 @@ PENDING = _claim(allocated=False)
 @pytest.mark.parametrize(
     ("pod", "claims", "context", "actions"),
     [
-        pytest.param(_pod(), [PENDING], None, [plan.MakeContext], id="pending"),
+        pytest.param(_pod(), [PENDING], None, [scheduled.MakeContext], id="pending"),
         pytest.param(_pod(), [PENDING], _context("a"), [], id="told-already"),
-        pytest.param(_pod(), [PENDING], _context("b"), [plan.SelectNode], id="told-another-node"),
+        pytest.param(_pod(), [PENDING], _context("b"), [scheduled.SelectNode], id="told-another-node"),
         pytest.param(_pod(""), [PENDING], None, [], id="the-scheduler-will-see-to-it"),
         pytest.param(_pod(meta=GONE), [PENDING], None, [], id="pod-being-deleted"),
         pytest.param(_pod(status={"phase": "Failed"}), [PENDING], None, [], id="pod-done"),
@@ -149,13 +149,13 @@ PENDING = _claim(allocated=False)
             _pod(),
             [_claim("c1"), PENDING, _claim("c3")],
             None,
-            [modern.WriteStatus, plan.MakeContext],
+            [modern.WriteStatus, scheduled.MakeContext],
             id="in-order-up-to-the-first-pending",
         ),
     ],
 )
 def test_a_pod_with_a_node_gets_exactly_these_actions(pod, claims, context, actions):
-    planned = plan.for_scheduled_pod(pod, claims, context, dialects.V1ALPHA2)
+    planned = scheduled.for_pod(pod, claims, context, dialects.V1ALPHA2)
     assert [type(action) for action in planned] == actions
 
 
@@ -169,10 +169,10 @@ def test_a_pod_with_a_node_gets_exactly_these_actions(pod, claims, context, acti
 )
 def test_since_1_31_only_a_claim_with_a_controller_is_negotiated_for(dialect, spec, actions):
     claim = _claim(allocated=False, spec=spec)
-    assert len(plan.for_scheduled_pod(_pod(), [claim], None, dialect)) == actions
+    assert len(scheduled.for_pod(_pod(), [claim], None, dialect)) == actions
 
 
 def test_a_claim_that_is_to_be_deallocated_is_not_reserved():
     claim = _claim()
     claim.status["deallocationRequested"] = True
-    assert not plan.for_scheduled_pod(_pod(), [claim], None, dialects.V1ALPHA2)
+    assert not scheduled.for_pod(_pod(), [claim], None, dialects.V1ALPHA2)

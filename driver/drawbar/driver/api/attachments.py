@@ -396,6 +396,29 @@ class DeviceAttachment(meta.Struct, frozen=True):
         return by_claim or self.held_by_hand or self.spec.unclean
 
     @property
+    def has_traces(self) -> bool:
+        """Whether the device was used for another allocation than the one it is attached for now, here or on another node."""
+        node = self.status.node
+        if node is None:
+            return self.spec.unclean
+        return bool(node.claim_uid) and (node.claim_uid, node.allocation_timestamp) != self.user
+
+    @property
+    def is_made_ready(self) -> bool:
+        """Whether the node has made the device ready, in the boot of its report, for the allocation that it is attached for.
+
+        It stays true if the device fails later. Without a claim it is true of a device without traces of a use.
+        """
+        node = self.status.node
+        return node is not None and (node.claim_uid, node.allocation_timestamp) == self.user
+
+    @property
+    def user(self) -> tuple[str, str]:
+        """The allocation that it is attached for, as its node records it: the claim's uid and the timestamp, empty without a claim."""
+        claim = self.spec.claim
+        return (claim.uid, self.spec.allocation_timestamp or "") if claim is not None else ("", "")
+
+    @property
     def forced(self) -> bool:
         """Whether an operator wants it detached without its node's word."""
         return self.metadata.annotations.get(FORCE_ANNOTATION) == "true"
@@ -404,12 +427,8 @@ class DeviceAttachment(meta.Struct, frozen=True):
         """Whether another member of its composite is there for the same allocation, and holds that condition for it."""
         if companion is None or companion.deleting or not companion.holds(condition_type):
             return False
-        mine, its, node = self.spec, companion.spec, companion.status.node
-        if mine.claim is None or its.claim is None:
+        if self.spec.claim is None or companion.spec.claim is None:
             return False
-        allocation = (mine.claim.uid, mine.allocation_timestamp)
-        if condition_type == VISIBLE and (
-            node is None or (node.claim_uid, node.allocation_timestamp or None) != allocation
-        ):
+        if condition_type == VISIBLE and not companion.is_made_ready:
             return False
-        return (its.claim.uid, its.allocation_timestamp) == allocation
+        return self.user == companion.user

@@ -110,7 +110,8 @@ class Memory(meta.Struct, frozen=True):
     """What is made of the device's volatile memory, before the device is called visible.
 
     Attributes:
-        mode: `devdax`, a dax device of its own for the pod; or `system-ram`, memory of the node for all its pods. None for the first.
+        mode: `devdax`, a dax device of its own for the pod; or `system-ram`, memory of the node for all its pods, a class's alone.
+            None for the first.
         interleave: one region is made over all members of a composite, in place of one for each.
         granularity: after how many bytes the next member follows, one of `GRANULARITIES`; None for the kernel's choice.
     """
@@ -255,11 +256,13 @@ class _Field:
         problems: what is wrong with a value: clauses to follow its place. None for an object.
         fields: of an object; None for a value.
         by_class: only an administrator may set it.
+        by_class_values: values that only an administrator may set.
     """
 
     problems: Callable[[Any], Iterator[tuple[str, str]]] | None = None
     fields: "Mapping[str, _Field] | None" = None
     by_class: bool = False
+    by_class_values: tuple[str, ...] = ()
 
 
 def decode(document: object, source: Source, *, path: str = "") -> DeviceParameters:
@@ -332,6 +335,11 @@ def _object(
             yield where, f" is no field of {KIND}: {hint}"
         elif field.by_class and source is Source.CLAIM:
             yield where, " is an administrator's to say: only the parameters of a DeviceClass may have it"
+        elif value in field.by_class_values and source is Source.CLAIM:
+            yield (
+                where,
+                f" is {value}, which is an administrator's to say: leave it out, and use a DeviceClass whose parameters have it",
+            )
         elif field.fields is not None:
             if isinstance(value, dict):
                 yield from _object(value, field.fields, source, where)
@@ -487,7 +495,8 @@ _FIELDS: Mapping[str, _Field] = {
     "network": _Field(fields={"interfacePrefix": _Field(problems=_interface)}),
     "memory": _Field(
         fields={
-            "mode": _Field(problems=_memory_mode),
+            # It changes the node for all its pods.
+            "mode": _Field(problems=_memory_mode, by_class_values=(SYSTEM_RAM,)),
             "interleave": _Field(problems=_truth),
             "granularity": _Field(problems=_granularity),
         }

@@ -162,8 +162,10 @@ class _Node:
         finder = finding.Finder(
             driver=options.driver,
             node_name=options.node_name,
+            boot_id=boot_id,
             attached=lambda: self._own,
             card=self._card,
+            pending_step=self._pending_step,
             host=users.Host.from_sysfs(options.sysfs),
             local=self._local,
             refusal=self._cleaner.refusal,
@@ -246,6 +248,9 @@ class _Node:
 
     def _holder(self, pool: str, device: str) -> str | None:
         return self._preparer.holder(pool, device)
+
+    def _pending_step(self, attachment: attachments.DeviceAttachment) -> str:
+        return self._context.pending_step(attachment)
 
     def _unclean(self, device: str) -> verdicts.Taint | None:
         return self._cleaner.taint(device)

@@ -1,11 +1,10 @@
 """The claim controller double at work: watches pods, claims and templates, and carries out `plan`'s actions.
 
-On a cluster with classic DRA it also handles pods that were bound without the scheduler: it reserves their allocated
-claims, and writes their node to their PodSchedulingContexts.
+It also handles pods that got their node without the scheduler (`scheduled`): it reserves their allocated claims, and on a
+cluster with classic DRA writes their node to their PodSchedulingContexts.
 
-Not emulated: claims of pod groups, the metrics, the event about a template that does not exist, the
-reservation of allocated claims for such pods elsewhere, and the garbage collector in general (a claim made for a pod is
-deleted here when its pod is gone).
+Not emulated: claims of pod groups, the metrics, the event about a template that does not exist, and the garbage collector
+in general (a claim made for a pod is deleted here when its pod is gone).
 """
 
 import asyncio
@@ -19,7 +18,7 @@ import msgspec
 
 from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
-from drawbar.mocks.claims import dialects, discovery, documents, plan, users
+from drawbar.mocks.claims import dialects, discovery, documents, plan, scheduled, users
 from drawbar.mocks.claims.classic import plan as classic
 
 log = logging.getLogger(__name__)
@@ -76,9 +75,8 @@ class ClaimController:
             self._owned.setdefault(owner.uid, {})[_entry(new)] = new
             self._queue.add(("pod", new.metadata.namespace, owner.name))
         self._queue.add(("claim", *new.key))
-        if self._contexts is not None:
-            for key in self._users.for_claim(new.key):
-                self._queue.add(("pod", *key))
+        for key in self._users.for_claim(new.key):
+            self._queue.add(("pod", *key))
 
     def _pod_changed(self, old: documents.Document | None, new: documents.Document | None) -> None:
         self._users.pod_changed(old, new)
@@ -107,8 +105,8 @@ class ClaimController:
         actions = plan.for_pod(
             pod, self._owned.get(pod.metadata.uid, {}), templates, self._dialect.claim.api_version
         )
-        if not actions and self._contexts is not None:
-            await self._serve_scheduled(pod, self._contexts)
+        if not actions:
+            await self._serve_scheduled(pod)
         for action in actions:
             match action:
                 case plan.CreateClaim():
@@ -123,18 +121,19 @@ class ClaimController:
                 case _:
                     assert_never(action)
 
-    async def _serve_scheduled(
-        self, pod: documents.Document, contexts: mirror.Mirror[documents.Document]
-    ) -> None:
-        """Handle a pod that has a node already, on a cluster with classic DRA."""
-        context = contexts.get(pod.metadata.name, pod.metadata.namespace)
-        for action in classic.for_scheduled_pod(pod, self._claims_of(pod), context, self._dialect):
+    async def _serve_scheduled(self, pod: documents.Document) -> None:
+        """Handle a pod that has a node already."""
+        contexts = self._contexts
+        context = contexts.get(pod.metadata.name, pod.metadata.namespace) if contexts is not None else None
+        for action in scheduled.for_pod(pod, self._claims_of(pod), context, self._dialect):
             match action:
                 case plan.WriteStatus():
                     await self._replace(self._dialect.claim, action.claim, self._claims, subresource="status")
-                case classic.SelectNode():
+                case scheduled.SelectNode():
+                    assert contexts is not None
                     await self._replace(action.kind, action.context, contexts)
-                case classic.MakeContext():
+                case scheduled.MakeContext():
+                    assert contexts is not None
                     made = await self._api.create(
                         action.kind, action.body, into=documents.Document, namespace=pod.metadata.namespace
                     )

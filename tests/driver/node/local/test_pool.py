@@ -155,7 +155,7 @@ async def test_the_virtual_functions_of_a_card_attached_by_hand_are_found_until_
     world.attached.append(by_hand)
     assert world.pool.card(NODE, FUNCTION).first.physical_function == world.tree.address(3)
     assert world.pool.card(NODE, f"fpga-{PARENT.serial}") is None
-    assert world.pool.leaving(NODE, FUNCTION) == (by_hand.metadata.name if deleting else None)
+    assert world.pool.lender(NODE, FUNCTION) is by_hand
     assert world.pool.virtual_functions(by_hand) == {FUNCTION, FUNCTION.replace("vf1", "vf0")}
     assert len(await world.names()) == (0 if deleting else 2)
     world.held.add((NODE, FUNCTION))

@@ -318,9 +318,8 @@ def test_the_defaults_are_right():
         pytest.param(attachment("t", status=seen()), True, id="serial-number"),
         pytest.param(attachment("s", status=seen(), pci_id="10de:2330"), True, id="kind"),
         pytest.param(None, True, id="gone"),
-        pytest.param(
-            attachment("s", status=seen(health="Healthy", claim_uid="u")), False, id="health-and-claim"
-        ),
+        pytest.param(attachment("s", status=seen(claim_uid="u")), True, id="user-of-a-card-that-lends"),
+        pytest.param(attachment("s", status=seen(health="Healthy")), False, id="health"),
     ],
 )
 def test_the_marks_of_an_attachment_are_all_that_decides_which_card_it_means(changed, matters):

@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import fcntl
 import functools
 import json
+import os
 import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import clusters
@@ -25,6 +28,7 @@ DRIVER = "drawbar.dev"
 NODE = "n"
 SERIALS = {"d1": "SN1", "d2": "SN2"}
 SLOTS = {"d1": 1, "d2": 2}
+ADDRESSES = {"d1": "0000:01:00.0", "d2": "0000:02:00.0"}
 # Of a wait that is to end; a wait that must not end is not waited for.
 LONG = finding.Limits(late_device_seconds=20)
 NONE = finding.Limits(late_device_seconds=0)
@@ -34,32 +38,78 @@ def result(device, driver=DRIVER, request="disk", pool="p", **more):
     return {"request": request, "driver": driver, "pool": pool, "device": device, **more}
 
 
+def share(number):
+    """Return the id of a share."""
+    return f"00000000-0000-4000-8000-{number:012d}"
+
+
 def disk(device):
     return sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial=SERIALS[device])
 
 
+AT = "2026-01-01T00:00:00Z"
+
+
 def attachment(
-    device="d1", uid="", *, deleting=False, visible=None, requests=(), devices=0, at="2026-01-01T00:00:00Z"
+    device="d1",
+    uid="",
+    *,
+    deleting=False,
+    attached=True,
+    visible=True,
+    error=None,
+    user=None,
+    boot_id="boot-1",
+    requests=(),
+    devices=0,
+    at=AT,
+    **spec,
 ):
-    conditions = ()
+    """A DeviceAttachment that is ready for the claim, or for none.
+
+    Args:
+        device: its name.
+        uid: of the claim; empty for none.
+        deleting: it is being detached.
+        attached: the fabric has attached it.
+        visible: its condition Visible; None without one.
+        error: the controller's message of a failure.
+        user: uid and allocation timestamp in the node's report; None for those of the claim, False for no report.
+        boot_id: in the same.
+        requests: of the claim.
+        devices: of the claim, as the attachment counts them.
+        at: the allocation timestamp.
+        spec: further fields.
+    """
+    conditions = [attachments.ATTACHED] if attached else []
     if visible is not None:
         text = "True" if visible else "False"
-        conditions = (
-            meta.Condition(type=attachments.VISIBLE, status=text, reason="R", message="it fell out"),
+        conditions.append(
+            meta.Condition(type=attachments.VISIBLE, status=text, reason="R", message="it fell out")
         )
     claim = attachments.ClaimReference(
         namespace="default", name="c1", uid=uid, requests=requests, devices=devices
     )
+    used_by, used_at = user or ((uid, at or "") if uid else ("", ""))
+    node = attachments.NodeReport(
+        pci_address=ADDRESSES.get(device, ADDRESSES["d1"]),
+        boot_id=boot_id,
+        claim_uid=used_by,
+        allocation_timestamp=used_at,
+    )
     return scenes.attachment(
         *conditions,
+        error=attachments.Failure(reason="R", message=error) if error else None,
+        node=node if user is not False else None,
         deleting=deleting,
         device=device,
         pool="p",
         node_name=NODE,
         device_class="nvme",
-        serial=SERIALS[device],
+        serial=SERIALS.get(device, SERIALS["d1"]),
         claim=claim if uid else None,
         allocation_timestamp=at,
+        **spec,
     )
 
 
@@ -72,14 +122,14 @@ class LocalPool:
     """The devices of the node's own pool, by name."""
 
     def __init__(self):
-        self.cards, self.detached = {}, {}
+        self.cards, self.lenders = {}, {}
         self.of_class = "nvme"
 
     def card(self, pool, device):
         return self.cards.get((pool, device))
 
-    def leaving(self, pool, device):
-        return self.detached.get((pool, device))
+    def lender(self, pool, device):
+        return self.lenders.get((pool, device))
 
     def device_class(self, pool, device):
         return self.of_class
@@ -145,6 +195,7 @@ class World(clusters.Cluster):
     """A node, its attachments as they are now, and what was let go."""
 
     LONG, NONE = LONG, NONE
+    share = staticmethod(share)
     attachment = staticmethod(attachment)
     detailed = staticmethod(detailed)
     result = staticmethod(result)
@@ -161,6 +212,10 @@ class World(clusters.Cluster):
         # The interfaces of the node's own devices that the host uses, with the reason; None: that is unknown.
         self.occupied = {}
         self.local = LocalPool()
+        # By name why a device of the node's own is not clean, and who was asked for.
+        self.unclean, self.asked = {}, []
+        # What the node does to make an attached device ready.
+        self.step = ""
         self.recorder = Recorder()
         self.preparer = None
         self.reader = None
@@ -179,17 +234,23 @@ class World(clusters.Cluster):
         shutil.rmtree(self.folder / "claims")
         self.checkpoint.unlink()
 
-    @property
-    def finder(self):
+    def finder(self, boot_id="boot-1"):
         return finding.Finder(
             driver=DRIVER,
             node_name=NODE,
+            boot_id=boot_id,
             attached=lambda: self.attached,
             card=self.card,
             host=classes.Host.from_sysfs(self.folder / "sys"),
             local=self.local,
+            refusal=self._refusal,
             occupied=lambda names: self.occupied,
+            pending_step=lambda attachment: self.step,
         )
+
+    def _refusal(self, pool, device, uid):
+        self.asked.append((pool, device, uid))
+        return self.unclean.get(device)
 
     def card(self, attachment):
         function = self.arrivals.inventory.by_serial(attachment.spec.identity.serial)
@@ -206,7 +267,7 @@ class World(clusters.Cluster):
         )
         return preparer.Preparer(
             reader=self.reader,
-            finder=self.finder,
+            finder=self.finder(boot_id),
             files=files,
             described=metadata.Files(self.folder, DRIVER, enabled=self.described),
             boot_id=boot_id,
@@ -225,9 +286,43 @@ class World(clusters.Cluster):
         self.forget_cdi()
         return await self.restarted("boot-2")
 
+    @contextlib.contextmanager
+    def locked(self):
+        """Keep the lock that another instance would have, so that no claim is recorded in the block."""
+        descriptor = os.open(self.folder / "checkpoint.json.lock", os.O_RDWR | os.O_CREAT)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def shares(self, names):
+        """Return an attachment of a share of d1 for each claim; its id is that of `share`, by the claim's place in the list."""
+        return [
+            attachment(
+                f"share-{number}",
+                name.uid,
+                share=attachments.Share(device="d1", device_id="d1", share_id=share(number), memory_bytes=1),
+            )
+            for number, name in enumerate(names)
+        ]
+
+    async def prepare_again(self, name):
+        """Have the node make its devices ready again after a reboot, and the kubelet prepare the claim."""
+        self.attached = [
+            msgspec.structs.replace(
+                attachment,
+                status=msgspec.structs.replace(
+                    attachment.status, node=msgspec.structs.replace(attachment.status.node, boot_id="boot-2")
+                ),
+            )
+            for attachment in self.attached
+        ]
+        return await self.preparer.prepare(name)
+
     async def settle(self):
         """Run one round of the sweeper."""
-        await sweeping.Sweeper(self.preparer, self.finder, self.reader).settle()
+        await sweeping.Sweeper(self.preparer, self.finder(), self.reader).settle()
 
     def forget_cdi(self):
         for file in self.cdi_dir.iterdir():

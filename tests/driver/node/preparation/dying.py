@@ -45,8 +45,15 @@ LOOKS = {
 SUSPENDS = inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-def attachment(device, uid):
+def attachment(device, uid, address, boot_id):
     """Return an attachment with all that a Prepare needs."""
+    at = "2026-01-01T00:00:00Z"
+    node = attachments.NodeReport(
+        pci_address=address, boot_id=boot_id, claim_uid=uid, allocation_timestamp=at
+    )
+    conditions = tuple(
+        meta.Condition(type=name, status="True") for name in (attachments.ATTACHED, attachments.VISIBLE)
+    )
     claim = attachments.ClaimReference(namespace="ns", name=uid, uid=uid, requests=("r",), devices=1)
     return attachments.DeviceAttachment(
         metadata=meta.ObjectMeta(name=f"fab.{device}.{uid}"),
@@ -60,8 +67,9 @@ def attachment(device, uid):
             host_id="h",
             identity=attachments.Identity(device_class="nvme", serial=SERIALS[device]),
             claim=claim,
-            allocation_timestamp="2026-01-01T00:00:00Z",
+            allocation_timestamp=at,
         ),
+        status=attachments.AttachmentStatus(conditions=conditions, node=node),
     )
 
 
@@ -75,13 +83,18 @@ def claim(uid):
 
 def made(folder, inventory, host, boot_id="boot-1"):
     """Return an instance on the files in the folder, and what it released."""
+
+    def address(device):
+        return inventory.by_serial(SERIALS[device]).address
+
     finder = finding.Finder(
         driver=DRIVER,
         node_name="n",
-        attached=lambda: [attachment(device, uid) for uid, device in CLAIMS.items()],
-        card=lambda attachment: inventory.card_of(
-            inventory.by_serial(attachment.spec.identity.serial).address
-        ),
+        boot_id=boot_id,
+        attached=lambda: [
+            attachment(device, uid, address(device), boot_id) for uid, device in CLAIMS.items()
+        ],
+        card=lambda attachment: inventory.card_of(address(attachment.spec.device)),
         host=host,
     )
     files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", directory=folder)

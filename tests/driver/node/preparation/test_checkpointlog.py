@@ -114,7 +114,10 @@ async def test_a_rollout_after_a_reboot_takes_over_what_the_version_before_prepa
     shutil.rmtree(node.folder / "cdi")
     instance = await node.started("boot-2")
     assert {claim.state for claim in instance.store.claims.values()} == {"started"}
-    assert node.recorded == node.cdi == {"u2", "u3"}
+    assert node.recorded == {"u2", "u3"}
+    assert not (node.folder / "cdi").exists()
+    await instance.prepare(dying.claim("u2"))
+    assert node.cdi == {"u2"}
 
 
 # --- rollback ---

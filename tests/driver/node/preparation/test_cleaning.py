@@ -146,12 +146,14 @@ async def test_a_disk_is_erased_once_its_claim_is_gone_and_given_to_no_other_bef
         await world.until(lambda: world.asked > 2)
         assert (world.disk.runs, world.cleaner.taint(DISK)) == (0, None)
         assert world.cleaner.refusal("n", DISK, "u1") is None
+        assert world.cleaner.refusal("n", DISK, None) is None, "admin access to the claim's device"
         assert "being taken away" in world.cleaner.refusal("n", DISK, "u2")
         del world.claims["c1"]
         await world.until(world.disk.begun.is_set)
         assert world.cleaner.taint(DISK).key == "cleaning"
         # From now on it is of no claim.
         assert world.cleaner.refusal("n", DISK, "u1") is not None
+        assert world.cleaner.refusal("n", DISK, None) is not None
         world.disk.let.set()
         await world.until(lambda: not world.marks() and world.cleaner.taint(DISK) is None)
         assert world.disk.runs == 1

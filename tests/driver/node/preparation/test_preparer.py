@@ -284,18 +284,22 @@ async def test_a_device_that_has_just_gone_is_not_handed_out_although_no_event_c
 
 
 async def test_a_share_is_handed_through_and_holds_no_claim_off(world):
-    first = await world.claim(
-        "c1", results=(world.result("d1", shareID="00000000-0000-4000-8000-000000000001"),)
-    )
-    second = await world.claim(
-        "c2", results=(world.result("d1", shareID="00000000-0000-4000-8000-000000000002"),)
-    )
-    world.attached = [world.attachment("d1", first.uid)]
-    shares = [(await world.preparer.prepare(name))[0].share_id for name in (first, second)]
-    assert shares == ["00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"]
-    assert world.preparer.held() == frozenset()
+    names = [
+        await world.claim(f"c{number}", results=(world.result("d1", shareID=world.share(number)),))
+        for number in range(2)
+    ]
+    world.attached = world.shares(names)
+    shares = [(await world.preparer.prepare(name))[0].share_id for name in names]
+    assert shares == [world.share(0), world.share(1)]
+    assert world.preparer.held() == {("p", "share-0"), ("p", "share-1")}
     assert world.preparer.holder("p", "d1") is None
     assert len(world.cdi()) == 2
+
+
+async def test_a_share_that_is_not_carved_yet_does_not_get_the_whole_device(world):
+    name = await world.claim(results=(world.result("d1", shareID=world.share(0)),))
+    world.attached = [world.attachment("d1")]
+    assert "not attached to this node for this claim" in await refused(world, name)
 
 
 async def test_admin_access_gets_a_device_that_a_claim_has_and_holds_nothing(world):
@@ -325,22 +329,23 @@ async def test_a_device_of_the_nodes_own_pool_needs_no_attachment(world):
 
 async def test_a_part_of_a_card_that_is_being_detached_is_given_to_no_claim(world):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
-    world.local.detached["n", "own"] = "fab.card"
+    world.local.lenders["n", "own"] = world.attachment("d1", deleting=True)
     name = await world.claim(results=(world.result("own", pool="n"),))
-    assert "being detached from this node: attachment fab.card" in await refused(world, name)
+    assert "virtual function of d1, which is being detached from this node" in await refused(world, name)
     assert world.cdi() == {}
 
 
 async def test_a_device_of_the_nodes_own_pool_has_its_holder_before_it_is_recorded(world):
-    await world.restarted(waits=world.LONG)
-    name = await world.claim(results=(world.result("own", pool="n"),))
-    preparing = asyncio.Task(world.preparer.prepare(name))
-    await waiting.eventually(lambda: world.preparer.holder("n", "own"))
-    assert world.preparer.held() == {("n", "own")}
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
-    world.preparer.changed()
+    name = await world.claim(results=(world.result("own", pool="n"),))
+    preparer = world.preparer
+    with world.locked():
+        preparing = asyncio.Task(preparer.prepare(name))
+        await waiting.eventually(lambda: preparer.holder("n", "own"))
+        assert preparer.held() == {("n", "own")}
+        assert world.recorded() == []
     await preparing
-    assert world.preparer.holder("n", "own") == name.uid
+    assert preparer.holder("n", "own") == name.uid
 
 
 async def test_a_device_of_the_nodes_own_pool_that_is_gone_is_said(world):

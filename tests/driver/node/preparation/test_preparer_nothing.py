@@ -62,6 +62,7 @@ async def test_after_a_restart_and_a_reboot_the_container_gets_the_same(world):
     await world.restarted()
     assert environment(world, name.uid) == before
     await world.reboot()
+    await world.prepare_again(name)
     assert environment(world, name.uid) == before
 
 

@@ -78,6 +78,7 @@ async def test_after_a_restart_and_a_reboot_a_container_gets_the_same(world):
     await world.restarted()
     assert given(world, name.uid) == before
     await world.reboot()
+    await world.prepare_again(name)
     assert given(world, name.uid) == before
 
 
@@ -119,8 +120,9 @@ async def numbered(world):
 
 
 async def test_the_interfaces_of_a_claim_are_numbered_through_and_stay_so(world):
-    _, names = await numbered(world)
+    name, names = await numbered(world)
     await world.reboot()
+    await world.prepare_again(name)
     assert names() == [["data0"], ["data1"]]
 
 
@@ -240,6 +242,13 @@ WRONG = {
         (
             "opaque parameters of the claim: attachTimeoutSeconds is an administrator's to say: only the parameters of "
             "a DeviceClass may have it"
+        ),
+    ),
+    "memory of the node": (
+        said("FromClaim", memory={"mode": "system-ram"}),
+        (
+            "opaque parameters of the claim: memory.mode is system-ram, which is an administrator's to say: leave it out, "
+            "and use a DeviceClass whose parameters have it"
         ),
     ),
     "a class's mistake": (

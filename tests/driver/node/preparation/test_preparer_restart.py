@@ -49,15 +49,19 @@ async def test_a_claim_that_was_never_prepared_to_its_end_keeps_its_device_witho
     assert world.cdi() == {f"{DRIVER}-{name.uid}.json": [f"{name.uid}-d1"]}
 
 
-async def test_after_a_reboot_claims_are_started_again_and_their_files_are_written_again(world):
+@pytest.mark.parametrize("kept", [False, True], ids=["volatile", "kept-over-the-reboot"])
+async def test_after_a_reboot_claims_are_started_again_and_have_no_file_before_the_next_prepare(world, kept):
     name = await world.prepared()
     await world.restarted()
     before = world.cdi()
-    await world.reboot()
-    assert world.cdi() == before
+    await (world.restarted("boot-2") if kept else world.reboot())
+    await world.restarted("boot-2")
+    assert world.cdi() == {}
     claim = world.claims()[name.uid]
     assert (claim["bootID"], claim["state"]) == ("boot-2", "started")
     assert world.preparer.holder("p", "d1") == name.uid
+    await world.prepare_again(name)
+    assert world.cdi() == before
 
 
 @pytest.mark.parametrize("gone", ["device", "attachment"])
@@ -80,7 +84,9 @@ async def test_another_device_in_the_place_of_a_prepared_one_gets_no_file(world)
     name = await world.claim(results=(world.result("own", pool="n"),))
     await world.preparer.prepare(name)
     world.local.cards["n", "own"] = second
-    await world.reboot()
+    await world.restarted()
+    world.forget_cdi()
+    await world.restarted()
     assert world.cdi() == {}
     assert world.preparer.holder("n", "own") == name.uid
 
@@ -240,7 +246,7 @@ async def test_an_unexplained_claim_that_the_kubelet_settles_while_it_is_read_is
         settled.append(world.written())
 
     async with asyncio.timeout(20):
-        await sweeping.Sweeper(world.preparer, world.finder, Meanwhile(world.reader, kubelet)).run()
+        await sweeping.Sweeper(world.preparer, world.finder(), Meanwhile(world.reader, kubelet)).run()
     assert [world.written()] == settled
     assert world.recorded() == ([name.uid] if call == "prepare" else [])
 
@@ -252,14 +258,14 @@ async def test_without_the_api_server_a_device_of_unknown_ownership_stays_refuse
     )
     async with client.connecting(nowhere) as api:
         reader = readers.modern(api, driver=DRIVER, node_name="n")
-        task = asyncio.Task(sweeping.Sweeper(world.preparer, world.finder, reader).run())
+        task = asyncio.Task(sweeping.Sweeper(world.preparer, world.finder(), reader).run())
         await asyncio.sleep(0.1)
         assert not task.done(), "it tries again"
         task.cancel()
         await asyncio.wait([task])
     assert world.preparer.holder("p", "d1") == name.uid
     async with asyncio.timeout(20):
-        await sweeping.Sweeper(world.preparer, world.finder, world.reader).run()
+        await sweeping.Sweeper(world.preparer, world.finder(), world.reader).run()
     assert world.state(name.uid) == "completed"
 
 
@@ -338,9 +344,9 @@ async def test_a_device_that_one_instance_handed_out_the_other_does_not(world):
 
 async def test_two_instances_at_once_lose_none_of_each_others_claims(world):
     both = [world.preparer, await world.restarted()]
-    results = [world.result("d1", shareID=f"00000000-0000-4000-8000-{number:012d}") for number in range(20)]
+    results = [world.result("d1", shareID=world.share(number)) for number in range(20)]
     names = [await world.claim(f"c{number}", results=(result,)) for number, result in enumerate(results)]
-    world.attached = [world.attachment("d1", names[0].uid)]
+    world.attached = world.shares(names)
     await asyncio.gather(*(both[number % 2].prepare(name) for number, name in enumerate(names)))
     assert world.recorded() == sorted(name.uid for name in names)
     await asyncio.gather(*(both[number % 3 % 2].unprepare(name) for number, name in enumerate(names)))

@@ -3,13 +3,12 @@
 import asyncio
 import contextlib
 import dataclasses
-import fcntl
 import json
-import os
 import threading
 
 import msgspec
 import pytest
+from tests.scenes import waiting as scenes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node import errors
@@ -53,11 +52,16 @@ async def test_a_device_whose_driver_comes_late_is_waited_for(world):
     name = await world.claim()
     attachment = world.detailed("d1", name.uid)
     identity = attachments.Identity(device_class="gpu", serial=serial)
-    world.attached = [
-        msgspec.structs.replace(attachment, spec=msgspec.structs.replace(attachment.spec, identity=identity))
-    ]
     await asyncio.to_thread(world.tree.attach, slot, dataclasses.replace(ready, driver=""))
     await world.arrivals.read()
+    node = msgspec.structs.replace(attachment.status.node, pci_address=world.tree.address(slot))
+    world.attached = [
+        msgspec.structs.replace(
+            attachment,
+            spec=msgspec.structs.replace(attachment.spec, identity=identity),
+            status=msgspec.structs.replace(attachment.status, node=node),
+        )
+    ]
     with pytest.raises(errors.DeviceLate, match="p/d1 is not ready on this node: no kernel driver"):
         await world.preparer.prepare(name)
     assert world.cdi() == {}
@@ -109,14 +113,19 @@ async def test_a_wait_ends_at_once_when_the_device_is_taken_away(world):
         await task
 
 
-async def test_a_device_counts_as_held_while_its_prepare_is_worked_on_and_no_longer(world):
+async def test_a_device_counts_as_held_from_when_it_is_ready_and_no_longer_than_its_prepare(world):
     name = await late(world)
     (task,) = await waiting(world, name)
-    assert world.preparer.holder("p", "d1") == name.uid
-    assert world.preparer.holder("p", "d2") is None
-    task.cancel()
-    with CANCELLED:
-        await task
+    assert world.preparer.held() == frozenset(), "so its node goes on with it"
+    with world.locked():
+        await world.plug("d1")
+        world.preparer.changed()
+        await scenes.eventually(lambda: world.preparer.holder("p", "d1"))
+        assert world.preparer.holder("p", "d1") == name.uid
+        assert world.preparer.holder("p", "d2") is None
+        task.cancel()
+        with CANCELLED:
+            await task
     assert world.preparer.holder("p", "d1") is None
     assert world.released == [("p", "d1")], "the waiting release is notified"
 
@@ -138,13 +147,6 @@ async def test_a_slow_claim_holds_up_no_other(world):
 # --- many at once ---
 
 
-def lock(world):
-    """Take the lock that another instance would have."""
-    descriptor = os.open(world.folder / "checkpoint.json.lock", os.O_RDWR | os.O_CREAT)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    return descriptor
-
-
 async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone(world):
     names = [await world.claim("c1"), await world.claim("c2"), await world.claim("c3")]
     world.attached = [
@@ -152,9 +154,8 @@ async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone
         world.detailed("d1", names[1].uid),
         world.detailed("d2", names[2].uid),
     ]
-    other = lock(world)
-    tasks = await waiting(world, *names)
-    os.close(other)
+    with world.locked():
+        tasks = await waiting(world, *names)
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(outcome, errors.PrepareError) for outcome in outcomes] == [False, True, False]
     assert "still in use by claim default/c1" in str(outcomes[1])
@@ -165,10 +166,9 @@ async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world)
     names = [await world.claim("c1"), await world.claim("c2")]
     await world.restarted(waits=finding.Limits(late_device_seconds=0, lock_seconds=0.1))
     world.attached = [world.detailed("d1", names[0].uid), world.detailed("d2", names[1].uid)]
-    other = lock(world)
-    tasks = await waiting(world, *names)
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    os.close(other)
+    with world.locked():
+        tasks = await waiting(world, *names)
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     assert ["another instance has kept" in str(outcome) for outcome in outcomes] == [True, True]
     await world.preparer.prepare(names[0])
     assert world.recorded() == [names[0].uid]
@@ -176,9 +176,9 @@ async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world)
 
 async def test_of_many_claims_at_once_each_gets_its_own(world):
     """All of them one device each: a share, so that two devices are enough."""
-    results = [world.result("d1", shareID=f"00000000-0000-4000-8000-{number:012d}") for number in range(64)]
+    results = [world.result("d1", shareID=world.share(number)) for number in range(64)]
     names = [await world.claim(f"c{number}", results=(result,)) for number, result in enumerate(results)]
-    world.attached = [world.attachment("d1", names[0].uid)]
+    world.attached = world.shares(names)
     prepared = await asyncio.gather(*(world.preparer.prepare(name) for name in names))
     assert [devices[0].share_id for devices in prepared] == [result["shareID"] for result in results]
     assert len(world.cdi()) == len(world.recorded()) == 64
@@ -205,12 +205,11 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
 async def test_a_call_that_was_given_up_before_its_write_leaves_nothing(world):
     name = await world.claim()
     world.attached = [world.detailed("d1", name.uid)]
-    other = lock(world)
-    (task,) = await waiting(world, name)
-    task.cancel()
-    with CANCELLED:
-        await task
-    os.close(other)
+    with world.locked():
+        (task,) = await waiting(world, name)
+        task.cancel()
+        with CANCELLED:
+            await task
     assert (world.cdi(), world.recorded()) == ({}, [])
     await world.preparer.prepare(name)
     assert world.recorded() == [name.uid]
@@ -363,10 +362,12 @@ def test_the_limits_by_default_are_sound():
     assert finding.problems(finding.Limits()) == []
 
 
-async def test_a_device_that_the_claim_has_no_more_is_reported_when_its_prepare_is_over(world):
-    """The release that waited for the old device while the claim was worked on learns that it is free."""
+async def test_a_device_that_the_claim_has_no_more_is_not_held_by_its_prepare(world):
     name = await world.claim(results=(world.result("d2"),))
     world.attached = [world.detailed("d1", name.uid, deleting=True), world.detailed("d2", name.uid)]
-    await world.preparer.prepare(name)
-    assert world.released == [("p", "d1")]
-    assert world.preparer.holder("p", "d1") is None
+    with world.locked():
+        (task,) = await waiting(world, name)
+        await scenes.eventually(lambda: world.preparer.holder("p", "d2"))
+        assert world.preparer.held() == {("p", "d2")}
+    await task
+    assert world.released == []

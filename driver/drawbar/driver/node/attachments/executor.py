@@ -240,6 +240,16 @@ class Context:
             lack = classes.by_name(attachment.identity.device_class).lacks(card)
         return actions.Member(name=name, attachment=attachment, card=card, lack=lack)
 
+    def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return what keeps the device from being ready, in a clause; empty if this daemon is not at work on it."""
+        memory = self.memories.get(attachment.metadata.name)
+        if memory is None or memory.uid != attachment.metadata.uid:
+            return ""
+        erasure = memory.erasure.state()
+        if isinstance(erasure, erasing.Running):
+            return erasure.progress
+        return memory.attempt.lack if memory.attempt is not None else ""
+
     def companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
         """The other members of its composite, those that this node has."""
         return tuple(member.card for member in self.members(attachment) if member.card is not None)
@@ -302,7 +312,7 @@ class _Work:
         spec = attachment.spec
         card = match.card if isinstance(match, matching.Found) else None
         key = verdicts.Key(pool=spec.pool, device=spec.device)
-        ends = attachment.deleting or plan.has_traces(attachment)
+        ends = attachment.deleting or attachment.has_traces
         sharing = context.sharing(attachment) if ends else Sharing()
         return actions.Observed(
             attachment=attachment,
@@ -449,12 +459,6 @@ class _Work:
         )
 
     @property
-    def _user(self) -> tuple[str, str]:
-        """Uid and allocation timestamp of the claim."""
-        spec = self._attachment.spec
-        return (spec.claim.uid if spec.claim is not None else "", spec.allocation_timestamp or "")
-
-    @property
     def _may_be_in_use(self) -> bool:
         """Whether pods of the claim may use the device already, so that it is not to be set up any more."""
         attachment, claim, node = self._attachment, self._attachment.spec.claim, self._attachment.status.node
@@ -481,12 +485,12 @@ class _Work:
             impossible = impossible or _NOT_OFFERED
         if impossible is not None:
             raise errors.CannotSetUp(impossible)
-        begun = memory.functions_for == self._user
+        begun = memory.functions_for == self._attachment.user
         steps = tuple(functions.steps(card, wanted, key=f"{spec.fabric}/{spec.device}", begun=begun))
         for step in steps:
             await self._set_up(step)
         if steps and not begun:
-            memory.functions_for = self._user
+            memory.functions_for = self._attachment.user
             return "its virtual functions are being made"
         return functions.lack(card, wanted, needs_driver=needs_driver)
 
@@ -521,9 +525,9 @@ class _Work:
         asked = attachment.spec.initialise
         if asked is None or self._may_be_in_use:
             return ""
-        if memory.hook_for != self._user:
+        if memory.hook_for != self._attachment.user:
             memory.end_hook()
-            memory.hook_for = self._user
+            memory.hook_for = self._attachment.user
             memory.hook = context.hooks.begin(attachment, asked, card)
             context.reporter.hook_begun(attachment, asked)
         if memory.hook is None or not memory.hook.done():

@@ -255,20 +255,9 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
         return _tell(observed)
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
         return _wait(observed, now)
-    if has_traces(observed.attachment):
+    if observed.attachment.has_traces:
         return _clean(observed, observed.card, now)
     return _make_ready(observed, observed.card, now)
-
-
-def has_traces(attachment: attachments.DeviceAttachment) -> bool:
-    """Whether the device was used for another allocation than the one it is attached for now, here or on another node."""
-    node, spec = attachment.status.node, attachment.spec
-    if node is None:
-        return spec.unclean
-    if not node.claim_uid:
-        return False
-    now = (spec.claim.uid, spec.allocation_timestamp or "") if spec.claim is not None else None
-    return (node.claim_uid, node.allocation_timestamp) != now
 
 
 def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.Member]) -> str | None:
@@ -279,7 +268,7 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
             return f"it waits for {member.name}, which is not attached with it"
         if member.card is None:
             return f"it waits for {member.name}, which this node does not show"
-        if has_traces(theirs):
+        if theirs.has_traces:
             return f"it waits for {member.name}, which is not clean yet"
         if member.lack is not None:
             return f"it waits for {member.name}: {member.lack}"

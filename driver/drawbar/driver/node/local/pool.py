@@ -206,11 +206,10 @@ class LocalPool:
         problem = residents.of_fabric(resident.whole, self._around.attached(), self._around.boot_id)
         return None if problem is not None else resident.card
 
-    def leaving(self, pool: str, device: str) -> str | None:
-        """Return the name of the attachment of its card while that is being detached; None of any other device."""
+    def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
+        """Return the attachment of the card that the device is a virtual function of; None of any other device."""
         resident = self._resident(device) if self.owns(pool) else None
-        attachment = self._lender(resident) if resident is not None else None
-        return attachment.metadata.name if attachment is not None and attachment.deleting else None
+        return self._lender(resident) if resident is not None else None
 
     def virtual_functions(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
         """Return the names of the virtual functions that the attachment's card has on this node, offered or not."""

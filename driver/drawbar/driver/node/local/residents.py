@@ -303,6 +303,8 @@ def _belongs(resident: Resident, wanted: Selection, situation: Situation) -> str
         )
     if attachment.deleting and resident.name not in situation.held:
         return f"its card is being detached: attachment {attachment.metadata.name}"
+    if not attachment.is_made_ready and resident.name not in situation.held:
+        return f"its card is not ready for its claim yet: attachment {attachment.metadata.name}"
     return None
 
 
@@ -321,7 +323,8 @@ def marks(attachment: attachments.DeviceAttachment | None) -> tuple[object, ...]
         return None
     node = attachment.status.node
     place = (node.pci_address, node.boot_id) if node is not None else None
-    lends = attachment.lends, attachment.holds(attachments.VISIBLE), attachment.deleting
+    is_ready = attachment.holds(attachments.VISIBLE), attachment.lends and attachment.is_made_ready
+    lends = attachment.lends, is_ready, attachment.deleting
     return attachment.identity, _slots(attachment), place, lends
 
 

@@ -218,12 +218,18 @@ class Cleaner:
         if nodepools.is_pool(pool, self._around.node_name):
             self._queue.add(device)
 
-    def refusal(self, pool: str, device: str, uid: str) -> str | None:
-        """Why the claim with that uid cannot have the device now, in a clause; None where it can."""
+    def refusal(self, pool: str, device: str, uid: str | None) -> str | None:
+        """Return in a clause why the claim cannot have the device now; None if it can.
+
+        Args:
+            pool: of the device.
+            device: its name.
+            uid: of the claim; None for admin access, which any claim's device allows until its cleaning has begun.
+        """
         mark = self._marks.get(device)
         if mark is None or not nodepools.is_pool(pool, self._around.node_name):
             return None
-        if mark.uid == uid and not mark.over:
+        if uid in (None, mark.uid) and not mark.over:
             return None
         work = self._work.get(device)
         if not mark.over:

@@ -26,7 +26,7 @@ from drawbar.driver.node.inventory import attributes, model
 from drawbar.driver.node.inventory import files as inventory_files
 from drawbar.driver.node.local import nulls, pool, residents
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import records
+from drawbar.driver.node.preparation import readiness, records
 
 # The kubelet gives up a call after 45 s and then tells its user nothing but that; the waits come one after the other.
 CLAIM_READ_SECONDS = 5.0
@@ -70,13 +70,10 @@ AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
 # The card of an attachment as the kernel shows it now, or None while it is not here.
 CardOf = Callable[[attachments.DeviceAttachment], model.Card | None]
 
-NOT_ATTACHED = "DeviceNotAttached"
-DETACHING = "DeviceDetaching"
-NOT_VISIBLE = "DeviceNotVisible"
-FAILED = "DeviceFailed"
+# What this node does to make the device of an attachment ready, in a clause; empty if nothing is known of that.
+StepOf = Callable[[attachments.DeviceAttachment], str]
+
 REPLACED = "DeviceReplaced"
-NOT_READY = "DeviceNotReady"
-NOT_CLEANED = "NotCleaned"
 HOST_USES = "HostUsesDevice"
 NO_VENDOR_FILE = "VendorFileMissing"
 CLAIM_UNREADABLE = "ClaimUnreadable"
@@ -94,8 +91,8 @@ class LocalDevices(Protocol):
         """One of `drawbar.fabric.classes.DeviceClass`."""
         ...
 
-    def leaving(self, pool: str, device: str) -> str | None:
-        """The attachment of its card while that is being detached, or None."""
+    def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
+        """Return the attachment of the card that the device is a virtual function of; None of any other device."""
         ...
 
 
@@ -110,6 +107,7 @@ class Wanted:
         said: the parameters that hold for it.
         first_interface: see `records.PreparedDevice`.
         composite: see `records.PreparedDevice`.
+        allocation_timestamp: of the claim; None if its allocation was not read.
     """
 
     pool: str
@@ -120,6 +118,7 @@ class Wanted:
     said: records.Json = field(default_factory=dict)
     first_interface: int = 0
     composite: str = ""
+    allocation_timestamp: str | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -229,7 +228,7 @@ class Found:
         if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
-                reason=NOT_VISIBLE,
+                reason=readiness.NOT_VISIBLE,
             )
         self._refuse_occupied()
         return edits.device(
@@ -329,15 +328,24 @@ def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
 _NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
-def _never(pool: str, device: str, uid: str) -> None:
+# Why a claim cannot have a local device yet, by pool, device and the claim's uid, which is None for admin access.
+Refusal = Callable[[str, str, str | None], str | None]
+
+
+def _never(pool: str, device: str, uid: str | None) -> None:
     """No device is refused."""
+
+
+def _unknown(_: attachments.DeviceAttachment) -> str:
+    """Nothing is known of what the node does."""
+    return ""
 
 
 class Finder:
     """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
 
-    Without `local` the node has no pool of its own. `refusal` says why a claim cannot have one of its devices yet, by pool, device
-    and uid; `occupied` which of their interfaces the host uses.
+    Without `local` the node has no pool of its own. `occupied` says which of their interfaces the host uses. `boot_id` is that of the
+    running kernel.
     """
 
     def __init__(
@@ -345,17 +353,21 @@ class Finder:
         *,
         driver: str,
         node_name: str,
+        boot_id: str,
         attached: AttachmentsOf,
         card: CardOf,
         host: classes.Host,
+        pending_step: StepOf = _unknown,
         local: LocalDevices | None = None,
-        refusal: Callable[[str, str, str], str | None] = _never,
+        refusal: Refusal = _never,
         occupied: pool.Interfaces | None = None,
     ) -> None:
         self.driver = driver
         self.node_name = node_name
+        self._boot_id = boot_id
         self._attached = attached
         self._card = card
+        self._pending_step = pending_step
         self._host = host
         self._local = local
         self._refusal = refusal
@@ -410,6 +422,7 @@ class Finder:
                     said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
                 ),
                 composite=composite,
+                allocation_timestamp=allocation.allocation_timestamp if allocation is not None else None,
             )
             for (pool, given, share_id, admin), names in requests.items()
             for device, composite in self._members(pool, given, share_id, claim.metadata.uid)
@@ -430,8 +443,13 @@ class Finder:
         is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
         return nulls.label(wanted.requests) if is_null else wanted.device
 
-    def find(self, wanted: Wanted, uid: str) -> Given:
+    def find(self, wanted: Wanted, uid: str, *, prepared: bool = False) -> Given:
         """The device, ready to be handed to the claim with that uid.
+
+        Args:
+            wanted: the device.
+            uid: of the claim.
+            prepared: the claim was prepared with it in this boot.
 
         Raises:
             errors.DeviceLate: it is not here yet.
@@ -440,11 +458,11 @@ class Finder:
         if nulls.is_here(wanted.pool, wanted.device, self.node_name):
             return Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
         if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
-            return self._found_local(self._local, wanted, uid)
-        return self._found_attached(wanted, uid)
+            return self._found_local(self._local, wanted, uid, prepared=prepared)
+        return self._found_attached(wanted, uid, prepared=prepared)
 
     def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
-        """What a container gets of a device that was prepared before, if it is still that very device.
+        """What a container gets of a device that was prepared in this boot, if it is still that very device.
 
         Raises:
             errors.PrepareError: it is not here, or another one is in its place.
@@ -459,7 +477,7 @@ class Finder:
             first_interface=held.first_interface,
             composite=held.composite,
         )
-        given = self.find(wanted, uid)
+        given = self.find(wanted, uid, prepared=True)
         given = with_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
         if held.serial and given.record.serial != held.serial:
             raise errors.PrepareError(
@@ -478,24 +496,40 @@ class Finder:
             and attachment.spec.driver == self.driver
         ]
 
-    def _found_attached(self, wanted: Wanted, uid: str) -> Found:
-        attachment = self._attachment(wanted, uid)
-        card = self._card(attachment)
-        if card is not None:
-            identity = attachment.identity
-            given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
-            origin = {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
-            return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
-        visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
-        if visible is not None and not visible.is_true:
-            raise errors.PrepareError(
-                f"{wanted.name} cannot be used on this node: {visible.message}", reason=FAILED
-            )
-        serial = attachment.identity.serial
-        raise errors.DeviceLate(
-            f"{wanted.name} (serial {serial or 'unknown'}) is not visible on this node yet; trying again",
-            reason=NOT_VISIBLE,
+    def _found_attached(self, wanted: Wanted, uid: str, *, prepared: bool) -> Found:
+        use = readiness.Use(
+            claim_uid=uid,
+            allocation_timestamp=wanted.allocation_timestamp,
+            admin=wanted.admin,
+            prepared=prepared,
         )
+        attachment = self._attachment(wanted, uid)
+        card = self._check(attachment, use, wanted.name)
+        identity = attachment.identity
+        given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+        origin = {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
+        return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
+
+    def _check(
+        self, attachment: attachments.DeviceAttachment, use: readiness.Use, subject: str
+    ) -> model.Card:
+        """Return the card of the attachment, if it may be used so.
+
+        Raises:
+            errors.DeviceLate: it may not be used yet.
+            errors.PrepareError: it may not be used, and waiting does not help.
+        """
+        card = self._card(attachment)
+        address = card.address if card is not None else None
+        missing = readiness.missing(attachment, use, boot_id=self._boot_id, address=address)
+        if missing is None:
+            assert card is not None
+            return card
+        step = self._pending_step(attachment) if missing.is_node_at_work else ""
+        message = f"{subject} {missing.clause}{f': {step}' if step else ''}"
+        if missing.may_come:
+            raise errors.DeviceLate(f"{message}; trying again", reason=missing.reason)
+        raise errors.PrepareError(message, reason=missing.reason)
 
     def _companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
         names = attachment.spec.companions
@@ -503,21 +537,24 @@ class Finder:
         cards = (self._card(member) for member in members)
         return tuple(card for card in cards if card is not None)
 
-    def _found_local(self, local: LocalDevices, wanted: Wanted, uid: str) -> Found:
-        attachment = local.leaving(wanted.pool, wanted.device)
-        if attachment is not None:
-            raise errors.PrepareError(
-                f"{wanted.name} is a part of a card that is being detached from this node: attachment {attachment}; "
-                "trying again",
-                reason=DETACHING,
-            )
-        refusal = self._refusal(wanted.pool, wanted.device, uid) if not wanted.admin else None
+    def _found_local(self, local: LocalDevices, wanted: Wanted, uid: str, *, prepared: bool) -> Found:
+        lender = local.lender(wanted.pool, wanted.device)
+        if lender is not None:
+            # The claim of the virtual function does not name it.
+            use = readiness.Use(claim_uid=uid, admin=True, prepared=prepared)
+            self._check(lender, use, f"{wanted.name} is a virtual function of {lender.spec.device}, which")
+        refusal = (
+            None if prepared else self._refusal(wanted.pool, wanted.device, None if wanted.admin else uid)
+        )
         if refusal is not None:
-            raise errors.DeviceLate(f"{wanted.name} of this node is not clean: {refusal}", reason=NOT_CLEANED)
+            raise errors.DeviceLate(
+                f"{wanted.name} of this node is not clean: {refusal}", reason=readiness.NOT_CLEANED
+            )
         card = local.card(wanted.pool, wanted.device)
         if card is None:
             raise errors.DeviceLate(
-                f"{wanted.name} of this node is not there; look at its link and power", reason=NOT_VISIBLE
+                f"{wanted.name} of this node is not there; look at its link and power",
+                reason=readiness.NOT_VISIBLE,
             )
         device_class = local.device_class(wanted.pool, wanted.device)
         given = self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
@@ -528,7 +565,9 @@ class Finder:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
         lack = classes.by_name(device_class).lacks(card)
         if lack is not None:
-            raise errors.DeviceLate(f"{wanted.name} is not ready on this node: {lack}", reason=NOT_READY)
+            raise errors.DeviceLate(
+                f"{wanted.name} is not ready on this node: {lack}", reason=readiness.NOT_READY
+            )
         record = self._record(wanted, uid, serial=serial)
         return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
 
@@ -547,21 +586,20 @@ class Finder:
         )
 
     def _attachment(self, wanted: Wanted, uid: str) -> attachments.DeviceAttachment:
-        for attachment in self._attached():
-            spec_ = attachment.spec
-            if (spec_.pool, spec_.device) != (wanted.pool, wanted.device):
-                continue
-            if attachment.deleting:
-                raise errors.PrepareError(
-                    f"{wanted.name} is being detached from this node; trying again", reason=DETACHING
-                )
-            # An attachment names one claim; whoever shares the device or administers it is not that one.
-            shares = wanted.admin or wanted.is_shared
-            if shares or (spec_.claim is not None and spec_.claim.uid == uid):
+        """Return the attachment of the device, if there are several that for the claim."""
+        of_device = [
+            attachment
+            for attachment in self._attached()
+            if (attachment.spec.pool, attachment.spec.device) == (wanted.pool, wanted.device)
+        ]
+        for attachment in of_device:
+            if attachment.spec.claim is not None and attachment.spec.claim.uid == uid:
                 return attachment
+        if of_device:
+            return of_device[0]
         raise errors.DeviceLate(
             f"{wanted.name} is not attached to this node for this claim yet; trying again",
-            reason=NOT_ATTACHED,
+            reason=readiness.NOT_ATTACHED,
         )
 
 

@@ -1,9 +1,10 @@
 """Prepare and Unprepare: from a device that is here to a container.
 
-Invariants: a device is handed to one claim at most; a claim that has a CDI file has a record; a device whose Prepare is
-being worked on counts as held, so its release is not reported meanwhile. Prepare attaches nothing and touches no
-hardware: it checks that the very device is here, records it (`started`, durable), writes the CDI file and answers. Killed
-at any moment, it leaves a record at most, which the next Prepare or Unprepare of the claim takes up.
+Invariants: a device is handed to one claim at most, and only when it is ready for that claim (`readiness`); a claim that has a
+CDI file has a record; a device counts as held from the moment at which all devices of its claim are ready, so it is neither
+cleaned nor released from then on, and not kept from either before. Prepare attaches nothing and touches no hardware: it checks
+that the very device is here and ready, records it (`started`, durable), writes the CDI file and answers. Killed at any moment,
+it leaves a record at most, which the next Prepare or Unprepare of the claim takes up.
 
 A claim has a lock of its own and a device that is late is waited for outside of every other lock, so a slow claim
 delays no other.
@@ -111,7 +112,7 @@ class Preparer:
         self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
         self.unsettled: tuple[records.PreparedClaim, ...] = ()
-        # What claims that are being worked on are about to get, as pool and device.
+        # By claim the devices that it is about to get, as pool and device; empty while it waits for one.
         self._underway: dict[str, set[tuple[str, str]]] = {}
         self._news = asyncio.Event()
         # A lock lives as long as a task holds it or waits for it.
@@ -209,15 +210,13 @@ class Preparer:
 
     @asynccontextmanager
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
-        """Keep its devices from being released, and report one that was given up after all."""
+        """Have one call at a time for the claim, and report a device that it was about to get and did not."""
         async with self._lock(claim.uid):
-            attached = self._finder.attached_for(claim.uid)
-            devices = {(attachment.spec.pool, attachment.spec.device) for attachment in attached}
-            self._underway[claim.uid] = devices
+            self._underway[claim.uid] = set()
             try:
                 yield
             finally:
-                del self._underway[claim.uid]
+                devices = self._underway.pop(claim.uid)
                 self._tell_released(device for device in devices if not self._is_held(*device))
 
     def _is_held(self, pool: str, device: str) -> bool:
@@ -287,11 +286,27 @@ class Preparer:
         return ends if claim.answer_by is None else min(ends, claim.answer_by - finding.ANSWER_SECONDS)
 
     def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
-        for device in wanted:
-            if not device.is_shared and not device.admin:
-                self._underway[uid].add((device.pool, device.device))
-                self._refuse_overlap(device, uid)
-        return finding.numbered([self._finder.find(device, uid) for device in wanted])
+        """Return the claim's devices, which count as held from now on: the node neither cleans nor releases them.
+
+        Until all of them are ready, the node works on each as if the claim was not there.
+        """
+        held = [device for device in wanted if not device.is_shared and not device.admin]
+        for device in held:
+            self._refuse_overlap(device, uid)
+        prepared = self._prepared_devices(uid)
+        given = [
+            self._finder.find(device, uid, prepared=(device.pool, device.device) in prepared)
+            for device in wanted
+        ]
+        self._underway[uid].update((device.pool, device.device) for device in held)
+        return finding.numbered(given)
+
+    def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
+        """Return pool and name of each device with which the claim was prepared in this boot."""
+        before = self.store.claims.get(uid)
+        if before is None or before.state == records.UNEXPLAINED or not self.store.has_file(uid):
+            return frozenset()
+        return frozenset((device.pool, device.device) for device in before.devices)
 
     def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
         # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.

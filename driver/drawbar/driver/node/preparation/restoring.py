@@ -6,7 +6,8 @@ still there, and a CDI file without a record goes, as records are written first.
 `sweeping` drops it once its claim is gone.
 
 A reboot ends every container. So every record of an earlier boot is `started` again: it holds its devices, because the
-kubelet prepares them anew or unprepares them, and its CDI file is written again where the very device is there.
+kubelet prepares them anew or unprepares them. Its CDI file goes: a device may have to be made ready again, and the next
+Prepare writes the file once it is. So a claim with a CDI file was prepared in this boot.
 
 Where a record was lost, the CDI file says which devices the claim has. The attachments explain them; what they do not
 explain is `unexplained`: its devices are refused until `sweeping` has read the claim. If the claim is gone then, so is
@@ -28,21 +29,24 @@ def decide(left: store.Found, finder: finding.Finder, *, boot_id: str) -> store.
     """Return the record and the CDI files from now on."""
     claims: dict[str, records.PreparedClaim] = {}
     specs: dict[str, spec.Spec] = {}
+    ended: set[str] = set()
     for uid, recorded in left.claims.items():
         rebooted = recorded.boot_id not in ("", boot_id)
         if rebooted and recorded.state == records.UNEXPLAINED:
             # It was kept for a container, and that has ended.
             continue
         claims[uid] = claim = _after_reboot(recorded) if rebooted else _after_restart(recorded, left)
+        if rebooted:
+            ended.add(uid)
         # A claim that is not completed is prepared again by the kubelet, which has had no answer.
-        if rebooted or claim.state not in (records.STARTED, records.UNEXPLAINED):
+        elif claim.state not in (records.STARTED, records.UNEXPLAINED):
             _write_again(claim, finder, specs)
     for uid in left.unrecorded:
         claims[uid] = claim = _explained(uid, left.files[uid], finder)
         if claim.state != records.UNEXPLAINED:
             _write_again(claim, finder, specs)
     now = {uid: msgspec.structs.replace(claim, boot_id=boot_id) for uid, claim in claims.items()}
-    return store.Restored(claims=now, specs=specs)
+    return store.Restored(claims=now, specs=specs, ended=frozenset(ended))
 
 
 def _after_restart(claim: records.PreparedClaim, left: store.Found) -> records.PreparedClaim:

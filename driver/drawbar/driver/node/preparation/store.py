@@ -69,10 +69,12 @@ class Restored:
     Attributes:
         claims: to be recorded.
         specs: by claim uid the CDI files to write again.
+        ended: uids of the claims whose CDI file goes although they have a record.
     """
 
     claims: records.Claims
     specs: Mapping[str, spec.Spec]
+    ended: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,6 +172,10 @@ class Store:
     def holder(self, pool: str, device: str) -> records.PreparedClaim | None:
         """Return the claim that alone has the device now, or None."""
         return records.holder(self.claims, pool, device)
+
+    def has_file(self, uid: str) -> bool:
+        """Return whether the claim has its CDI file, which is written last: so it was prepared to the end."""
+        return self._cdi_file(uid).exists()
 
     async def restore(self, decide: Callable[[Found], Restored]) -> Restored:
         """Take up what the last instance left, as `decide` says. CDI files without a record go.
@@ -399,8 +405,8 @@ class Store:
                     files.write(self._cdi_file(uid), content)
                 except cdi_errors.InvalidSpec as error:
                     log.warning("cannot write the CDI file again: %s", error, extra={"uid": uid})
-            for uid in left.files.keys() - restored.claims.keys():
-                log.info("removing the CDI file of no claim", extra={"uid": uid})
+            for uid in left.files.keys() - (restored.claims.keys() - restored.ended):
+                log.info("removing a CDI file that no container uses", extra={"uid": uid})
                 files.remove(self._cdi_file(uid))
         except cdi_errors.UnwritableDir as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error

@@ -149,7 +149,7 @@ class Sweeper:
         named = [device for device in wanted if finding.interface_prefix(device.said) is not None]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
-        given = [self._finder.find(device, uid) for device in named]
+        given = [self._finder.find(device, uid, prepared=True) for device in named]
         if not finding.are_all_here(given):
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so their numbers are unknown"

@@ -1,0 +1,116 @@
+"""The rule by which a claim may have a fabric's device now; pure.
+
+Binding conditions hold up the scheduler alone. The kubelet calls Prepare for every pod of its node, and a pod with
+`spec.nodeName` has passed no scheduler. So Prepare demands what the conditions promise, and reads it where both daemons
+record it: in the DeviceAttachment.
+
+Invariant: `missing` returns None for a first Prepare only if the device is attached and visible, here, in this boot, and
+made ready for the very allocation of the claim, without a trace of another use and without a failure. A claim that was
+prepared in this boot keeps its device, even if that has failed since.
+"""
+
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, meta
+
+NOT_ATTACHED = "DeviceNotAttached"
+DETACHING = "DeviceDetaching"
+NOT_VISIBLE = "DeviceNotVisible"
+FAILED = "DeviceFailed"
+NOT_READY = "DeviceNotReady"
+NOT_CLEANED = "NotCleaned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """A claim's use of a device.
+
+    Attributes:
+        claim_uid: of the claim.
+        allocation_timestamp: of its allocation; None if only the attachment tells.
+        admin: admin access; the device is attached for another claim, or for none.
+        prepared: the claim was prepared with the device in this boot.
+    """
+
+    claim_uid: str
+    allocation_timestamp: str | None = None
+    admin: bool = False
+    prepared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """The first condition that does not hold.
+
+    Attributes:
+        reason: one word in CamelCase for the Event.
+        clause: to follow the device's name.
+        may_come: the next change may bring it, so waiting helps.
+        is_node_at_work: the node cleans the device or makes it ready.
+    """
+
+    reason: str
+    clause: str
+    may_come: bool = True
+    is_node_at_work: bool = False
+
+
+def missing(
+    attachment: attachments.DeviceAttachment, use: Use, *, boot_id: str, address: str | None
+) -> Missing | None:
+    """Return the first condition of the claim's use that does not hold; None if the claim may have the device.
+
+    Args:
+        attachment: of the device, on this node.
+        use: of the claim.
+        boot_id: of the running kernel.
+        address: of the device's card as the kernel shows it now; None if it shows none.
+    """
+    if attachment.deleting:
+        return Missing(
+            reason=DETACHING, clause="is being detached from this node; trying again", may_come=False
+        )
+    if not use.admin and not _is_for(attachment, use):
+        return Missing(reason=NOT_ATTACHED, clause="is not attached to this node for this claim yet")
+    node = attachment.status.node
+    was_ready = attachment.is_made_ready and node is not None and node.boot_id == boot_id
+    if use.prepared and was_ready and address is not None:
+        return None
+    failure = _failure(attachment)
+    if failure is not None:
+        return Missing(reason=FAILED, clause=f"cannot be used on this node: {failure}", may_come=False)
+    return _unfinished(attachment, address, was_ready=was_ready)
+
+
+def _unfinished(
+    attachment: attachments.DeviceAttachment, address: str | None, *, was_ready: bool
+) -> Missing | None:
+    """Return what the controller, the kernel or the node still has to do before the device is ready; None for nothing."""
+    if not attachment.holds(attachments.ATTACHED):
+        return Missing(reason=NOT_ATTACHED, clause="is not attached to this node yet")
+    if address is None:
+        serial = attachment.identity.serial or "unknown"
+        return Missing(reason=NOT_VISIBLE, clause=f"(serial {serial}) is not visible on this node yet")
+    if attachment.has_traces:
+        clause = "has traces of an earlier use, which this node removes first"
+        return Missing(reason=NOT_CLEANED, clause=clause, is_node_at_work=True)
+    node = attachment.status.node
+    is_seen = attachment.holds(attachments.VISIBLE) and node is not None and node.pci_address == address
+    if not was_ready or not is_seen:
+        clause = "is not ready for its claim on this node yet"
+        return Missing(reason=NOT_READY, clause=clause, is_node_at_work=True)
+    return None
+
+
+def _is_for(attachment: attachments.DeviceAttachment, use: Use) -> bool:
+    spec = attachment.spec
+    is_current = use.allocation_timestamp in (None, spec.allocation_timestamp)
+    return spec.claim is not None and spec.claim.uid == use.claim_uid and is_current
+
+
+def _failure(attachment: attachments.DeviceAttachment) -> str | None:
+    """Return what the controller or the node has recorded as the reason that the device is not usable."""
+    if attachment.status.error is not None:
+        return attachment.status.error.message
+    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+    return visible.message if visible is not None and visible.status == "False" else None
