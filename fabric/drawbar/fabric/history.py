@@ -74,6 +74,10 @@ class History:
         """An operation began or finished."""
         self._append(contract.OperationChanged(version=self._next(), operation=operation))
 
+    def remark(self) -> None:
+        """Send every watcher a bookmark at once: something beside the fabric is to be looked at."""
+        self._append(contract.Bookmark(version=self._next()))
+
     def interrupt(self, trouble: errors.FabricError) -> None:
         """Ends all watches: the fabric can no longer be seen. The next publish ends the trouble."""
         self._trouble = trouble
@@ -99,7 +103,9 @@ class History:
                     position += 1
                     yield event
                 if self._trouble is not None:
-                    raise errors.Unavailable(self._trouble.message) from self._trouble
+                    raise errors.Unavailable(
+                        self._trouble.message, reason=self._trouble.reason
+                    ) from self._trouble
                 news = self._news
                 try:
                     async with asyncio.timeout(bookmark_seconds):
