@@ -10,8 +10,8 @@ from drawbar.fabric import contract, wrapping
 CALLS = {
     name: member
     for name, member in inspect.getmembers(contract.FabricAdapter)
-    # The others are of the class that is installed, before anything is connected; and `exceeded`, which asks nobody.
-    if not name.startswith("_") and name not in ("connect", "exceeded", "parameters_schema", "validate")
+    # The others are of the class that is installed, before anything is connected.
+    if not name.startswith("_") and name not in ("connect", "parameters_schema", "validate")
 }
 
 
@@ -59,11 +59,3 @@ async def test_every_call_of_the_contract_goes_through_within_the_context_of_its
     assert adapter.around == [call]
     # A call that ends the adapter has no answer.
     assert answer == (None if call == "close" else (call, *given))
-
-
-def test_a_limit_that_the_adapter_within_has_passed_is_shown():
-    class Flooded(Inner):
-        def exceeded(self):
-            return "the fabric manager streams too much"
-
-    assert wrapping.WrappingAdapter(Flooded()).exceeded() == "the fabric manager streams too much"

@@ -32,6 +32,8 @@ class History:
         self._hosts: dict[str, contract.Host] = {}
         self._news = asyncio.Event()
         self._trouble: errors.FabricError | None = None
+        # A sentence by what it is about.
+        self._exceeded: dict[str, str] = {}
 
     @property
     def version(self) -> str:
@@ -74,9 +76,11 @@ class History:
         """An operation began or finished."""
         self._append(contract.OperationChanged(version=self._next(), operation=operation))
 
-    def remark(self) -> None:
-        """Send every watcher a bookmark at once: something beside the fabric is to be looked at."""
-        self._append(contract.Bookmark(version=self._next()))
+    def exceed(self, subject: str, sentence: str) -> None:
+        """Tell every watcher, those to come included, that the manager passes a limit; or that it does not, by an empty sentence."""
+        if self._exceeded.get(subject, "") != sentence:
+            self._exceeded[subject] = sentence
+            self._append(self._bookmark(self._last + 1))
 
     def interrupt(self, trouble: errors.FabricError) -> None:
         """Ends all watches: the fabric can no longer be seen. The next publish ends the trouble."""
@@ -93,7 +97,7 @@ class History:
             return
         self.watchers += 1
         try:
-            yield contract.Bookmark(version=from_version)
+            yield self._bookmark(position)
             while True:
                 while position < self._last:
                     event = self._events.get(position + 1)
@@ -111,7 +115,7 @@ class History:
                     async with asyncio.timeout(bookmark_seconds):
                         await news.wait()
                 except TimeoutError:
-                    yield contract.Bookmark(version=self._version(position))
+                    yield self._bookmark(position)
         finally:
             self.watchers -= 1
 
@@ -130,6 +134,10 @@ class History:
     def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+    def _bookmark(self, position: int) -> contract.Bookmark:
+        sentences = (sentence for sentence in self._exceeded.values() if sentence)
+        return contract.Bookmark(version=self._version(position), exceeded="; ".join(sentences))
 
     def _next(self) -> str:
         return self._version(self._last + 1)

@@ -109,10 +109,6 @@ class WrappingAdapter(contract.FabricAdapter):
         ):
             yield shown
 
-    def exceeded(self) -> str:
-        """As the contract says."""
-        return self._adapter.exceeded()
-
     async def close(self) -> None:
         """As the contract says."""
         async with self._around("close"):

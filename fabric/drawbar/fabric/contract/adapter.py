@@ -198,10 +198,6 @@ class FabricAdapter(abc.ABC):
             Unimplemented: not in the capabilities.
         """
 
-    def exceeded(self) -> str:
-        """Return a sentence about a limit that the manager passes beside all calls, as with a flood of events; or an empty one."""
-        return ""
-
     @abc.abstractmethod
     async def close(self) -> None:
         """Lets go of the fabric manager; idempotent. Calls in flight end with Unavailable."""

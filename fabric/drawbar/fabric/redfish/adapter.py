@@ -90,11 +90,9 @@ class _Service:
 
     def _bounded(self, view: methods.View) -> methods.View:
         """Return the view, without what is new in it where it has more than its limits allow."""
-        excess = self._excess(view)
-        if excess != self.excess:
-            self.excess = excess
-            self.history.remark()
-        if not excess:
+        self.excess = self._excess(view)
+        self.history.exceed("listing", self.excess)
+        if not self.excess:
             return view
         known = {host.id for host in self.history.hosts}
         return replace(
@@ -377,8 +375,6 @@ class RedfishAdapter(contract.FabricAdapter):
         self._lifetime = AsyncExitStack()
         self._closed = False
         self._poke = asyncio.Event()
-        # Why the stream of events was closed last, until one does its work again.
-        self._flood = ""
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
@@ -530,10 +526,6 @@ class RedfishAdapter(contract.FabricAdapter):
         async with aclosing(self._service.history.follow(from_version)) as events:
             yield events
 
-    def exceeded(self) -> str:
-        """As the contract says."""
-        return self._service.excess or self._flood
-
     async def close(self) -> None:
         """As the contract says; operations in flight go on in the service, and another adapter sees how they end."""
         if self._closed:
@@ -614,7 +606,7 @@ class RedfishAdapter(contract.FabricAdapter):
                         pause = EVENTS_BACKOFF_SECONDS_MIN
                         if clock() - opened > EVENTS_GOOD_SECONDS:
                             flood_pause = EVENTS_BACKOFF_SECONDS_MIN
-                            self._report_flood("")
+                            self._service.history.exceed("events", "")
                         self._poke.set()
             except errors.Unimplemented:
                 _logger.info("the Redfish service sends no events, so it is read every so often")
@@ -622,18 +614,12 @@ class RedfishAdapter(contract.FabricAdapter):
             except errors.FabricError as error:
                 _logger.debug("no events of the Redfish service", extra={"error": error.message})
                 if budget.is_exceeded(error):
-                    self._report_flood(error.message)
+                    self._service.history.exceed("events", error.message)
                     flood_pause = min(2 * flood_pause, LIMIT_BACKOFF_SECONDS_MAX)
                     await asyncio.sleep(flood_pause)
                     continue
             await asyncio.sleep(pause)
             pause = min(2 * pause, EVENTS_BACKOFF_SECONDS_MAX)
-
-    def _report_flood(self, flood: str) -> None:
-        """Note why the stream was closed, or that one does its work; whoever watches looks at `exceeded` then."""
-        if self._flood != flood:
-            self._flood = flood
-            self._service.history.remark()
 
     def _check_limits(self) -> None:
         if self._service.excess:
