@@ -77,7 +77,7 @@ async def test_pages_are_followed_to_the_last_one(script):
 async def test_a_listing_without_end_is_refused(script):
     script.on("GET", "/c", _members("1", following="/c"))
     connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
-    with pytest.raises(errors.Unavailable, match="161 resources") as caught:
+    with pytest.raises(errors.Unavailable, match="and at most 160 are read") as caught:
         await reading.Reader(connection).members("/c")
     assert caught.value.reason == errors.Reason.LIMIT_EXCEEDED
     assert "raise spec.policy.limits.devices of the Fabric (kubectl edit fabric f)" in caught.value.message

@@ -13,6 +13,10 @@ from drawbar.fabric.redfish.client import PARALLEL, Client
 from drawbar.fabric.redfish.documents import Document
 
 
+# What a further page counts as, however few members it has: pages without end are noticed soon.
+PAGE_RESOURCES = 32
+
+
 class Reader:
     """Reads the resources of one listing; make another one for the next.
 
@@ -56,6 +60,8 @@ class Reader:
             link = page.value("Members@odata.nextLink")
             # The link carries the query of its own.
             following, query = (link, "") if isinstance(link, str) and link else (None, "")
+            if following is not None:
+                self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
         return await self.resolved(tuple(listed))
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
