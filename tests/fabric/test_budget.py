@@ -29,7 +29,9 @@ def test_a_listing_is_counted_up_to_its_limit_and_then_names_it_with_the_remedy(
         listing.count(counted)
     assert budget.is_exceeded(caught.value)
     assert f"lists {most + 1} {counted} or more, and at most {most} are read" in caught.value.message
-    assert f"raise spec.policy.limits.{field} of the Fabric (kubectl edit fabric rack-7)" in caught.value.message
+    assert (
+        f"raise spec.policy.limits.{field} of the Fabric (kubectl edit fabric rack-7)" in caught.value.message
+    )
 
 
 def test_what_differs_in_kind_is_counted_apart():

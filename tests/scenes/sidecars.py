@@ -13,7 +13,9 @@ from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
 def device(number, health=pb.HEALTH_OK, **changes):
     """Return a device of the sidecar."""
     kind = pb.DEVICE_CLASS_GPU
-    return pb.Device(id=f"d-{number}", device_class=kind, model="M", serial=f"S{number}", health=health, **changes)
+    return pb.Device(
+        id=f"d-{number}", device_class=kind, model="M", serial=f"S{number}", health=health, **changes
+    )
 
 
 def host(number, **changes):

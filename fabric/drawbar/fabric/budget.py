@@ -166,9 +166,15 @@ class Flow:
         self._events = max(self._events - events, -1.0)
         self._bytes = max(self._bytes - size_bytes, -1.0)
         if self._events < 0 or self._bytes < 0:
-            most = f"{self._per_second * EVENT_BYTES // 1024} KiB" if self._bytes < 0 else f"{self._per_second} events"
+            most = (
+                f"{self._per_second * EVENT_BYTES // 1024} KiB"
+                if self._bytes < 0
+                else f"{self._per_second} events"
+            )
             raise _exceeded(
-                f"streams more than {most} a second for {WINDOW_SECONDS:.0f} s", "watchEventsPerSecond", self._fabric
+                f"streams more than {most} a second for {WINDOW_SECONDS:.0f} s",
+                "watchEventsPerSecond",
+                self._fabric,
             )
 
     def credit(self) -> None:

@@ -110,7 +110,7 @@ async def test_collections_pages_and_links_of_one_listing_count_together(script)
     ("body", "words"),
     [
         ("[" + "1," * 30_000 + "1]", "JSON values"),
-        ("{" + "\"" + "x" * 1024 * 1024 + "\":1}", "bytes"),
+        ("{" + '"' + "x" * 1024 * 1024 + '":1}', "bytes"),
     ],
 )
 async def test_an_answer_of_too_many_values_or_bytes_is_refused(script, body, words):

@@ -42,9 +42,7 @@ class Fleet:
         )
         self.machines: Mapping[str, machine.Machine] = MappingProxyType(
             {
-                spec.id: machine.Machine(
-                    spec, on_event=self._event, flow=flow, answer_seconds=answer_seconds
-                )
+                spec.id: machine.Machine(spec, on_event=self._event, flow=flow, answer_seconds=answer_seconds)
                 for spec in described.hosts
             }
         )

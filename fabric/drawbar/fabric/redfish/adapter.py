@@ -448,7 +448,9 @@ class RedfishAdapter(contract.FabricAdapter):
             return name
         wanted = self._parameters.fabrics
         return profiles.by_fabrics(
-            fabric for fabric in await reading.Reader(self._client).members(uri) if not wanted or fabric.id in wanted
+            fabric
+            for fabric in await reading.Reader(self._client).members(uri)
+            if not wanted or fabric.id in wanted
         )
 
     async def capabilities(self) -> contract.Capabilities:

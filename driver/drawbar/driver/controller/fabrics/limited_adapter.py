@@ -80,9 +80,7 @@ class LimitedAdapter(wrapping.WrappingAdapter):
             self._flow.take()
             match event:
                 case contract.DeviceChanged(device=device):
-                    self._count(
-                        budget.Counted.DEVICES, len(self._devices) + (device.id not in self._devices)
-                    )
+                    self._count(budget.Counted.DEVICES, len(self._devices) + (device.id not in self._devices))
                     self._devices.add(device.id)
                 case contract.DeviceGone(device_id=device_id):
                     self._devices.discard(device_id)

@@ -391,9 +391,7 @@ class Session:
             redacting = redacting_adapter.RedactingAdapter(
                 connected, config.credentials, fabric=self.name, name=self.spec.adapter
             )
-            adapter = limited_adapter.LimitedAdapter(
-                redacting, self._limits, self._flow, fabric=self.name
-            )
+            adapter = limited_adapter.LimitedAdapter(redacting, self._limits, self._flow, fabric=self.name)
             self._adapter = adapter
             try:
                 await self._follow(adapter)
@@ -550,9 +548,7 @@ class Session:
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
         self._lose(lost)
-        self._put_all(
-            {name: device for name, device in listed.items() if name not in self._reported_devices}
-        )
+        self._put_all({name: device for name, device in listed.items() if name not in self._reported_devices})
 
     def _put_all(self, listed: Mapping[str, contract.Device]) -> None:
         """Take over the devices of a listing; new ones while there is room beside those that count as they were."""
