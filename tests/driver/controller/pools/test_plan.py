@@ -367,6 +367,16 @@ def test_what_is_published_goes_before_what_is_new_under_a_limit():
     assert beyond == plan.Withheld(pools=("f/a",), devices=1)
 
 
+def test_a_device_that_moves_beyond_the_limit_stays_where_it_is_published():
+    before = published(device("x", "old"), device("y", "old"))
+    limits = fabrics.Limits(slices=1)
+    (action,) = plan.plan(
+        observed(device("x", "new"), device("y", "old"), published=before, limits=limits), NOW
+    )
+    assert action.slice.spec.pool.name == "f/old"
+    assert {entry.name for entry in action.slice.spec.devices} == {"x", "y"}
+
+
 def test_a_limit_that_is_lowered_withdraws_nothing():
     assert limited(1, "a", "b", before=("a", "b")) == ()
 

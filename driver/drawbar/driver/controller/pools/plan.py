@@ -139,8 +139,7 @@ Action = slice_plan.Write | LookAgain | LeftOut | Withheld
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     """Return the writes that publish the devices as they should be; `now` is on the steady clock."""
     candidates = _candidates(observed) if observed.kept.conditions else ()
-    withheld = _withheld(candidates, observed)
-    candidates = tuple(candidate for candidate in candidates if candidate.pool not in withheld)
+    candidates, withheld = _within_limit(candidates, observed)
     pools = _pools(candidates, observed, now)
     left_out = sorted(name for pool in pools for name in pool.content.left_out)
     reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
@@ -175,16 +174,34 @@ class _Candidate:
     causes: tuple[causes.Cause, ...]
 
 
-def _withheld(candidates: tuple[_Candidate, ...], observed: Observed) -> Counter[str]:
-    """Return the pools beyond the limit of slices, each with the number of its devices.
+def _within_limit(
+    candidates: tuple[_Candidate, ...], observed: Observed
+) -> tuple[tuple[_Candidate, ...], Counter[str]]:
+    """Return the candidates in as many pools as the limit of slices allows, and the devices that the others would have.
 
-    What is published goes first, also what is about to be withdrawn: a new slice waits until it is gone.
+    What is published goes first, also what is about to be withdrawn: a new slice waits until it is gone. A device that moves
+    into a pool beyond the limit stays where it is published.
     """
-    devices_of = Counter(candidate.pool for candidate in candidates)
+    homes = {
+        device.name: published_slice.spec.pool.name
+        for published_slice in observed.published
+        for device in published_slice.spec.devices
+    }
     published = {published_slice.spec.pool.name for published_slice in observed.published}
-    waiting = sorted(devices_of.keys() - published)
-    room = max(observed.policy.limits.slices - len(published), 0)
-    return Counter({pool: devices_of[pool] for pool in waiting[room:]})
+    waiting = sorted({candidate.pool for candidate in candidates} - published)
+    beyond = frozenset(waiting[max(observed.policy.limits.slices - len(published), 0) :])
+    within = [candidate for candidate in candidates if candidate.pool not in beyond]
+    filled, withheld = Counter(candidate.pool for candidate in within), Counter[str]()
+    for candidate in candidates:
+        if candidate.pool not in beyond:
+            continue
+        home = homes.get(candidate.device.name)
+        if home is not None and filled[home] < slice_plan.DEVICES_MAX:
+            filled[home] += 1
+            within.append(replace(candidate, pool=home))
+        else:
+            withheld[candidate.pool] += 1
+    return tuple(within), withheld
 
 
 def _pools(
