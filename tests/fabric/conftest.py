@@ -269,7 +269,7 @@ async def monitored(machine, events):
         str(machine.monitor),
         on_event=lambda name, data: events.append((name, data)),
         on_lost=lambda: None,
-        flow=budget.Flow(budget.Limits(), "lab"),
+        flow=budget.Flow(budget.Limits(), "lab", clock=time.monotonic),
     )
     try:
         yield client

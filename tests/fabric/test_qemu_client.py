@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 
 import pytest
@@ -40,7 +41,7 @@ def connect(tmp_path):
             str(tmp_path / "qmp"),
             on_event=lambda name, data: events.append((name, data)),
             on_lost=lambda: lost.append(True),
-            flow=budget.Flow(budget.Limits(), "lab"),
+            flow=budget.Flow(budget.Limits(), "lab", clock=time.monotonic),
         )
         clients.append(client)
         return client

@@ -7,7 +7,6 @@ A stream, such as a watch, has a balance of events and bytes that is refilled ov
 not to one connection: a sender whose connection was closed cannot begin with a full balance by connecting again.
 """
 
-import asyncio
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -91,7 +90,7 @@ class Limits:
 
 
 def is_exceeded(error: BaseException) -> bool:
-    """Return whether the error says that a limit was passed."""
+    """Return whether the error is that of a passed limit."""
     return isinstance(error, errors.FabricError) and error.reason == errors.Reason.LIMIT_EXCEEDED
 
 
@@ -131,14 +130,10 @@ class Listing:
             )
 
 
-def _loop_seconds() -> float:
-    return asyncio.get_running_loop().time()
-
-
 class Flow:
     """The balance of what one fabric manager streams."""
 
-    def __init__(self, limits: Limits, fabric: str, *, clock: Callable[[], float] = _loop_seconds) -> None:
+    def __init__(self, limits: Limits, fabric: str, *, clock: Callable[[], float]) -> None:
         """Begin with a full balance.
 
         Args:

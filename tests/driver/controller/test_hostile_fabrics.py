@@ -14,7 +14,7 @@ LIMITS = fabrics.Limits()
 PATIENCE_SECONDS = 10.0
 
 
-def of(fabric, slices):
+def slices_of(fabric, slices):
     return [entry for entry in slices if entry["pool"]["name"].partition("/")[0] == fabric]
 
 
@@ -39,7 +39,7 @@ async def test_a_manager_without_bounds_is_degraded_alone_and_publishes_no_more_
         assert time.monotonic() - began < PATIENCE_SECONDS
         await cluster.condition("Degraded", status="False")
         await asyncio.sleep(2)
-        evil = of("evil", await cluster.slices())
+        evil = slices_of("evil", await cluster.slices())
         assert 1 <= len(evil) <= LIMITS.slices
         names = {device["name"] for entry in evil for device in entry["devices"]}
         # What was published before stays.

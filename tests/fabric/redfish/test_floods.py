@@ -89,7 +89,10 @@ async def test_a_flood_of_events_costs_its_connection_and_is_told_by_a_bookmark(
                 if isinstance(event, contract.Bookmark) and event.exceeded:
                     break
         assert "streams more than" in event.exceeded
-        assert "spec.policy.limits.watchEventsPerSecond of the Fabric (kubectl edit fabric rack-7)" in event.exceeded
+        assert (
+            "spec.policy.limits.watchEventsPerSecond of the Fabric (kubectl edit fabric rack-7)"
+            in event.exceeded
+        )
         opened = service.streams
         for _ in range(20):
             assert len((await adapter.devices()).devices) == 1

@@ -73,7 +73,7 @@ class GrpcAdapter(contract.FabricAdapter):
         self._silence_seconds = silence_seconds
         self._closed = False
         # Of all watches of this adapter, however often they are opened; whoever watches counts the events themselves.
-        self._flow = budget.Flow(config.limits, config.name)
+        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._peer = f'the fabric plugin of "{config.name}" at {config.endpoint}'
         self._identity = pb_grpc.IdentityStub(channel)
         self._fabric = pb_grpc.FabricManagerStub(channel)

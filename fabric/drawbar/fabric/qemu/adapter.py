@@ -41,7 +41,7 @@ class QemuAdapter(contract.FabricAdapter):
         self._lifetime = AsyncExitStack()
         answer_seconds = min(machine.ANSWER_SECONDS, config.timeout_seconds / 2)
         self._news = asyncio.Event()
-        flow = budget.Flow(config.limits, config.name)
+        flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._fleet = Fleet(described, on_event=self._news.set, flow=flow, answer_seconds=answer_seconds)
         self._works = Works(self._fleet, tasks, prefix=NAME, shows_requests=True, on_finished=self._news.set)
         self._keeper: asyncio.Task[None] | None = None

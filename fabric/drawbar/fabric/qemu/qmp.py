@@ -158,7 +158,7 @@ class Client(asyncio.Protocol):
                 self._unasked(message, len(line))
 
     def _unasked(self, message: Answer, size_bytes: int) -> None:
-        """Take over an event; hang up where too much comes that nobody asked for."""
+        """Take over an event; hang up where too much comes unasked."""
         try:
             self._flow.take(size_bytes)
         except errors.FabricError as error:

@@ -94,11 +94,11 @@ class _Service:
         self.history.exceed("listing", self.excess)
         if not self.excess:
             return view
-        known = {host.id for host in self.history.hosts}
+        listed_before = {host.id for host in self.history.hosts}
         return replace(
             view,
             devices={name: view.devices[name] for name in self.history.devices if name in view.devices},
-            hosts={name: host for name, host in view.hosts.items() if name in known},
+            hosts={name: host for name, host in view.hosts.items() if name in listed_before},
         )
 
     def _excess(self, view: methods.View) -> str:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from drawbar.fabric import contract, notes
 from drawbar.fabric.redfish import documents, entities, methods, parts
 from drawbar.fabric.redfish.documents import Document
-from drawbar.fabric.redfish.reading import Reader
 from drawbar.fabric.redfish.profiles import NotePlace
+from drawbar.fabric.redfish.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,7 +82,7 @@ class Client:
         self._server_name = config.tls.server_name or None
         self._login = asyncio.Lock()
         # Of all streams of events of this client, however often they are opened.
-        self._flow = budget.Flow(config.limits, config.name)
+        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._closed = False
 
     @classmethod

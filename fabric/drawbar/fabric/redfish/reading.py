@@ -12,7 +12,6 @@ from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.client import PARALLEL, Client
 from drawbar.fabric.redfish.documents import Document
 
-
 # What a further page counts as, however few members it has: pages without end are noticed soon.
 PAGE_RESOURCES = 32
 
@@ -79,7 +78,7 @@ class Reader:
         Raises:
             FabricError: a resource that still exists cannot be read.
         """
-        found: dict[int, Document] = {}
+        resources: dict[int, Document] = {}
         failures: list[errors.FabricError] = []
         left = ((number, document) for number, document in enumerate(listed) if document.uri)
 
@@ -91,7 +90,7 @@ class Reader:
                         return
                     resource = await self._resource(document)
                     if resource is not None:
-                        found[number] = resource
+                        resources[number] = resource
             except errors.FabricError as error:
                 failures.append(error)
 
@@ -100,7 +99,7 @@ class Reader:
                 tasks.create_task(read(left))
         if failures:
             raise failures[0]
-        return tuple(found[number] for number in sorted(found))
+        return tuple(resources[number] for number in sorted(resources))
 
     async def _resource(self, document: Document) -> Document | None:
         if not document.is_reference:

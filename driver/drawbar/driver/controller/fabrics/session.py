@@ -21,7 +21,6 @@ from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names, shares
 from drawbar.driver.controller.fabrics import (
     credentials,
-    limited_adapter,
     losses,
     places,
     places_adapter,
@@ -31,7 +30,7 @@ from drawbar.driver.controller.fabrics import (
     status,
     turns,
 )
-from drawbar.fabric import budget, contract, errors
+from drawbar.fabric import budget, contract, errors, limiting
 
 log = logging.getLogger(__name__)
 
@@ -140,7 +139,7 @@ class Session:
         limits = fabric.spec.policy.limits.budget
         self._limits = limits
         # What it streams counts over all connections to it.
-        self._flow = budget.Flow(limits, self.name)
+        self._flow = budget.Flow(limits, self.name, clock=_monotonic)
         self._limit_pauses = {
             subject: backoff.Backoff(LIMIT_PAUSE_FIRST_SECONDS, LIMIT_PAUSE_MAX_SECONDS)
             for subject in (LISTING, WATCH)
@@ -391,7 +390,7 @@ class Session:
             redacting = redacting_adapter.RedactingAdapter(
                 connected, config.credentials, fabric=self.name, name=self.spec.adapter
             )
-            adapter = limited_adapter.LimitedAdapter(redacting, self._limits, self._flow, fabric=self.name)
+            adapter = limiting.LimitedAdapter(redacting, self._limits, self._flow, fabric=self.name)
             self._adapter = adapter
             try:
                 await self._follow(adapter)
