@@ -257,7 +257,8 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
                         request_id=f"r-{number}", device_id=device_id(number), host_id=host
                     )
                 )
-            spec = {"adapter": "grpc", "endpoint": endpoint}
+            limits = {"devices": 16_384, "hosts": 8_192, "slices": 512}
+            spec = {"adapter": "grpc", "endpoint": endpoint, "policy": {"limits": limits}}
             rack = {"apiVersion": kinds.FABRIC.api_version, "kind": "Fabric", "metadata": {"name": FABRIC}}
             await admin.create(kinds.FABRIC, rack | {"spec": spec}, into=Json)
             is_done = _done(admin, options)

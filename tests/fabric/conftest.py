@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.scenes import waiting
 
-from drawbar.fabric import contract
+from drawbar.fabric import budget, contract
 from drawbar.fabric.qemu import qmp
 from drawbar.fabric.qemu.adapter import QemuAdapter
 from drawbar.mocks import qemu
@@ -266,7 +266,10 @@ def until_they_listen(machines):
 async def monitored(machine, events):
     """A QMP client of the test's own, beside the adapter's."""
     client = await qmp.Client.connect(
-        str(machine.monitor), on_event=lambda name, data: events.append((name, data)), on_lost=lambda: None
+        str(machine.monitor),
+        on_event=lambda name, data: events.append((name, data)),
+        on_lost=lambda: None,
+        flow=budget.Flow(budget.Limits(), "lab", clock=time.monotonic),
     )
     try:
         yield client

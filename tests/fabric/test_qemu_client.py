@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 
 import pytest
 
+from drawbar.fabric import budget
 from drawbar.fabric.qemu import qmp
 from drawbar.mocks import qemu
 
@@ -39,6 +41,7 @@ def connect(tmp_path):
             str(tmp_path / "qmp"),
             on_event=lambda name, data: events.append((name, data)),
             on_lost=lambda: lost.append(True),
+            flow=budget.Flow(budget.Limits(), "lab", clock=time.monotonic),
         )
         clients.append(client)
         return client
@@ -132,3 +135,26 @@ async def test_a_client_that_closes_is_not_told_that_it_lost_anything(tmp_path, 
         client.close()
         client.close()
     assert not connect.lost
+
+
+async def test_a_flood_of_events_ends_the_connection_with_the_limit(tmp_path, connect):
+    async def converse(reader, writer):
+        flood = b'{"event": "RTC_CHANGE"}\n{"what": 1}\n' * 4000
+        await answering(reader, writer, flood + b'{"return": {}, "id": %d}\n')
+
+    async with peer(tmp_path / "qmp", converse):
+        client = await connect()
+        with pytest.raises(qmp.Lost, match="more than 256 events a second"):
+            await client.execute("query-uuid")
+    assert (client.closed, connect.lost) == (True, [True])
+    assert len(connect.events) <= 256 * budget.WINDOW_SECONDS
+
+
+async def test_brackets_without_end_are_no_json(tmp_path, connect):
+    async def converse(reader, writer):
+        await answering(reader, writer, b"[" * 100_000 + b"\n" + b'{"return": {}, "id": %d}\n')
+
+    async with peer(tmp_path / "qmp", converse):
+        client = await connect()
+        with pytest.raises(qmp.Lost, match="no JSON"):
+            await client.execute("query-uuid")

@@ -47,7 +47,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
     policy = fabrics.Policy(
         probation_seconds=int(probation.total_seconds()),
         immediate=fabrics.Reservation(devices=tuple(changes.pop("reserved", ()))),
-        **taken("evictions_per_second"),
+        **taken("evictions_per_second", "limits"),
     )
     going = "2026-01-01T00:00:00Z" if changes.pop("going", False) else None
     fabric = fabrics.Fabric(

@@ -69,9 +69,9 @@ class Manager:
 
 
 @contextlib.asynccontextmanager
-async def running(manager, listener=None, *, seconds=1):
+async def running(manager, listener=None, *, seconds=1, fabric=FABRIC):
     """`async with`: a session with the manager, so many seconds of virtual time after its begin."""
-    opened = session.Session(FABRIC, listener or Listener(), lambda name: manager)
+    opened = session.Session(fabric, listener or Listener(), lambda name: manager)
     task = asyncio.Task(opened.run())
     await asyncio.sleep(seconds)
     try:

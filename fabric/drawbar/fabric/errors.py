@@ -80,6 +80,8 @@ class Reason(StrEnum):
     """UNAVAILABLE: this process may not open the plugin's socket."""
     CANCELLED = "CANCELLED"
     """ABORTED: the operation was cancelled."""
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"
+    """UNAVAILABLE: the manager lists or streams more than its `budget` allows; the caller keeps what it had."""
 
 
 def cut(text: str, limit_bytes: int) -> str:

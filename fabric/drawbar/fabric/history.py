@@ -32,6 +32,8 @@ class History:
         self._hosts: dict[str, contract.Host] = {}
         self._news = asyncio.Event()
         self._trouble: errors.FabricError | None = None
+        # A sentence by what it is about.
+        self._exceeded: dict[str, str] = {}
 
     @property
     def version(self) -> str:
@@ -74,6 +76,12 @@ class History:
         """An operation began or finished."""
         self._append(contract.OperationChanged(version=self._next(), operation=operation))
 
+    def exceed(self, subject: str, sentence: str) -> None:
+        """Tell every watcher, those to come included, that the manager passes a limit; or that it does not, by an empty sentence."""
+        if self._exceeded.get(subject, "") != sentence:
+            self._exceeded[subject] = sentence
+            self._append(self._bookmark(self._last + 1))
+
     def interrupt(self, trouble: errors.FabricError) -> None:
         """Ends all watches: the fabric can no longer be seen. The next publish ends the trouble."""
         self._trouble = trouble
@@ -89,7 +97,7 @@ class History:
             return
         self.watchers += 1
         try:
-            yield contract.Bookmark(version=from_version)
+            yield self._bookmark(position)
             while True:
                 while position < self._last:
                     event = self._events.get(position + 1)
@@ -99,13 +107,15 @@ class History:
                     position += 1
                     yield event
                 if self._trouble is not None:
-                    raise errors.Unavailable(self._trouble.message) from self._trouble
+                    raise errors.Unavailable(
+                        self._trouble.message, reason=self._trouble.reason
+                    ) from self._trouble
                 news = self._news
                 try:
                     async with asyncio.timeout(bookmark_seconds):
                         await news.wait()
                 except TimeoutError:
-                    yield contract.Bookmark(version=self._version(position))
+                    yield self._bookmark(position)
         finally:
             self.watchers -= 1
 
@@ -124,6 +134,10 @@ class History:
     def _wake(self) -> None:
         self._news.set()
         self._news = asyncio.Event()
+
+    def _bookmark(self, position: int) -> contract.Bookmark:
+        sentences = (sentence for sentence in self._exceeded.values() if sentence)
+        return contract.Bookmark(version=self._version(position), exceeded="; ".join(sentences))
 
     def _next(self) -> str:
         return self._version(self._last + 1)

@@ -305,12 +305,20 @@ async def test_a_busy_service_refuses_an_attach_that_succeeds_later(trial, form)
     assert (await trial.attach(adapter)).succeeded
 
 
-@pytest.mark.parametrize("kind", [FaultKind.HTML, FaultKind.HUGE, FaultKind.DEEP, FaultKind.REDIRECT])
-async def test_an_answer_that_is_none_fails_the_attach_and_the_next_one_succeeds(trial, kind):
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (FaultKind.HTML, "MALFORMED_ANSWER"),
+        (FaultKind.HUGE, "LIMIT_EXCEEDED"),
+        (FaultKind.DEEP, "MALFORMED_ANSWER"),
+        (FaultKind.REDIRECT, "MALFORMED_ANSWER"),
+    ],
+)
+async def test_an_answer_that_is_none_fails_the_attach_and_the_next_one_succeeds(trial, kind, reason):
     service, adapter = await trial.both({})
     service.faults.add(fault({}, kind))
     operation = await trial.attach(adapter)
-    assert (operation.error.code, operation.error.reason) == (errors.Code.UNAVAILABLE, "MALFORMED_ANSWER")
+    assert (operation.error.code, operation.error.reason) == (errors.Code.UNAVAILABLE, reason)
     assert operation.side_effects_unknown
     assert service.connections().get("gpu-1", []) == []
     assert (await trial.attach(adapter)).succeeded
@@ -437,7 +445,7 @@ async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(tri
         (FaultKind.HALF_BODY, errors.Unavailable, "UNAVAILABLE"),
         (FaultKind.BUSY, errors.Unavailable, "SERVICE_BUSY"),
         (FaultKind.HTML, errors.Unavailable, "MALFORMED_ANSWER"),
-        (FaultKind.HUGE, errors.Unavailable, "MALFORMED_ANSWER"),
+        (FaultKind.HUGE, errors.Unavailable, "LIMIT_EXCEEDED"),
         (FaultKind.DEEP, errors.Unavailable, "MALFORMED_ANSWER"),
         (FaultKind.REDIRECT, errors.Unavailable, "MALFORMED_ANSWER"),
         (FaultKind.STALL, errors.DeadlineExceeded, "DEADLINE_EXCEEDED"),

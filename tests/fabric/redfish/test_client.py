@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, aclosing
 import pytest
 from aiohttp import web
 
-from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import client
+from drawbar.fabric import budget, contract, errors
+from drawbar.fabric.redfish import client, reading
 
 ROOT = {"@odata.id": "/redfish/v1"}
 TASK = "/redfish/v1/TaskService/Tasks/1"
@@ -19,6 +19,8 @@ class Script:
     def __init__(self):
         self.answers = {("GET", "/redfish/v1/"): [(200, ROOT, {})]}
         self.requests = []
+        # Of this loop, at any request.
+        self.most_tasks = 0
 
     def on(self, method, path, *answers):
         self.answers[method, path] = [
@@ -27,6 +29,7 @@ class Script:
 
     async def handle(self, request):
         self.requests.append((request.method, request.path, request.headers))
+        self.most_tasks = max(self.most_tasks, len(asyncio.all_tasks()))
         listed = self.answers.get((request.method, request.path)) or [(404, {}, {})]
         status, body, headers = listed.pop(0) if len(listed) > 1 else listed[0]
         if isinstance(body, str):
@@ -68,28 +71,70 @@ async def test_pages_are_followed_to_the_last_one(script):
     script.on("GET", "/c", _members("1", "2", following="/c2?$skip=2"))
     script.on("GET", "/c2", _members("3"))
     connection = await script.connect()
-    assert [member.id for member in await connection.members("/c")] == ["1", "2", "3"]
+    assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1", "2", "3"]
 
 
 async def test_a_listing_without_end_is_refused(script):
     script.on("GET", "/c", _members("1", following="/c"))
-    connection = await script.connect()
-    with pytest.raises(errors.Unavailable, match="pages"):
-        await connection.members("/c")
+    connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
+    with pytest.raises(errors.Unavailable, match="and at most 160 are read") as caught:
+        await reading.Reader(connection).members("/c")
+    assert caught.value.reason == errors.Reason.LIMIT_EXCEEDED
+    assert "raise spec.policy.limits.devices of the Fabric (kubectl edit fabric f)" in caught.value.message
 
 
 async def test_a_listing_that_is_too_long_is_refused(script):
-    script.on("GET", "/c", _members(*map(str, range(client.MEMBERS + 1))))
-    connection = await script.connect()
-    with pytest.raises(errors.Unavailable, match="members"):
-        await connection.members("/c")
+    script.on("GET", "/c", _members(*map(str, range(200))))
+    connection = await script.connect(limits=budget.Limits(devices=10, hosts=10))
+    with pytest.raises(errors.Unavailable, match="201 resources or more, and at most 160"):
+        await reading.Reader(connection).members("/c")
 
 
-async def test_an_answer_of_too_many_values_is_refused(script):
-    script.on("GET", "/c", "[" + "1," * (client.ANSWER_VALUES + 1) + "1]")
-    connection = await script.connect()
-    with pytest.raises(errors.Unavailable, match="values"):
+async def test_collections_pages_and_links_of_one_listing_count_together(script):
+    script.on("GET", "/c", _members("1", "2", "3"))
+    script.on("GET", "/d", {"Members": [{"@odata.id": f"/d/{number}"} for number in range(3)]})
+    for number in range(3):
+        script.on("GET", f"/d/{number}", {"@odata.id": f"/d/{number}", "Id": str(number)})
+    connection = await script.connect(limits=budget.Limits(devices=1, hosts=1))
+    reader = reading.Reader(connection)
+    await reader.members("/c")
+    await reader.members("/d")
+    await reader.get("/d/0")
+    with pytest.raises(errors.Unavailable, match="resources"):
+        await reader.members("/d")
+    # Another listing begins from zero.
+    assert len(await reading.Reader(connection).members("/d")) == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("[" + "1," * 30_000 + "1]", "JSON values"),
+        ("{" + '"' + "x" * 1024 * 1024 + '":1}', "bytes"),
+    ],
+)
+async def test_an_answer_of_too_many_values_or_bytes_is_refused(script, body, words):
+    script.on("GET", "/c", body)
+    connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
+    with pytest.raises(errors.Unavailable, match=words) as caught:
         await connection.get("/c")
+    assert "listingMebibytes" in caught.value.message
+
+
+async def test_a_change_whose_answer_is_too_large_leaves_open_what_becomes_of_it(script):
+    script.on("POST", "/c", "[" + "1," * 30_000 + "1]")
+    connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
+    with pytest.raises(errors.Unavailable) as caught:
+        await connection.change("POST", "/c", {})
+    assert caught.value.side_effects_unknown
+
+
+async def test_however_many_links_a_listing_has_few_are_followed_at_once(script):
+    script.on("GET", "/c", {"Members": [{"@odata.id": f"/c/{number}"} for number in range(500)]})
+    connection = await script.connect()
+    assert await reading.Reader(connection).members("/c") == ()
+    # The client's own, and the service's two for each connection.
+    assert script.most_tasks <= 4 * client.PARALLEL
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -125,10 +170,10 @@ async def test_a_member_that_cannot_be_read_fails_the_listing_and_one_that_is_go
     script.on("GET", "/c", {"Members": [{"@odata.id": "/c/1"}, {"@odata.id": "/c/gone"}]})
     script.on("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
     connection = await script.connect()
-    assert [member.id for member in await connection.members("/c")] == ["1"]
+    assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1"]
     script.on("GET", "/c/1", (403, {}, {}))
     with pytest.raises(errors.PermissionDenied):
-        await connection.members("/c")
+        await reading.Reader(connection).members("/c")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +188,7 @@ async def test_a_member_that_cannot_be_read_fails_the_listing_and_one_that_is_go
 async def test_a_listing_is_expanded_as_the_service_offers_it(script, offered, query):
     script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
     connection = await script.connect()
-    assert connection._expand(3) == query
+    assert reading.Reader(connection)._expand(3) == query
 
 
 async def test_a_closed_client_reads_nothing(script):

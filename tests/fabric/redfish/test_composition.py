@@ -1,5 +1,7 @@
 """The blocks are those of the mockup public-composability (DMTF/Redfish-Publications), and odd ones."""
 
+import time
+
 import pytest
 from tests.scenes import redfish_trees
 from tests.scenes.redfish_trees import ROOT, block, composition, link, links, system
@@ -172,3 +174,16 @@ async def test_what_was_removed_meanwhile_is_not_attached(device_id, host_id):
     method = await _read(DRIVE, system("s1"))
     with pytest.raises(errors.Aborted, match="gone was removed"):
         method.attach(_attach(host_id), device_id, "")
+
+
+async def test_many_blocks_of_many_systems_are_looked_at_once_each():
+    numbers = range(2500)
+    resources = [block(f"b{number}") for number in numbers]
+    resources += [system(f"s{number}", f"b{number}") for number in numbers]
+    method = await _read(*resources)
+    began = time.process_time()
+    devices = method.view().devices
+    assert time.process_time() - began < 1.0
+    assert {devices[f"b{number}"].connection.host_id for number in numbers} == {
+        f"s{number}" for number in numbers
+    }

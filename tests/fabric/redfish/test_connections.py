@@ -1,5 +1,7 @@
 """What connections of memory chunks are read as and what is sent, with services that do it in an unusual way."""
 
+import time
+
 import pytest
 from tests.scenes.redfish_trees import (
     FABRIC,
@@ -160,3 +162,16 @@ async def test_uris_of_endpoints_and_connections_stand_for_devices():
     method = await read(connection("n", initiators=["h1"], chunks=[uri("c1")]))
     assert method.device_ids({f"{FABRIC}/Connections/n"}) == {"F.d1"}
     assert method.device_ids({f"{FABRIC}/Endpoints/d2"}) == {"F.d2"}
+
+
+async def test_many_connections_of_many_chunks_are_looked_at_once_each():
+    numbers = range(1000)
+    ends = [initiator("host"), *(memory(f"m{number}", f"k{number}") for number in numbers)]
+    made = [connection(f"x{number}", initiators=("host",), chunks=(uri(f"k{number}"),)) for number in numbers]
+    method = connections.Connections(profiles.PROFILES["connections"])
+    tree = fabric(*ends, *made, connects="Connections")
+    await method.read(tree)
+    began = time.process_time()
+    await method.read_connections(tree)
+    assert time.process_time() - began < 1.0
+    assert set(shown(method).values()) == {"host"}

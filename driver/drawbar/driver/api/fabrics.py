@@ -8,6 +8,7 @@ import enum
 import msgspec
 
 from drawbar.driver.api import attachments, drivers, meta
+from drawbar.fabric import budget
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
@@ -86,6 +87,31 @@ class CleanPolicy(meta.Struct, frozen=True):
         return way
 
 
+class Limits(meta.Struct, frozen=True):
+    """The most that the fabric manager may list and stream, and that is published of it.
+
+    Attributes:
+        devices, hosts, listing_mebibytes, watch_events_per_second: see `drawbar.fabric.budget.Limits`.
+        slices: ResourceSlices with devices; one for each pool.
+    """
+
+    devices: int = 4096
+    hosts: int = 1024
+    slices: int = 64
+    listing_mebibytes: int = 24
+    watch_events_per_second: int = 256
+
+    @property
+    def budget(self) -> budget.Limits:
+        """What the fabric's adapter counts against."""
+        return budget.Limits(
+            devices=self.devices,
+            hosts=self.hosts,
+            listing_mebibytes=self.listing_mebibytes,
+            watch_events_per_second=self.watch_events_per_second,
+        )
+
+
 class Policy(meta.Struct, frozen=True):
     """How patient to be; times in seconds.
 
@@ -98,6 +124,7 @@ class Policy(meta.Struct, frozen=True):
         node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
         clean: what a node does about the traces of a device's users.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
+        limits: the most that the manager may list and stream.
     """
 
     attach_timeout_seconds: int = 180
@@ -109,6 +136,7 @@ class Policy(meta.Struct, frozen=True):
     models: tuple[ModelRule, ...] = ()
     immediate: Reservation = Reservation()
     clean: CleanPolicy = CleanPolicy()
+    limits: Limits = Limits()
 
 
 class Composite(meta.Struct, frozen=True):

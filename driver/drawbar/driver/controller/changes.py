@@ -219,9 +219,9 @@ class Changes:
         self._route(replace(change, attached=attached))
 
     def hosts_changed(self, fabric: str) -> None:
-        """Take over a change of hosts; those of a fabric that was just listed are mapped at once."""
+        """Take over a change of hosts; those of a fabric that was just listed are mapped at once, the others together."""
         session = self.cluster.sessions.get(fabric)
-        if session is not None and session.nodes.host_of:
+        if session is not None and (session.nodes.host_of or session.connection.connected):
             self._route(routing.HostsChange())
         else:
             self.jobs.map(fabric)

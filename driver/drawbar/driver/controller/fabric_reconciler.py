@@ -113,6 +113,7 @@ class FabricReconciler:
             self._set_unpublished(fabric, str(error))
             raise
         self._set_unpublished(fabric, "")
+        self._report_withheld(fabric)
         if dropped != self._cluster.pools.dropped_fields:
             for view in self._cluster.sessions:
                 self.add(Job.STATUS, view.name)
@@ -146,6 +147,19 @@ class FabricReconciler:
         if view is not None:
             arranged = self._cluster.composites(fabric)
             view.report(COMPOSITES, "; ".join(arranged.problems) if arranged is not None else "")
+
+    def _report_withheld(self, fabric: str) -> None:
+        view, withheld = self._cluster.sessions.get(fabric), self._cluster.pools.withheld(fabric)
+        if view is None:
+            return
+        limit = view.spec.policy.limits.slices
+        view.report(
+            session.SLICES,
+            f"{withheld.devices} devices are not published: their pools would be {len(withheld.pools)} more ResourceSlices "
+            f"than the {limit} of spec.policy.limits.slices; raise it (kubectl edit fabric {fabric})"
+            if withheld is not None
+            else "",
+        )
 
     def _set_unpublished(self, fabric: str, refused: str) -> None:
         view = self._cluster.sessions.get(fabric)
@@ -317,6 +331,9 @@ class FabricReconciler:
                 )
             sentences += self._stranded(view)
             sentences += view.troubles.values()
+            limited = [view.troubles[subject] for subject in session.LIMITED if subject in view.troubles]
+            # The message is cut, and they are the reason of the condition.
+            sentences = list(dict.fromkeys((*limited, *sentences)))
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:
             sentences.append(status.GIVING_UP)
         if left_out:

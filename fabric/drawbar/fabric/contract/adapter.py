@@ -8,6 +8,8 @@ An adapter translates; it takes no decisions, keeps no state that the fabric doe
   hardware returns an unfinished `Operation` instead.
 * It may be cancelled at any await; a cancelled attach or detach may still happen.
 * It retries nothing that could have had an effect; back-off is the caller's.
+* It holds no more of a manager's answers in memory than `AdapterConfig.limits` allows, and counts while it reads: beyond a
+  limit a listing or watch ends with Unavailable, LIMIT_EXCEEDED (`budget.Listing` and `budget.Flow` raise it).
 """
 
 import abc
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from drawbar.fabric import errors
+from drawbar.fabric import budget, errors
 from drawbar.fabric.contract import changes, inventory
 from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.operations import (
@@ -41,6 +43,7 @@ class AdapterConfig:
         timeout_seconds: the longest that any one call may take.
         credentials: as whom; never shown by repr, never in a message.
         tls: how the manager's certificate is judged.
+        limits: the most that the manager may list and stream.
     """
 
     name: str
@@ -49,6 +52,7 @@ class AdapterConfig:
     timeout_seconds: float = 30.0
     credentials: Credentials = field(default_factory=Credentials, repr=False)
     tls: Tls = field(default_factory=Tls)
+    limits: budget.Limits = field(default_factory=budget.Limits)
 
 
 class FabricAdapter(abc.ABC):

@@ -46,9 +46,15 @@ class OperationChanged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bookmark:
-    """Nothing else happened up to this version."""
+    """Nothing else happened up to this version.
+
+    Attributes:
+        version: of the fabric.
+        exceeded: a sentence while the manager passes a limit that no call shows, as with a flood of events; else empty.
+    """
 
     version: str
+    exceeded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

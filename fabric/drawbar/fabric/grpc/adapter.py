@@ -6,14 +6,14 @@ adapter; nothing is retried that the sidecar could have seen.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import grpc
 
-from drawbar.fabric import contract, errors, tls
+from drawbar.fabric import budget, contract, errors, tls
 from drawbar.fabric.grpc import certificates, conversion, endpoints, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
@@ -22,8 +22,9 @@ _logger = logging.getLogger(__name__)
 
 SILENCE_SECONDS = 3 * contract.BOOKMARK_SECONDS
 LISTING_ATTEMPTS = 3
-LISTING_PAGES = 10_000
-"""More pages than any fabric has: a plugin whose tokens never end is noticed."""
+PAGE_BYTES_MIN = 4096
+"""What an empty page counts as: a plugin whose tokens never end is noticed."""
+MESSAGE_BYTES = 16 * 1024 * 1024
 
 # The default would be the percent-encoded socket path, which some servers refuse.
 _SOCKET_OPTIONS = (("grpc.default_authority", "localhost"),)
@@ -37,10 +38,24 @@ _CHANNEL_OPTIONS = (
     # Room for the error detail beside a long message in many bytes per character.
     ("grpc.max_metadata_size", 32768),
     ("grpc.absolute_max_metadata_size", 65536),
-    ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
 )
 
 Answer = TypeVar("Answer")
+Value = TypeVar("Value")
+
+
+class _Page(Protocol):
+    """One answer of a listing."""
+
+    next_page_token: str
+
+    def ByteSize(self) -> int:  # noqa: N802 -- protobuf's name
+        """Return the size on the wire."""
+        ...
+
+
+Page = TypeVar("Page", bound=_Page)
 
 
 class GrpcAdapter(contract.FabricAdapter):
@@ -57,6 +72,8 @@ class GrpcAdapter(contract.FabricAdapter):
         self._channel = channel
         self._silence_seconds = silence_seconds
         self._closed = False
+        # Of all watches of this adapter, however often they are opened; whoever watches counts the events themselves.
+        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._peer = f'the fabric plugin of "{config.name}" at {config.endpoint}'
         self._identity = pb_grpc.IdentityStub(channel)
         self._fabric = pb_grpc.FabricManagerStub(channel)
@@ -107,22 +124,32 @@ class GrpcAdapter(contract.FabricAdapter):
     async def hosts(self) -> tuple[contract.Host, ...]:
         """As the contract says."""
 
-        async def page(token: str) -> tuple[pb.ListHostsResponse, str]:
-            answer = await self._ask(self._fabric.ListHosts, pb.ListHostsRequest(page_token=token))
-            return answer, answer.next_page_token
+        async def ask(token: str) -> pb.ListHostsResponse:
+            return await self._ask(self._fabric.ListHosts, pb.ListHostsRequest(page_token=token))
 
-        return tuple(conversion.host(host) for answer in await self._pages(page) for host in answer.hosts)
+        def read(page: pb.ListHostsResponse, listing: budget.Listing) -> Iterable[contract.Host]:
+            listing.count(budget.Counted.HOSTS, len(page.hosts))
+            listing.count(budget.Counted.PORTS, sum(len(host.ports) for host in page.hosts))
+            return map(conversion.host, page.hosts)
+
+        return await self._listed(ask, read)
 
     async def devices(self) -> contract.Inventory:
         """As the contract says."""
+        version = ""
 
-        async def page(token: str) -> tuple[pb.ListDevicesResponse, str]:
-            answer = await self._ask(self._fabric.ListDevices, pb.ListDevicesRequest(page_token=token))
-            return answer, answer.next_page_token
+        async def ask(token: str) -> pb.ListDevicesResponse:
+            nonlocal version
+            page = await self._ask(self._fabric.ListDevices, pb.ListDevicesRequest(page_token=token))
+            version = version if token else page.snapshot_version
+            return page
 
-        answers = await self._pages(page)
-        devices = tuple(conversion.device(device) for answer in answers for device in answer.devices)
-        return contract.Inventory(version=answers[0].snapshot_version, devices=devices)
+        def read(page: pb.ListDevicesResponse, listing: budget.Listing) -> Iterable[contract.Device]:
+            listing.count(budget.Counted.DEVICES, len(page.devices))
+            return map(conversion.device, page.devices)
+
+        devices = await self._listed(ask, read)
+        return contract.Inventory(version=version, devices=devices)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """As the contract says."""
@@ -164,12 +191,14 @@ class GrpcAdapter(contract.FabricAdapter):
     async def operations(self) -> tuple[contract.Operation, ...]:
         """As the contract says."""
 
-        async def page(token: str) -> tuple[pb.ListOperationsResponse, str]:
-            answer = await self._ask(self._fabric.ListOperations, pb.ListOperationsRequest(page_token=token))
-            return answer, answer.next_page_token
+        async def ask(token: str) -> pb.ListOperationsResponse:
+            return await self._ask(self._fabric.ListOperations, pb.ListOperationsRequest(page_token=token))
 
-        answers = await self._pages(page)
-        return tuple(conversion.operation(item) for answer in answers for item in answer.operations)
+        def read(page: pb.ListOperationsResponse, listing: budget.Listing) -> Iterable[contract.Operation]:
+            listing.count(budget.Counted.OPERATIONS, len(page.operations))
+            return map(conversion.operation, page.operations)
+
+        return await self._listed(ask, read)
 
     async def cancel(self, operation_id: str) -> contract.Operation:
         """As the contract says."""
@@ -215,6 +244,7 @@ class GrpcAdapter(contract.FabricAdapter):
             ) from error
         if not isinstance(message, pb.WatchEvent):
             raise errors.Unavailable(f"{self._peer} ended the watch")
+        self._flow.take(message.ByteSize(), events=0)
         return message
 
     async def _configure(self) -> None:
@@ -287,25 +317,38 @@ class GrpcAdapter(contract.FabricAdapter):
                 raise self._is_closed(side_effects_unknown=changes_fabric) from error
             raise
 
-    async def _pages(self, page: Callable[[str], Awaitable[tuple[Answer, str]]]) -> list[Answer]:
-        """All pages of one listing; begun again when it was changed under our hands."""
-        for attempt in range(1, LISTING_ATTEMPTS + 1):
-            answers: list[Answer] = []
-            token = ""
+    async def _listed(
+        self,
+        ask: Callable[[str], Awaitable[Page]],
+        read: Callable[[Page, budget.Listing], Iterable[Value]],
+    ) -> tuple[Value, ...]:
+        """Return what all pages of one listing have; begun again when it was changed under our hands.
+
+        Args:
+            ask: returns the page of a token.
+            read: counts a page, and returns what it has.
+        """
+        for _ in range(LISTING_ATTEMPTS - 1):
             try:
-                while len(answers) < LISTING_PAGES:
-                    answer, token = await page(token)
-                    answers.append(answer)
-                    if not token:
-                        return answers
-            except errors.Aborted:
-                if attempt == LISTING_ATTEMPTS:
-                    raise
-        raise errors.Unavailable(
-            f"{self._peer} sent more than {LISTING_PAGES} pages; update the plugin",
-            reason="MALFORMED_ANSWER",
-            retryable=False,
-        )
+                return await self._whole(ask, read)
+            except errors.Aborted as error:
+                _logger.debug("a listing was changed under our hands", extra={"error": error.message})
+        return await self._whole(ask, read)
+
+    async def _whole(
+        self,
+        ask: Callable[[str], Awaitable[Page]],
+        read: Callable[[Page, budget.Listing], Iterable[Value]],
+    ) -> tuple[Value, ...]:
+        listing = budget.Listing(self._config.limits, self._config.name)
+        values: list[Value] = []
+        token, is_last = "", False
+        while not is_last:
+            page = await ask(token)
+            listing.count(budget.Counted.BYTES, max(page.ByteSize(), PAGE_BYTES_MIN))
+            values += read(page, listing)
+            token, is_last = page.next_page_token, not page.next_page_token
+        return tuple(values)
 
     def _is_closed(self, *, side_effects_unknown: bool = False) -> errors.Unavailable:
         return errors.Unavailable(

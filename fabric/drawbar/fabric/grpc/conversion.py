@@ -86,6 +86,14 @@ def _optional(message: object, *names: str) -> dict[str, Any]:
     return {name: getattr(message, name) or None for name in names}
 
 
+def _kept(values: dict[str, Any]) -> dict[str, Any]:
+    """Return fields that a plugin sent, each text cut to what the protocol allows: they are kept."""
+    return {
+        name: errors.cut(value, contract.STRING_BYTES) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
+
+
 def configure_message(credentials: contract.Credentials, tls: contract.Tls) -> pb.ConfigureRequest:
     """Write credentials and settings of TLS; equal to an empty message where nothing is given."""
     return pb.ConfigureRequest(
@@ -122,7 +130,7 @@ def host(message: pb.Host) -> contract.Host:
     ports = tuple(_port(port.id, port.state, port.device_id, port.slot_hint) for port in message.ports)
     return contract.Host(
         id=_name(message.id, "host id"),
-        name=message.name or message.id,
+        name=errors.cut(message.name or message.id, contract.STRING_BYTES),
         identifiers=_map(message.identifiers, "host identifiers"),
         ports=ports,
     )
@@ -167,19 +175,19 @@ def device(message: pb.Device) -> contract.Device:
         connection=_connection(message.connection) if message.HasField("connection") else None,
         slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,
         carving=_carving(message.carving) if message.HasField("carving") else None,
-        **_copied(message, *_DEVICE),
-        **_optional(message, *_DEVICE_OPTIONAL),
+        **_kept(_copied(message, *_DEVICE)),
+        **_kept(_optional(message, *_DEVICE_OPTIONAL)),
     )
 
 
 def _connection(message: pb.Connection) -> contract.Connection:
     host_id = _name(message.host_id, "host id in a connection")
-    return contract.Connection(host_id=host_id, **_optional(message, *_CONNECTION_OPTIONAL))
+    return contract.Connection(host_id=host_id, **_kept(_optional(message, *_CONNECTION_OPTIONAL)))
 
 
 def _slice(message: pb.Slice) -> contract.Slice:
     origin_id = _name(message.origin_id, "origin id of a slice")
-    return contract.Slice(origin_id=origin_id, **_optional(message, *_SLICE_OPTIONAL))
+    return contract.Slice(origin_id=origin_id, **_kept(_optional(message, *_SLICE_OPTIONAL)))
 
 
 def _carving(message: pb.Carving) -> contract.Carving:

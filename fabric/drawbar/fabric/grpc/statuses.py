@@ -92,6 +92,13 @@ def from_rpc(
             reason=f"GRPC_{failure.code().name}",
             side_effects_unknown=changes_fabric,
         )
+    if code is errors.Code.RESOURCE_EXHAUSTED and "larger than max" in said:
+        # Of the library itself, before the message is read.
+        return errors.Unavailable(
+            f"{peer} sent a message of more than 16 MiB; let it send its lists in pages, or tell its vendor",
+            reason=errors.Reason.LIMIT_EXCEEDED,
+            side_effects_unknown=changes_fabric,
+        )
     if code is errors.Code.UNAVAILABLE and os.strerror(errno.EACCES) in said:
         return errors.Unavailable(
             f"{peer} cannot be reached: permission denied for its socket; run the sidecar as the same user as this process "

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Self
 
-from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric import budget, contract, errors, judgement
 from drawbar.fabric.qemu import configuration, machine
 from drawbar.fabric.qemu.fleet import Fleet
 from drawbar.fabric.works import Works
@@ -41,7 +41,8 @@ class QemuAdapter(contract.FabricAdapter):
         self._lifetime = AsyncExitStack()
         answer_seconds = min(machine.ANSWER_SECONDS, config.timeout_seconds / 2)
         self._news = asyncio.Event()
-        self._fleet = Fleet(described, on_event=self._news.set, answer_seconds=answer_seconds)
+        flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
+        self._fleet = Fleet(described, on_event=self._news.set, flow=flow, answer_seconds=answer_seconds)
         self._works = Works(self._fleet, tasks, prefix=NAME, shows_requests=True, on_finished=self._news.set)
         self._keeper: asyncio.Task[None] | None = None
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric import budget, contract, errors, judgement
 from drawbar.fabric.history import History
 from drawbar.fabric.notes import Note
 from drawbar.fabric.qemu import configuration, machine, plan, pool, ports, qmp, sights
@@ -34,6 +34,7 @@ class Fleet:
         described: configuration.Configuration,
         *,
         on_event: Callable[[], None],
+        flow: budget.Flow,
         answer_seconds: float = machine.ANSWER_SECONDS,
     ) -> None:
         self.models: Mapping[str, pool.Model] = MappingProxyType(
@@ -41,7 +42,7 @@ class Fleet:
         )
         self.machines: Mapping[str, machine.Machine] = MappingProxyType(
             {
-                spec.id: machine.Machine(spec, on_event=self._event, answer_seconds=answer_seconds)
+                spec.id: machine.Machine(spec, on_event=self._event, flow=flow, answer_seconds=answer_seconds)
                 for spec in described.hosts
             }
         )

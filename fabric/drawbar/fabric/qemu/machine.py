@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import assert_never
 
-from drawbar.fabric import errors
+from drawbar.fabric import budget, errors
 from drawbar.fabric.notes import Note
 from drawbar.fabric.qemu import configuration, plan, qmp, sights
 
@@ -119,9 +119,11 @@ class Machine:
         spec: configuration.HostSpec,
         *,
         on_event: Callable[[], None],
+        flow: budget.Flow,
         answer_seconds: float = ANSWER_SECONDS,
     ) -> None:
         self.spec = spec
+        self._flow = flow
         self.lock = asyncio.Lock()
         self._on_event = on_event
         self._answer_seconds = answer_seconds
@@ -208,7 +210,7 @@ class Machine:
             if self._client is None or self._client.closed:
                 try:
                     self._client = await qmp.Client.connect(
-                        self.spec.qmp, on_event=self._hear, on_lost=self._on_event
+                        self.spec.qmp, on_event=self._hear, on_lost=self._on_event, flow=self._flow
                     )
                 except (FileNotFoundError, ConnectionRefusedError):
                     self._refused.clear()
@@ -242,7 +244,7 @@ class Machine:
         if name == "DEVICE_UNPLUG_GUEST_ERROR":
             if len(self._refused) >= _REMEMBERED:
                 self._refused.clear()
-            self._refused.add(str(data.get("device") or data.get("path")))
+            self._refused.add(str(data.get("device") or data.get("path"))[:_ID_CHARS])
         if name in _TELLING:
             self._on_event()
 
@@ -277,6 +279,8 @@ class Machine:
 _TELLING = frozenset({"DEVICE_DELETED", "DEVICE_UNPLUG_GUEST_ERROR", "RESET", "SHUTDOWN", "STOP", "RESUME"})
 """The events after which it is worth looking."""
 _REMEMBERED = 256
+# Longer than any id of ours.
+_ID_CHARS = 256
 
 
 def _vendor(error: qmp.Rejected) -> Mapping[str, str]:

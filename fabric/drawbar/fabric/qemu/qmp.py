@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Self
 
+from drawbar.fabric import budget, errors
+
 LINE_BYTES = 4 * 1024 * 1024
 """Longer than any answer of a machine with hundreds of devices; a peer that sends more is none of QEMU's."""
 TEXT_CHARS = 300
@@ -47,8 +49,9 @@ class Lost(Exception):
 class Client(asyncio.Protocol):
     """One connection, made by `connect`; every method belongs to the loop that made it."""
 
-    def __init__(self, on_event: OnEvent, on_lost: Callable[[], None]) -> None:
+    def __init__(self, on_event: OnEvent, on_lost: Callable[[], None], flow: budget.Flow) -> None:
         self._on_event = on_event
+        self._flow = flow
         self._on_lost = on_lost
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[Answer]] = {}
@@ -59,8 +62,16 @@ class Client(asyncio.Protocol):
         self._closed = False
 
     @classmethod
-    async def connect(cls, path: str, *, on_event: OnEvent, on_lost: Callable[[], None]) -> Self:
+    async def connect(
+        cls, path: str, *, on_event: OnEvent, on_lost: Callable[[], None], flow: budget.Flow
+    ) -> Self:
         """Connects and negotiates; the caller bounds the time.
+
+        Args:
+            path: of the socket.
+            on_event: called with each event.
+            on_lost: called when the connection ends by itself.
+            flow: what the events count in; a flood of them ends the connection.
 
         Raises:
             OSError: no process listens there, or the socket may not be used.
@@ -68,7 +79,7 @@ class Client(asyncio.Protocol):
             Rejected: QEMU refuses the negotiation.
         """
         loop = asyncio.get_running_loop()
-        _, client = await loop.create_unix_connection(lambda: cls(on_event, on_lost), path)
+        _, client = await loop.create_unix_connection(lambda: cls(on_event, on_lost, flow), path)
         try:
             await client._greeting  # noqa: SLF001 -- an instance of this very class
             await client.execute("qmp_capabilities")
@@ -120,7 +131,7 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
         self._buffer += data
-        while (end := self._buffer.find(b"\n")) >= 0:
+        while not self._closed and (end := self._buffer.find(b"\n")) >= 0:
             line = bytes(self._buffer[:end])
             del self._buffer[: end + 1]
             if line.strip():
@@ -139,16 +150,24 @@ class Client(asyncio.Protocol):
             self._hang_up("what came is no JSON")
             return
         match message:
-            case {"QMP": _}:
-                if not self._greeting.done():
-                    self._greeting.set_result(None)
+            case {"id": int(number)} if (answer := self._waiting.get(number)) is not None:
+                _settle(answer, message)
+            case {"QMP": _} if not self._greeting.done():
+                self._greeting.set_result(None)
+            case _:
+                self._unasked(message, len(line))
+
+    def _unasked(self, message: Answer, size_bytes: int) -> None:
+        """Take over an event; hang up where too much comes unasked."""
+        try:
+            self._flow.take(size_bytes)
+        except errors.FabricError as error:
+            self._hang_up(error.message)
+            return
+        match message:
             case {"event": str(name)}:
                 data = message.get("data")
                 self._on_event(name, data if isinstance(data, dict) else {})
-            case {"id": int(number)} if (answer := self._waiting.get(number)) is not None:
-                _settle(answer, message)
-            case _:
-                pass
 
     def _hang_up(self, why: str) -> None:
         self._lose(why)

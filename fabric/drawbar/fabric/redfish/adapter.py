@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
 
-from drawbar.fabric import contract, errors, judgement
+from drawbar.fabric import budget, contract, errors, judgement
 from drawbar.fabric.history import History
 from drawbar.fabric.redfish import (
     appliance,
@@ -23,6 +23,7 @@ from drawbar.fabric.redfish import (
     methods,
     parameters,
     profiles,
+    reading,
     tasks,
     transcripts,
     zones,
@@ -37,6 +38,10 @@ PATIENCE_SECONDS = 5.0
 EVENTS_PACE_SECONDS = 0.2
 EVENTS_BACKOFF_SECONDS_MIN = 1.0
 EVENTS_BACKOFF_SECONDS_MAX = 60.0
+# After a flood of events, without which the service is read every so often; and of a service that lists too much.
+LIMIT_BACKOFF_SECONDS_MAX = 300.0
+# A stream that was open for so long did its work.
+EVENTS_GOOD_SECONDS = 60.0
 # Of one change, each after another client has changed the same resource.
 ATTEMPTS = 4
 
@@ -59,6 +64,8 @@ class _Service:
         self._task_seconds = task_seconds
         # Changes of earlier clients that still run, with their devices.
         self._foreign: dict[tasks.Change, frozenset[str]] = {}
+        # A sentence where the service lists more devices or hosts than it may; what was known before goes on.
+        self.excess = ""
         self._lock = asyncio.Lock()
         # By host id, and one for slices.
         self._turns: dict[str, asyncio.Lock] = {}
@@ -73,7 +80,7 @@ class _Service:
             except errors.FabricError as trouble:
                 self.history.interrupt(trouble)
                 raise
-            self._view = self._method.view()
+            self._view = self._bounded(self._method.view())
             if self._view.oddities != self.oddities:
                 self.oddities = self._view.oddities
                 for sentence in self.oddities:
@@ -81,14 +88,38 @@ class _Service:
             self.publish()
             yield
 
+    def _bounded(self, view: methods.View) -> methods.View:
+        """Return the view, without what is new in it where it has more than its limits allow."""
+        self.excess = self._excess(view)
+        self.history.exceed("listing", self.excess)
+        if not self.excess:
+            return view
+        listed_before = {host.id for host in self.history.hosts}
+        return replace(
+            view,
+            devices={name: view.devices[name] for name in self.history.devices if name in view.devices},
+            hosts={name: host for name, host in view.hosts.items() if name in listed_before},
+        )
+
+    def _excess(self, view: methods.View) -> str:
+        listing = self._client.listing()
+        try:
+            listing.count(budget.Counted.DEVICES, len(view.devices))
+            listing.count(budget.Counted.HOSTS, len(view.hosts))
+            listing.count(budget.Counted.PORTS, sum(len(host.ports) for host in view.hosts.values()))
+        except errors.FabricError as error:
+            return error.message
+        return ""
+
     async def _reread(self, *, whole: bool = False) -> None:
         """Read connections anew, and devices and hosts too where these may have changed; under the lock."""
+        reader = reading.Reader(self._client)
         if not (whole or self.is_changed):
-            await self._method.read_connections(self._client)
+            await self._method.read_connections(reader)
             return
         is_changed, self.is_changed = self.is_changed, False
         try:
-            await self._method.read(self._client)
+            await self._method.read(reader)
         except errors.FabricError:
             self.is_changed |= is_changed
             raise
@@ -126,7 +157,7 @@ class _Service:
 
     async def hold(self) -> tuple[tasks.Change, ...]:
         """Make the devices of changes that run already pending, and return these changes; each is to be `release`d."""
-        for change in await tasks.changes(self._client):
+        for change in await tasks.changes(reading.Reader(self._client)):
             device_ids = self._method.device_ids(change.uris)
             if device_ids or self._constrained is not None:
                 self._foreign[change] = device_ids
@@ -212,7 +243,7 @@ class _Service:
         async def conclude() -> bool:
             nonlocal came
             async with self._lock:
-                await method.read_connections(self._client)
+                await method.read_connections(reading.Reader(self._client))
                 devices = method.view().devices
                 new = {new_id for new_id in attached() - before if devices[new_id].model == request.model}
             came = min(new, default=None)
@@ -313,7 +344,7 @@ class _Service:
     async def _settled(self, concerns: Callable[[Set[str]], bool]) -> None:
         """Wait for the ends of the service's changes that may be the caller's: one may be a task whose monitor was in a lost reply."""
         with contextlib.suppress(errors.FabricError):
-            for change in await tasks.changes(self._client):
+            for change in await tasks.changes(reading.Reader(self._client)):
                 if concerns(change.uris):
                     await self._client.task_ended(change.task_uri)
 
@@ -417,7 +448,9 @@ class RedfishAdapter(contract.FabricAdapter):
             return name
         wanted = self._parameters.fabrics
         return profiles.by_fabrics(
-            fabric for fabric in await self._client.members(uri) if not wanted or fabric.id in wanted
+            fabric
+            for fabric in await reading.Reader(self._client).members(uri)
+            if not wanted or fabric.id in wanted
         )
 
     async def capabilities(self) -> contract.Capabilities:
@@ -435,11 +468,13 @@ class RedfishAdapter(contract.FabricAdapter):
     async def hosts(self) -> tuple[contract.Host, ...]:
         """As the contract says; from the connections as they are now, and the hosts as they were read last."""
         async with self._bounded(), self._service.looking():
+            self._check_limits()
             return self._service.history.hosts
 
     async def devices(self) -> contract.Inventory:
         """As the contract says."""
         async with self._bounded(), self._service.looking(whole=True):
+            self._check_limits()
             history = self._service.history
             return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
 
@@ -525,10 +560,11 @@ class RedfishAdapter(contract.FabricAdapter):
     async def _keep(self) -> None:
         """Read everything after each event, and every `pollSeconds` while there are watchers.
 
-        A service that takes long is left alone for as long as it took.
+        A service that takes long is left alone for as long as it took, and one that lists too much for longer each time.
         """
         clock = asyncio.get_running_loop().time
         due = clock() + self._parameters.poll_seconds
+        pause = 0.0
         while True:
             try:
                 async with asyncio.timeout_at(due):
@@ -540,34 +576,56 @@ class RedfishAdapter(contract.FabricAdapter):
                     continue
             self._poke.clear()
             began = clock()
+            is_exceeded = False
             try:
                 async with self._bounded(), self._service.looking(whole=True):
-                    pass
+                    is_exceeded = bool(self._service.excess)
             except errors.FabricError as error:
                 # Also where the deadline came before an answer, which no look has seen as an error.
                 self._service.history.interrupt(error)
+                is_exceeded = budget.is_exceeded(error)
                 _logger.debug("the Redfish service cannot be read now", extra={"error": error.message})
             took = clock() - began
             # As early as what changes during this reading is to be shown by the end of the next one.
             due = began + max(self._parameters.poll_seconds - took, 2 * took)
+            pause = (
+                min(max(2 * pause, self._parameters.poll_seconds), LIMIT_BACKOFF_SECONDS_MAX)
+                if is_exceeded
+                else 0.0
+            )
+            await asyncio.sleep(pause)
 
     async def _listen(self) -> None:
-        """Take every event of the service for a hint that something changed."""
-        pause = EVENTS_BACKOFF_SECONDS_MIN
+        """Take every event of the service for a hint that something changed; close a stream that brings a flood of them."""
+        clock = asyncio.get_running_loop().time
+        pause, flood_pause = EVENTS_BACKOFF_SECONDS_MIN, EVENTS_BACKOFF_SECONDS_MIN
         while True:
+            opened = clock()
             try:
                 # The first comes with the stream: what happened before is not known.
                 async with aclosing(self._client.events()) as events:
                     async for _ in events:
                         pause = EVENTS_BACKOFF_SECONDS_MIN
+                        if clock() - opened > EVENTS_GOOD_SECONDS:
+                            flood_pause = EVENTS_BACKOFF_SECONDS_MIN
+                            self._service.history.exceed("events", "")
                         self._poke.set()
             except errors.Unimplemented:
                 _logger.info("the Redfish service sends no events, so it is read every so often")
                 return
             except errors.FabricError as error:
                 _logger.debug("no events of the Redfish service", extra={"error": error.message})
+                if budget.is_exceeded(error):
+                    self._service.history.exceed("events", error.message)
+                    flood_pause = min(2 * flood_pause, LIMIT_BACKOFF_SECONDS_MAX)
+                    await asyncio.sleep(flood_pause)
+                    continue
             await asyncio.sleep(pause)
             pause = min(2 * pause, EVENTS_BACKOFF_SECONDS_MAX)
+
+    def _check_limits(self) -> None:
+        if self._service.excess:
+            raise errors.Unavailable(self._service.excess, reason=errors.Reason.LIMIT_EXCEEDED)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -9,14 +9,14 @@ two properties and the type alone; no text of a client is kept.
 from collections.abc import Iterable, Mapping, Set
 
 from drawbar.fabric.redfish import connections, documents, entities, parts, zones
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.reading import Reader
 
 
 class Appliance(connections.Connections):
     """The method `appliance`; see `methods.Method`."""
 
-    async def _ends(self, client: Client, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+    async def _ends(self, reader: Reader, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
         ports = [
             (_host_uri(endpoint), endpoint)
             for fabric in fabrics.values()
@@ -24,9 +24,9 @@ class Appliance(connections.Connections):
             if not entities.is_part_of_fabric(endpoint) and not entities.is_gone(endpoint)
         ]
         systems = {uri for uri, endpoint in ports if uri != endpoint.uri}
-        chunks = await _chunks(client, systems)
+        chunks = await _chunks(reader, systems)
         described = {uri for _, chunk in chunks for uri in chunk.links("Links", "CXLLogicalDevices")}
-        behind = await parts.read(client, described | systems)
+        behind = await parts.read(reader, described | systems)
         return zones.from_ends(
             fabrics,
             {**behind, **{chunk.uri: chunk for _, chunk in chunks}},
@@ -56,16 +56,16 @@ def _host_uri(endpoint: Document) -> str:
     return zones.system_uri(endpoint) if entities.is_initiator(endpoint) else endpoint.uri
 
 
-async def _chunks(client: Client, hosts: Set[str]) -> list[tuple[str, Document]]:
+async def _chunks(reader: Reader, hosts: Set[str]) -> list[tuple[str, Document]]:
     """Return the memory chunks of all systems and chassis but those of hosts, each once, with the ids of the devices."""
     listed: dict[str, tuple[str, Document]] = {}
     for name in ("Systems", "Chassis"):
-        uri = client.root.link(name)
-        for owner in await client.members(uri) if uri is not None else ():
+        uri = reader.root.link(name)
+        for owner in await reader.members(uri) if uri is not None else ():
             domains = owner.link("MemoryDomains") if owner.uri not in hosts else None
-            for domain in await client.members(domains) if domains is not None else ():
+            for domain in await reader.members(domains) if domains is not None else ():
                 collection = domain.link("MemoryChunks")
-                for chunk in await client.members(collection) if collection is not None else ():
+                for chunk in await reader.members(collection) if collection is not None else ():
                     device_id = f"{owner.id}.{domain.id}.{chunk.id}"
                     listed.setdefault(chunk.uri, (device_id, chunk))
     return list(listed.values())

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, notes
 from drawbar.fabric.redfish import documents, entities, methods, parts
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.profiles import NotePlace
+from drawbar.fabric.redfish.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,27 +50,27 @@ class Domain:
         return (mib or sum(part.number("CapacityMiB") for part in self.parts)) * entities.MIB
 
 
-async def read(client: Client) -> tuple[Domain, ...]:
+async def read(reader: Reader) -> tuple[Domain, ...]:
     """Return the domains of all chassis of which chunks can be made.
 
     Raises:
         FabricError: they cannot be read.
     """
-    uri = client.root.link("Chassis")
+    uri = reader.root.link("Chassis")
     collections = [
         domains
-        for chassis in (await client.members(uri) if uri is not None else ())
+        for chassis in (await reader.members(uri) if uri is not None else ())
         if (domains := chassis.link("MemoryDomains")) is not None
     ]
     documents_read = [
         document
         for collection in collections
-        for document in await client.members(collection)
+        for document in await reader.members(collection)
         if document.value("AllowsMemoryChunkCreation") is True
         and document.link("MemoryChunks") is not None
         and document.links("Links", "FabricAdapters")
     ]
-    behind = await parts.read(client, [uri for document in documents_read for uri in _part_uris(document)])
+    behind = await parts.read(reader, [uri for document in documents_read for uri in _part_uris(document)])
     listed = []
     for document in documents_read:
         chunks_uri = document.link("MemoryChunks") or ""
@@ -81,7 +81,7 @@ async def read(client: Client) -> tuple[Domain, ...]:
                 chunks_uri=chunks_uri,
                 chunks={
                     f"{origin}.{chunk.id}": chunk
-                    for chunk in await client.members(chunks_uri)
+                    for chunk in await reader.members(chunks_uri)
                     if not entities.is_gone(chunk)
                 },
                 parts=tuple(behind[uri] for uri in _part_uris(document) if uri in behind),

@@ -1,7 +1,7 @@
 """The client of a Redfish service (DSP0266): sessions, ETags, tasks, pages, and errors of the contract.
 
-Nothing that the service sends is trusted: an answer is bounded in bytes, values and depth, a listing in pages, a
-redirect leads to the same origin only, and so does every link. What could have had an effect is sent once; only a
+Nothing that the service sends is trusted: an answer is bounded in bytes, values and depth, alone or as a part of a listing
+(`reading`), a redirect leads to the same origin only, and so does every link. What could have had an effect is sent once; only a
 request that was refused for want of a session is sent again.
 """
 
@@ -18,18 +18,13 @@ import aiohttp
 import msgspec
 import yarl
 
-from drawbar.fabric import contract, errors, judgement, tls
+from drawbar.fabric import budget, contract, errors, judgement, tls
 from drawbar.fabric.contract.credentials import FILLER
 from drawbar.fabric.redfish import documents, messages, transcripts
 
 _logger = logging.getLogger(__name__)
 
 ROOT = "/redfish/v1"
-ANSWER_BYTES = 32 * 1024 * 1024
-# Of an answer: what it costs in memory is its values, not its bytes.
-ANSWER_VALUES = 500_000
-PAGES = 200
-MEMBERS = 4096
 REDIRECTS = 3
 PARALLEL = 8
 CLOSE_SECONDS = 2.0
@@ -86,7 +81,8 @@ class Client:
         self._is_basic = False
         self._server_name = config.tls.server_name or None
         self._login = asyncio.Lock()
-        self._slots = asyncio.Semaphore(PARALLEL)
+        # Of all streams of events of this client, however often they are opened.
+        self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._closed = False
 
     @classmethod
@@ -121,20 +117,28 @@ class Client:
 
     # --- reading ---
 
-    async def get(self, uri: str, *, query: str = "", is_open: bool = False) -> documents.Document:
+    def listing(self) -> budget.Listing:
+        """Return the budget of one listing, of which nothing is used."""
+        return budget.Listing(self._config.limits, self._config.name)
+
+    async def get(
+        self, uri: str, *, query: str = "", is_open: bool = False, listing: budget.Listing | None = None
+    ) -> documents.Document:
         """Read a resource.
 
         Args:
             uri: its path.
             query: such as `$expand=.($levels=1)`.
             is_open: whether the resource needs no credentials.
+            listing: what the answer counts in; None where it is alone.
 
         Raises:
             FabricError: it cannot be read; NotFound where there is none.
         """
         url = self._url(uri).with_query(query or None)
         for _ in range(REDIRECTS + 1):
-            answer = await self._send("GET", url, what=f"to read {uri}", is_open=is_open)
+            what = f"to read {uri}"
+            answer = await self._send("GET", url, what=what, is_open=is_open, listing=listing)
             location = answer.headers.get("Location", "")
             if answer.status in {301, 302, 303, 307, 308} and location:
                 url = self._url(location)
@@ -143,79 +147,6 @@ class Client:
                 raise self._odd(f"to read {uri}", f"answered with the status {answer.status}", changes=False)
             return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
         raise self._odd(f"to read {uri}", f"redirected more than {REDIRECTS} times", changes=False)
-
-    async def members(self, uri: str, *, levels: int = 1) -> tuple[documents.Document, ...]:
-        """Read all members of a collection, expanded by the service where it offers that.
-
-        Args:
-            uri: of the collection.
-            levels: how many levels below the collection are wanted, where the service expands several.
-
-        Raises:
-            FabricError: the collection, or a member that still exists, cannot be read.
-        """
-        listed: list[documents.Document] = []
-        query = self._expand(levels)
-        following: str | None = uri
-        for _ in range(PAGES):
-            if following is None:
-                break
-            page = await self.get(following, query=query)
-            listed += [documents.Document.from_json(entry) for entry in page.objects("Members")]
-            if len(listed) > MEMBERS:
-                raise self._odd(f"to list {uri}", f"sent more than {MEMBERS} members", changes=False)
-            link = page.value("Members@odata.nextLink")
-            # The link carries the query of its own.
-            following, query = (link, "") if isinstance(link, str) and link else (None, "")
-        else:
-            raise self._odd(f"to list {uri}", f"sent more than {PAGES} pages", changes=False)
-        return await self.resolved(tuple(listed))
-
-    async def newest(self, uri: str, most: int) -> tuple[documents.Document, ...]:
-        """Read so many members at the end of the first page of a collection, which is where services add them.
-
-        Raises:
-            FabricError: the collection, or a member that still exists, cannot be read.
-        """
-        page = await self.get(uri, query=self._expand(1))
-        return await self.resolved(
-            tuple(documents.Document.from_json(entry) for entry in page.objects("Members")[-most:])
-        )
-
-    async def resolved(self, listed: tuple[documents.Document, ...]) -> tuple[documents.Document, ...]:
-        """Return the resources, those read that are links only; one that is gone meanwhile is left out."""
-
-        async def resource(document: documents.Document) -> documents.Document | None:
-            if not document.is_reference:
-                return document
-            try:
-                async with self._slots:
-                    return await self.get(document.uri)
-            except errors.NotFound:
-                return None
-
-        async with asyncio.TaskGroup() as tasks:
-            running = [tasks.create_task(_caught(resource(document))) for document in listed if document.uri]
-        results = [task.result() for task in running]
-        for result in results:
-            if isinstance(result, errors.FabricError):
-                raise result
-        return tuple(result for result in results if isinstance(result, documents.Document))
-
-    @property
-    def expands(self) -> bool:
-        """Whether the service expands the members of a collection."""
-        return documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
-
-    def _expand(self, levels: int) -> str:
-        """Return the query that expands a collection (DSP0266, "$expand"), or an empty one."""
-        offered = documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery")
-        if not self.expands or not isinstance(offered, dict):
-            return ""
-        if offered.get("Levels") is not True:
-            return "$expand=."
-        most = offered.get("MaxLevels")
-        return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"
 
     # --- changing ---
 
@@ -321,7 +252,7 @@ class Client:
 
         Raises:
             Unimplemented: the service offers none.
-            FabricError: it cannot be opened, or broke off.
+            FabricError: it cannot be opened, broke off, or brings more than its budget; then it is closed.
         """
         uri = self.root.link("EventService")
         service = await self.get(uri) if uri is not None else None
@@ -347,7 +278,8 @@ class Client:
                         what, f"answered with {response.status} {response.content_type}", changes=False
                     )
                 yield
-                async for _ in response.content.iter_chunked(EVENT_BYTES):
+                async for part in response.content.iter_chunked(EVENT_BYTES):
+                    self._flow.take(len(part))
                     yield
             finally:
                 response.close()
@@ -425,6 +357,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         changes: bool = False,
         is_open: bool = False,
+        listing: budget.Listing | None = None,
     ) -> _Answer:
         """Send a request; once more with a new session where it was refused for want of one, so without effect."""
         if self._closed:
@@ -432,13 +365,17 @@ class Client:
         token = self._token
         own = {} if is_open else self._authorization()
         try:
-            return await self._send_once(method, url, body, {**(headers or {}), **own}, what, changes=changes)
+            return await self._send_once(
+                method, url, body, {**(headers or {}), **own}, what, changes=changes, listing=listing
+            )
         except errors.Unauthenticated:
             if is_open or not token:
                 raise
         await self._begin_session(token)
         own = self._authorization()
-        return await self._send_once(method, url, body, {**(headers or {}), **own}, what, changes=changes)
+        return await self._send_once(
+            method, url, body, {**(headers or {}), **own}, what, changes=changes, listing=listing
+        )
 
     async def _send_once(
         self,
@@ -449,7 +386,9 @@ class Client:
         what: str,
         *,
         changes: bool,
+        listing: budget.Listing | None = None,
     ) -> _Answer:
+        listing = listing or self.listing()
         content = None if body is None else msgspec.json.encode(body)
         kind = {} if body is None else {"Content-Type": "application/json"}
         try:
@@ -464,7 +403,7 @@ class Client:
                     server_hostname=self._server_name,
                 ) as response,
             ):
-                raw = await self._read(response, what, changes=changes)
+                raw = await _read(response, listing)
                 status, received = response.status, response.headers
                 content_type = response.content_type
         except (errors.FabricError, asyncio.CancelledError) as error:
@@ -481,23 +420,10 @@ class Client:
             raise messages.refusal(status, answered, what=what, changes=changes, redacted=self._redacted)
         return _Answer(status=status, headers=received, body=answered)
 
-    async def _read(self, response: aiohttp.ClientResponse, what: str, *, changes: bool) -> bytes:
-        parts, size = [], 0
-        async for part in response.content.iter_any():
-            size += len(part)
-            if size > ANSWER_BYTES:
-                # Not to the pool: the rest is still to come.
-                response.close()
-                raise self._odd(what, f"sent more than {ANSWER_BYTES >> 20} MiB", changes=changes)
-            parts.append(part)
-        return b"".join(parts)
-
     def _decoded(
-        self, raw: bytes, content_type: str, status: int, what: str, *, changes: bool
+        self, raw: bytearray, content_type: str, status: int, what: str, *, changes: bool
     ) -> documents.Json:
         try:
-            if raw.count(b",") + raw.count(b"{") + raw.count(b"[") > ANSWER_VALUES:
-                raise self._odd(what, f"sent more than {ANSWER_VALUES} values", changes=changes)
             return msgspec.json.decode(raw, type=dict[str, Any])
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
             if status >= 400:
@@ -513,6 +439,10 @@ class Client:
         host = self._base.host
         try:
             yield
+        except errors.FabricError as error:
+            if changes:
+                raise judgement.unknown(error) from error
+            raise
         except aiohttp.ClientConnectorCertificateError as error:
             raise errors.Unavailable(
                 f"the certificate of {host} is not trusted ({_cause(error.certificate_error)}); put the authority that "
@@ -599,12 +529,19 @@ async def _sent_once(
         raise aiohttp.ClientConnectionError(str(error)) from error
 
 
-async def _caught(reading: Any) -> Any:
-    """Return the error in place of raising it: the group would wrap it."""
-    try:
-        return await reading
-    except errors.FabricError as error:
-        return error
+async def _read(response: aiohttp.ClientResponse, listing: budget.Listing) -> bytearray:
+    """Return the body of an answer, counted while it comes: what it costs in memory is its values, not its bytes alone."""
+    raw = bytearray()
+    async for part in response.content.iter_any():
+        try:
+            listing.count(budget.Counted.BYTES, len(part))
+        except errors.FabricError:
+            # Not to the pool: the rest is still to come.
+            response.close()
+            raise
+        raw += part
+    listing.count(budget.Counted.VALUES, raw.count(b",") + raw.count(b"{") + raw.count(b"["))
+    return raw
 
 
 def _own_uri(body: documents.Json) -> str:

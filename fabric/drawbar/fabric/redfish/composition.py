@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.reading import Reader
 
 # A block of one of these is a machine, or a part of one that cannot be moved.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
@@ -50,25 +50,25 @@ class Composition:
         self._profile = profile
         self._read = _Read()
 
-    async def read(self, client: Client) -> None:
+    async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
-        uri = client.root.link("CompositionService")
-        service = await client.get(uri) if uri is not None else None
+        uri = reader.root.link("CompositionService")
+        service = await reader.get(uri) if uri is not None else None
         blocks_uri = service.link("ResourceBlocks") if service is not None else None
         if blocks_uri is None:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
-        listed = await client.members(blocks_uri, levels=LEVELS)
+        listed = await reader.members(blocks_uri, levels=LEVELS)
         blocks = [block for block in listed if not _HOST_TYPES & set(_types(block))]
-        self._read = await self._with_systems(client, _devices(blocks, await _parts(client, blocks)))
+        self._read = await self._with_systems(reader, _devices(blocks, await _parts(reader, blocks)))
 
-    async def read_connections(self, client: Client) -> None:
+    async def read_connections(self, reader: Reader) -> None:
         """See `methods.Method`."""
         if not self._read.systems:
-            await self.read(client)
+            await self.read(reader)
             return
-        self._read = await self._with_systems(client, self._read)
+        self._read = await self._with_systems(reader, self._read)
 
     def view(self) -> methods.View:
         """See `methods.Method`."""
@@ -79,10 +79,14 @@ class Composition:
         oddities += [
             f"the host {system.uri} has an Id that is too long or not unique" for system in read.unnamed
         ]
+        owners: dict[str, str] = {}
+        for owner, system in read.systems.items():
+            for uri in system.links("Links", "ResourceBlocks"):
+                owners.setdefault(uri, owner)
         unreachable = {uri for system in read.unnamed for uri in system.links("Links", "ResourceBlocks")}
         for device_id, device in read.devices.items():
             block = read.blocks[device_id]
-            host_id = self._host_id(block.uri)
+            host_id = owners.get(block.uri)
             if host_id is not None:
                 used[host_id].append(device_id)
                 connection = contract.Connection(host_id=host_id, port_id=methods.port_id(host_id, device_id))
@@ -130,10 +134,10 @@ class Composition:
         rest = tuple(uri for uri in blocks if uri != block.uri)
         return _changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
 
-    async def _with_systems(self, client: Client, read: _Read) -> _Read:
+    async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""
-        uri = client.root.link("Systems")
-        listed = await client.members(uri) if uri is not None else ()
+        uri = reader.root.link("Systems")
+        listed = await reader.members(uri) if uri is not None else ()
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
@@ -142,16 +146,6 @@ class Composition:
             else:
                 systems[system.id] = system
         return replace(read, systems=systems, unnamed=tuple(unnamed))
-
-    def _host_id(self, block_uri: str) -> str | None:
-        return next(
-            (
-                host_id
-                for host_id, system in self._read.systems.items()
-                if block_uri in system.links("Links", "ResourceBlocks")
-            ),
-            None,
-        )
 
 
 def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:
@@ -166,16 +160,16 @@ def _changed(system: Document, block: Document, blocks: tuple[str, ...], action:
     return methods.Call(method="POST", uri=offered, body=named)
 
 
-async def _parts(client: Client, blocks: list[Document]) -> Mapping[str, Document]:
+async def _parts(reader: Reader, blocks: list[Document]) -> Mapping[str, Document]:
     """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
     listed = [
         Document.from_json(entry) for block in blocks for name in _PARTS for entry in block.objects(name)
     ]
     inline = {part.uri: part for part in listed if not part.is_reference}
-    linked = await parts.read(client, {part.uri for part in listed if part.uri} - inline.keys())
+    linked = await parts.read(reader, {part.uri for part in listed if part.uri} - inline.keys())
     consisting = {**inline, **linked}
     devices = {uri for part in consisting.values() if (uri := _card(part))}
-    return {**await parts.read(client, devices), **consisting}
+    return {**await parts.read(reader, devices), **consisting}
 
 
 def _card(part: Document) -> str:

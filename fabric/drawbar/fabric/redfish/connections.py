@@ -12,8 +12,8 @@ from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import carving, documents, entities, methods, profiles, zones
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.reading import Reader
 
 
 class Connections(zones.Zones):
@@ -24,21 +24,31 @@ class Connections(zones.Zones):
     def __init__(self, profile: profiles.Profile, *, fabrics: frozenset[str] = frozenset()) -> None:
         super().__init__(profile, fabrics=fabrics)
         self._domains: Mapping[str, carving.Domain] = MappingProxyType({})
+        # By device id: the chunks that are slices.
+        self._chunks: Mapping[str, Document] = MappingProxyType({})
+        # Their URIs.
+        self._slices: Set[str] = frozenset()
         # By the URI of a chunk that is a slice: that of its endpoint.
         self._endpoints_of_slices: Mapping[str, str] = MappingProxyType({})
+        # By the URI of a chunk that is none: those of the endpoints that are devices with it.
+        self._devices_of_chunks: Mapping[str, list[str]] = MappingProxyType({})
 
     @property
     def carves(self) -> bool:
         """Whether there is memory of which slices can be made."""
         return bool(self._domains)
 
-    async def read(self, client: Client) -> None:
+    async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
         # A slice that cannot show its request could be made twice.
         if self._profile.note_place:
-            domains = await carving.read(client)
+            domains = await carving.read(reader)
             self._domains = {domain.device_id: domain for domain in domains}
-        await super().read(client)
+            self._chunks = {
+                device_id: chunk for domain in domains for device_id, chunk in domain.chunks.items()
+            }
+            self._slices = {chunk.uri for chunk in self._chunks.values()}
+        await super().read(reader)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
         """See `methods.Method`; the collection of a pool's chunks stands for the pool."""
@@ -69,26 +79,23 @@ class Connections(zones.Zones):
             raise errors.Aborted(f"slice {request.device_id} was attached meanwhile; read the fabric again")
         return methods.Call(method="DELETE", uri=chunk.uri, etag=chunk.etag)
 
-    @property
-    def _chunks(self) -> Mapping[str, Document]:
-        """The chunks that are slices, by device id."""
-        return {
-            device_id: chunk
-            for domain in self._domains.values()
-            for device_id, chunk in domain.chunks.items()
-        }
-
-    async def _ends(self, client: Client, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+    async def _ends(self, reader: Reader, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
         chunks = self._chunks
-        slices = {chunk.uri for chunk in chunks.values()}
         self._endpoints_of_slices = {
             uri: endpoint.uri
             for fabric in fabrics.values()
             for endpoint in fabric.endpoints.values()
             for uri in entities.chunks(endpoint)
-            if uri in slices
+            if uri in self._slices
         }
-        read = await super()._ends(client, fabrics)
+        devices_of_chunks: dict[str, list[str]] = {}
+        for fabric in fabrics.values():
+            for uri, endpoint in fabric.endpoints.items():
+                if self._is_device(endpoint):
+                    for chunk_uri in entities.chunks(endpoint):
+                        devices_of_chunks.setdefault(chunk_uri, []).append(uri)
+        self._devices_of_chunks = devices_of_chunks
+        read = await super()._ends(reader, fabrics)
         devices, targets, oddities = dict(read.devices), dict(read.targets), list(read.oddities)
         carved = {**chunks, **{device_id: domain.document for device_id, domain in self._domains.items()}}
         for domain in self._domains.values():
@@ -156,10 +163,10 @@ class Connections(zones.Zones):
 
     def _targets(self, chunks: Set[str], fabric: zones.Fabric) -> Iterable[str]:
         """Return the URIs of the devices that have these chunks: a service may show the chunks alone."""
-        slices = chunks & {chunk.uri for chunk in self._chunks.values()}
         devices = (
             uri
-            for uri, endpoint in fabric.endpoints.items()
-            if self._is_device(endpoint) and not chunks.isdisjoint(entities.chunks(endpoint))
+            for chunk in sorted(chunks)
+            for uri in self._devices_of_chunks.get(chunk, ())
+            if uri in fabric.endpoints
         )
-        return (*devices, *sorted(slices))
+        return (*devices, *sorted(chunks & self._slices))

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import composition, documents, methods, profiles
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document, Json
+from drawbar.fabric.redfish.reading import Reader
 
 CAPABILITIES = "@Redfish.CollectionCapabilities"
 USE_CASE = "ComputerSystemConstrainedComposition"
@@ -26,10 +26,10 @@ class Constrained(composition.Composition):
         super().__init__(profile)
         self._templates: Mapping[str, Json] = {}
 
-    async def read(self, client: Client) -> None:
+    async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
-        uri = client.root.link("Systems")
-        systems = await client.get(uri) if uri is not None else None
+        uri = reader.root.link("Systems")
+        systems = await reader.get(uri) if uri is not None else None
         listed = systems.objects(CAPABILITIES, "Capabilities") if systems is not None else ()
         offered = next((entry for entry in listed if entry.get("UseCase") == USE_CASE), {})
         capabilities = documents.link(offered.get("CapabilitiesObject"))
@@ -37,8 +37,8 @@ class Constrained(composition.Composition):
             raise errors.Unimplemented(
                 "the Redfish service offers no constrained composition; choose another `profile`"
             )
-        self._templates = templates(await client.get(capabilities))
-        await super().read(client)
+        self._templates = templates(await reader.get(capabilities))
+        await super().read(reader)
 
     def view(self) -> methods.View:
         """See `methods.Method`; a device that cannot be asked for is left out while it is free."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import Client
+from drawbar.fabric.redfish.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class View:
 class Method(Protocol):
     """How devices and hosts are connected by one kind of service. Its plans are of what was read last."""
 
-    async def read(self, client: Client) -> None:
+    async def read(self, reader: Reader) -> None:
         """Read all that there is.
 
         Raises:
@@ -52,7 +52,7 @@ class Method(Protocol):
         """
         ...
 
-    async def read_connections(self, client: Client) -> None:
+    async def read_connections(self, reader: Reader) -> None:
         """Read anew only what an attach or detach changes.
 
         Raises:

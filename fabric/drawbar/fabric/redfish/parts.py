@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 
 from drawbar.fabric import errors
 from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.reading import Reader
 
 # Below a collection of PCIe devices: the devices, the collections of their functions, the functions.
 LEVELS = 3
@@ -13,7 +13,7 @@ LEVELS = 3
 READ_SINGLY = 1
 
 
-async def read(client: Client, uris: Iterable[str]) -> Mapping[str, Document]:
+async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
     """Return the resources by URI: whole collections where the service expands them; one that is gone is left out.
 
     Raises:
@@ -25,15 +25,15 @@ async def read(client: Client, uris: Iterable[str]) -> Mapping[str, Document]:
     parts: dict[str, Document] = {}
     for collection, members in sorted(wanted.items()):
         listed: tuple[Document, ...] = ()
-        if len(members) > READ_SINGLY and client.expands:
+        if len(members) > READ_SINGLY and reader.expands:
             try:
-                listed = await client.members(collection, levels=LEVELS)
+                listed = await reader.members(collection, levels=LEVELS)
             except errors.Refused:
                 # Not a collection after all.
                 listed = ()
         parts |= {document.uri: document for document in listed}
         rest = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(members - parts.keys()))
-        parts |= {document.uri: document for document in await client.resolved(rest)}
+        parts |= {document.uri: document for document in await reader.resolved(rest)}
     return parts
 
 

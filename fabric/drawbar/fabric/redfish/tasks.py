@@ -13,8 +13,9 @@ import msgspec
 
 from drawbar.fabric import errors
 from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import ENDED_STATES, Client
+from drawbar.fabric.redfish.client import ENDED_STATES
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.reading import Reader
 
 _logger = logging.getLogger(__name__)
 
@@ -37,13 +38,13 @@ class Change:
     uris: frozenset[str]
 
 
-async def changes(client: Client) -> tuple[Change, ...]:
+async def changes(reader: Reader) -> tuple[Change, ...]:
     """Return the changes that run now; none where the tasks cannot be read."""
     try:
-        service_uri = client.root.link("Tasks")
-        service = await client.get(service_uri) if service_uri is not None else None
+        service_uri = reader.root.link("Tasks")
+        service = await reader.get(service_uri) if service_uri is not None else None
         uri = service.link("Tasks") if service is not None else None
-        listed = await client.newest(uri, TASKS) if uri is not None else ()
+        listed = await reader.newest(uri, TASKS) if uri is not None else ()
     except errors.FabricError as error:
         _logger.info("the tasks of the Redfish service cannot be read", extra={"error": error.message})
         return ()

@@ -92,7 +92,7 @@ class Recorder:
         *,
         status: int,
         headers: Mapping[str, str],
-        raw: bytes,
+        raw: bytes | bytearray,
     ) -> None:
         """Keep a request with its answer."""
         answer, text = _content(raw)
@@ -153,7 +153,7 @@ class Recorder:
         )
 
 
-def _content(raw: bytes) -> tuple[Any, str]:
+def _content(raw: bytes | bytearray) -> tuple[Any, str]:
     """Return the JSON object, or else the text."""
     if not raw.strip():
         return None, ""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import contract, errors, notes
 from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
-from drawbar.fabric.redfish.client import Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.reading import Reader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,34 +96,34 @@ class Zones:
         self._wanted = fabrics
         self._read = Read()
 
-    async def read(self, client: Client) -> None:
+    async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
-        uri = client.root.link("Fabrics")
+        uri = reader.root.link("Fabrics")
         if uri is None:
             raise errors.Unimplemented(
                 "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
             )
         fabrics = {}
-        for document in await client.members(uri):
+        for document in await reader.members(uri):
             if self._wanted and document.id not in self._wanted:
                 continue
             endpoints_uri, zones_uri = document.link("Endpoints"), document.link(self.collection)
             if endpoints_uri is None or zones_uri is None:
                 continue
-            listed = {endpoint.uri: endpoint for endpoint in await client.members(endpoints_uri)}
+            listed = {endpoint.uri: endpoint for endpoint in await reader.members(endpoints_uri)}
             fabrics[document.id] = Fabric(id=document.id, zones_uri=zones_uri, endpoints=listed)
         if missing := self._wanted - fabrics.keys():
             raise errors.NotFound(
                 f'the Redfish service has no fabric "{min(missing)}" with Endpoints and {self.collection}'
             )
-        self._read = replace(await self._ends(client, fabrics), zones=await self._zones(client, fabrics))
+        self._read = replace(await self._ends(reader, fabrics), zones=await self._zones(reader, fabrics))
 
-    async def read_connections(self, client: Client) -> None:
+    async def read_connections(self, reader: Reader) -> None:
         """See `methods.Method`."""
         if not self._read.fabrics:
-            await self.read(client)
+            await self.read(reader)
             return
-        self._read = replace(self._read, zones=await self._zones(client, self._read.fabrics))
+        self._read = replace(self._read, zones=await self._zones(reader, self._read.fabrics))
 
     def view(self) -> methods.View:
         """See `methods.Method`."""
@@ -204,7 +204,7 @@ class Zones:
             return methods.Call(method="DELETE", uri=zone.document.uri, etag=zone.document.etag)
         return self._without(zone, target.uri, rest)
 
-    async def _ends(self, client: Client, fabrics: Mapping[str, Fabric]) -> Read:
+    async def _ends(self, reader: Reader, fabrics: Mapping[str, Fabric]) -> Read:
         """Return devices and hosts, without zones."""
         endpoints = [
             (fabric, endpoint)
@@ -213,7 +213,7 @@ class Zones:
         ]
         return from_ends(
             fabrics,
-            await _parts(client, [endpoint for _, endpoint in endpoints]),
+            await _parts(reader, [endpoint for _, endpoint in endpoints]),
             targets=[
                 (f"{fabric.id}.{endpoint.id}", endpoint, entities.links(endpoint))
                 for fabric, endpoint in endpoints
@@ -263,10 +263,10 @@ class Zones:
         body = {"Links": {"Endpoints": documents.references(endpoints)}}
         return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag)
 
-    async def _zones(self, client: Client, fabrics: Mapping[str, Fabric]) -> tuple[Zone, ...]:
+    async def _zones(self, reader: Reader, fabrics: Mapping[str, Fabric]) -> tuple[Zone, ...]:
         listed = []
         for fabric in fabrics.values():
-            for document in await client.members(fabric.zones_uri):
+            for document in await reader.members(fabric.zones_uri):
                 endpoints = self._endpoints(document, fabric)
                 if endpoints is None:
                     continue
@@ -311,7 +311,7 @@ class Zones:
         )
 
 
-async def _parts(client: Client, endpoints: Iterable[Document]) -> Mapping[str, Document]:
+async def _parts(reader: Reader, endpoints: Iterable[Document]) -> Mapping[str, Document]:
     """Return what is behind endpoints by URI."""
     uris: set[str] = set()
     for endpoint in endpoints:
@@ -319,7 +319,7 @@ async def _parts(client: Client, endpoints: Iterable[Document]) -> Mapping[str, 
         if entities.is_initiator(endpoint):
             links = tuple(uri for link in links if (uri := entities.system(link)))
         uris.update(links)
-    return await parts.read(client, uris)
+    return await parts.read(reader, uris)
 
 
 def from_ends(

@@ -55,3 +55,9 @@ def test_a_search_without_end_ends_without_an_answer():
     wanted = [matching.Request(name=f"r{number}") for number in range(12)]
     stock_ = left([f"m{number}" for number in range(12)], rules=(rule,))
     assert search(stock_, *wanted) is None
+
+
+def test_a_claim_may_ask_for_any_number_of_devices():
+    assert search(left("ab"), matching.Request(name="all", count=10**15)) is None
+    everything = search(left("a" * 3000), matching.Request(name="all", count=3000))
+    assert len(everything[0]) == 3000

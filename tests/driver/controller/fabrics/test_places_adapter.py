@@ -2,10 +2,11 @@
 
 import asyncio
 import contextlib
+import time
 from dataclasses import replace
 
 import pytest
-from tests.scenes import sessions
+from tests.scenes import sessions, waiting
 
 from drawbar.driver.controller.fabrics import places, places_adapter
 from drawbar.driver.kube import kinds
@@ -421,3 +422,45 @@ async def test_a_listing_with_devices_of_other_owners_withdraws_places_and_one_t
         await opened.read()
         assert shown(opened) == ["m-1", "m-2", "m-3"]
         assert opened.missing == {"m-2", "m-3"}
+
+
+class Busy:
+    """A fabric of many devices, one of which changes all the time."""
+
+    devices_now = tuple(
+        contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, model=f"M{number % 8}")
+        for number in range(1000)
+    )
+
+    async def devices(self):
+        return contract.Inventory(version="1", devices=self.devices_now)
+
+    @contextlib.asynccontextmanager
+    async def watch(self, version):
+        async def events():
+            for number in range(1000):
+                changed = replace(self.devices_now[0], model=f"M{number % 2}")
+                yield contract.DeviceChanged(version=str(number), device=changed)
+            yield contract.Bookmark(version="end")
+
+        yield events()
+
+    async def close(self):
+        """There is nothing to release."""
+
+
+async def test_many_changes_of_a_large_fabric_are_arranged_together():
+    reported = []
+    adapter = places_adapter.PlacesAdapter(
+        Busy(), mark=None, taken=lambda: places.Taken(holds=(), claimed=frozenset()), report=reported.append
+    )
+    version = (await adapter.devices()).version
+    began = time.process_time()
+    async with adapter.watch(version) as events:
+        assert [event async for event in events] == [contract.Bookmark(version="end")]
+    assert time.process_time() - began < 3.0
+    # The last change is never missing: d0 is one more of M1.
+    await waiting.eventually(
+        lambda: any(getattr(event, "device", None) and event.device.id.endswith("-126") for event in reported)
+    )
+    await adapter.close()

@@ -108,7 +108,7 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
     [
         ({"password": "wrong"}, None, "Unauthenticated", "user name and password in the Fabric's Secret"),
         ({}, redfish.FaultKind.HTML, "Unavailable", "look at the endpoint"),
-        ({}, redfish.FaultKind.HUGE, "Unavailable", "32 MiB"),
+        ({}, redfish.FaultKind.HUGE, "LimitExceeded", "raise spec.policy.limits.listingMebibytes"),
         ({}, redfish.FaultKind.REDIRECT, "Unavailable", "another host"),
         ({}, redfish.FaultKind.FORBIDDEN, "PermissionDenied", "ConfigureComponents"),
         ({}, redfish.FaultKind.STALL, "DeadlineExceeded", "in time"),

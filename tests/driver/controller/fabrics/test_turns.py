@@ -112,3 +112,14 @@ class Line(RuleBasedStateMachine):
 
 TestLine = Line.TestCase
 TestLine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_any_number_of_devices_may_wait_for_one_host():
+    line = turns.Turns()
+    line.allow(ONE_PER_HOST)
+    names_waiting = [f"d{number:05}" for number in range(20_000)]
+    assert line.take(key("first"), "h")
+    assert not any(line.take(key(name), "h") for name in names_waiting)
+    assert line.give(key("first")) == (key(names_waiting[0]),)
+    # The fabric was upgraded: they all go at once, in their order.
+    assert [granted.device for granted in line.allow(Capabilities())] == names_waiting[1:]

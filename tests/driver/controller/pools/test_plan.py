@@ -347,3 +347,53 @@ def test_a_fabric_that_goes_makes_no_composites():
 def test_places_are_offered_alone_whatever_a_rule_says():
     (action,) = plan.plan(observed(device("a"), device("b"), chooses=True, **PAIRS), NOW)
     assert offered([action]) == ["a", "b"]
+
+
+def limited(slices_max, *enclosures, before=()):
+    listed = [device(f"d-{name}", name) for name in enclosures]
+    standing = published(*(device(f"d-{name}", name) for name in before))
+    limits = fabrics.Limits(slices=slices_max)
+    return plan.plan(observed(*listed, published=standing, limits=limits), NOW)
+
+
+def test_pools_beyond_the_limit_of_slices_are_withheld_and_reported():
+    *writes, beyond = limited(2, "a", "b", "c", "d")
+    assert [action.slice.spec.pool.name for action in writes] == ["f/a", "f/b"]
+    assert beyond == plan.Withheld(pools=("f/c", "f/d"), devices=2)
+
+
+def test_what_is_published_goes_before_what_is_new_under_a_limit():
+    (beyond,) = limited(1, "a", "z", before=("z",))
+    assert beyond == plan.Withheld(pools=("f/a",), devices=1)
+
+
+def test_a_device_that_moves_beyond_the_limit_stays_where_it_is_published():
+    before = published(device("x", "old"), device("y", "old"))
+    limits = fabrics.Limits(slices=1)
+    (action,) = plan.plan(
+        observed(device("x", "new"), device("y", "old"), published=before, limits=limits), NOW
+    )
+    assert action.slice.spec.pool.name == "f/old"
+    assert {entry.name for entry in action.slice.spec.devices} == {"x", "y"}
+
+
+def test_a_limit_that_is_lowered_withdraws_nothing():
+    assert limited(1, "a", "b", before=("a", "b")) == ()
+
+
+@given(
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.lists(st.sampled_from("abcdefgh"), unique=True),
+    st.integers(1, 8),
+)
+def test_there_are_never_more_slices_than_the_limit_after_any_write(first, second, most):
+    standing = {}
+    for enclosures in (first, second, second):
+        for action in limited(most, *enclosures, before=[name.removeprefix("f/") for name in standing]):
+            match action:
+                case slice_plan.Create():
+                    standing[action.slice.spec.pool.name] = action
+                case slice_plan.Delete():
+                    del standing[action.slice.spec.pool.name]
+            assert len(standing) <= most
+    assert len(standing) == min(len(second), most)

@@ -46,6 +46,7 @@ def configuration(source: observed.Source) -> contract.AdapterConfig:
         timeout_seconds=spec.timeout_seconds,
         credentials=source.credentials,
         tls=contract.Tls(verify=spec.tls.verify, server_name=spec.tls.server_name),
+        limits=spec.policy.limits.budget,
     )
 
 

@@ -10,7 +10,7 @@ Invariant: a device is given at most once in a round, and never one that is atta
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -241,11 +241,13 @@ class Search:
         self.hopeless = any(
             len(keys) < request.count for request, keys in zip(requests, accepted, strict=True)
         )
+        self._slots: tuple[int, ...] = ()
+        # A claim may ask for any number.
+        if self.hopeless:
+            return
         # The request with the fewest candidates first.
         order = sorted(range(len(requests)), key=lambda index: len(accepted[index]))
         self._slots = tuple(index for index in order for _ in range(requests[index].count))
-        if self.hopeless:
-            return
         candidates = frozenset[names.DeviceKey]().union(*accepted)
         for key in sorted(candidates, key=lambda key: (key.fabric, key.device)):
             kind = _Kind(
@@ -297,26 +299,38 @@ class _NodeSearch:
 
     def fill(self, slots: tuple[int, ...]) -> dict[_Kind, list[int]] | None:
         """Return by kind the requests, by their index, that take a device of it; None if they do not all get theirs."""
-        return self.taken if self._fill(slots, 0) else None
+        chosen: list[_Kind] = []
+        # For each slot that has a kind, and for the next one: the kinds that were not tried yet.
+        untried = [iter(self.numbers)]
+        while len(chosen) < len(slots):
+            index = slots[len(chosen)]
+            kind = self._next(index, untried[-1])
+            if self.steps > STEPS_MAX:
+                return None
+            if kind is not None:
+                self.taken.setdefault(kind, []).append(index)
+                self._count(kind, 1)
+                chosen.append(kind)
+                untried.append(iter(self.numbers))
+                continue
+            untried.pop()
+            if not chosen:
+                return None
+            last = chosen.pop()
+            self.taken[last].pop()
+            self._count(last, -1)
+        return self.taken
 
-    def _fill(self, slots: tuple[int, ...], position: int) -> bool:
-        if position == len(slots):
-            return True
-        index = slots[position]
-        for kind, number in self.numbers.items():
+    def _next(self, index: int, untried: Iterator[_Kind]) -> _Kind | None:
+        """Return the next kind of which the request of that index can take one more device, or None."""
+        for kind in untried:
             self.steps += 1
             if self.steps > STEPS_MAX:
-                return False
-            indices = self.taken.setdefault(kind, [])
-            if not kind.accepted[index] or len(indices) >= number or not self._fits(kind):
-                continue
-            indices.append(index)
-            self._count(kind, 1)
-            if self._fill(slots, position + 1):
-                return True
-            indices.pop()
-            self._count(kind, -1)
-        return False
+                return None
+            is_left = len(self.taken.get(kind, ())) < self.numbers[kind]
+            if kind.accepted[index] and is_left and self._fits(kind):
+                return kind
+        return None
 
     def _fits(self, kind: _Kind) -> bool:
         models = self.models[kind.fabric]

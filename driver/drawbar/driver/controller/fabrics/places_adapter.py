@@ -138,12 +138,12 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             match event:
                 case contract.DeviceChanged(device=device):
                     self._put(device.id, device)
-                    self.arrange()
+                    self._arrange_soon()
                 case contract.DeviceGone(device_id=device_id):
                     self._put(device_id, None)
-                    self.arrange()
+                    self._arrange_soon()
                 case contract.OperationChanged(operation=operation):
-                    yield replace(event, operation=self._answered(operation))
+                    yield replace(event, operation=self._answered(operation, arrange=self._arrange_soon))
                 case contract.HostChanged(host=host):
                     yield replace(event, host=self._shown_host(host))
                 case _:
@@ -185,7 +185,11 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             self.arrange()
 
     def _answered(
-        self, operation: contract.Operation, before: Mapping[str, contract.Device] | None = None
+        self,
+        operation: contract.Operation,
+        before: Mapping[str, contract.Device] | None = None,
+        *,
+        arrange: Callable[[], None] | None = None,
     ) -> contract.Operation:
         """Take over an answer: which device it names, and its state where no newer one was reported since `before`."""
         uid, device = places.uid_of(operation.request_id), operation.device
@@ -204,7 +208,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             elif operation.error is not None and not operation.side_effects_unknown:
                 memory = places.unnamed(memory, hold)
             self._arranged = replace(self._arranged, memory=memory)
-        self.arrange()
+        (arrange or self.arrange)()
         return self._shown(operation)
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:

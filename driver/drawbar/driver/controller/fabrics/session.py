@@ -30,7 +30,7 @@ from drawbar.driver.controller.fabrics import (
     status,
     turns,
 )
-from drawbar.fabric import contract, errors
+from drawbar.fabric import budget, contract, errors, limiting
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,14 @@ CLOSE_SECONDS = 5.0
 LIST_EVERY_SECONDS = 10.0
 # What its node still shows and the manager does not list may stay so.
 MISSING_EVERY_SECONDS = 60.0
+# After a listing, or a watch, beyond a limit.
+LIMIT_PAUSE_FIRST_SECONDS = 10.0
+LIMIT_PAUSE_MAX_SECONDS = 300.0
 MISSING = "inventory"
 MISSING_HOSTS = "hosts"
+# What can be beyond a limit, as subjects of troubles.
+LISTING, NEWCOMERS, WATCH, STREAM, SLICES = "listing", "new devices", "watch", "stream", "slices"
+LIMITED = (LISTING, NEWCOMERS, WATCH, STREAM, SLICES)
 NO_HOSTS = (
     "the fabric manager lists no host at all, although devices were offered or attached before: nothing of its first listing "
     "is taken over until it lists one, or two further listings agree"
@@ -128,6 +134,18 @@ class Session:
         self.faults = faults.Ledger()
         # A sentence by what it is about: a device's name, `node labels`, `its name`, `composites` or empty for the whole.
         self.troubles: dict[str, str] = {}
+        # How often a limit was passed.
+        self.exceeded = 0
+        limits = fabric.spec.policy.limits.budget
+        self._limits = limits
+        # What it streams counts over all connections to it.
+        self._flow = budget.Flow(limits, self.name, clock=_monotonic)
+        self._limit_pauses = {
+            subject: backoff.Backoff(LIMIT_PAUSE_FIRST_SECONDS, LIMIT_PAUSE_MAX_SECONDS)
+            for subject in (LISTING, WATCH)
+        }
+        # On the monotonic clock.
+        self._watch_from = 0.0
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
         self._listener = listener
@@ -199,6 +217,7 @@ class Session:
             unpublished=self.unpublished,
             reserved=sum(wanted.holds(device.id, device.model) for device in self._devices.values()),
             missing=bool(self._devices_lost.missing or self._hosts_lost.missing),
+            exceeded=any(subject in self.troubles for subject in LIMITED),
         )
 
     @property
@@ -275,6 +294,7 @@ class Session:
             timeout_seconds=self.spec.timeout_seconds,
             credentials=given,
             tls=contract.Tls(verify=self.spec.tls.verify, server_name=self.spec.tls.server_name),
+            limits=self._limits,
         )
         try:
             adapter_class = self._adapters(self.spec.adapter)
@@ -295,7 +315,10 @@ class Session:
             try:
                 await self._stay_connected(adapter_class, config)
             except errors.FabricError as error:
-                await asyncio.sleep((refused if _lasts(error) else down).failed())
+                if budget.is_exceeded(error):
+                    await asyncio.sleep(self._exceed(LISTING, error))
+                else:
+                    await asyncio.sleep((refused if _lasts(error) else down).failed())
             else:
                 down.reset()
                 refused.reset()
@@ -364,9 +387,10 @@ class Session:
         began = _monotonic()
         try:
             connected = await adapter_class.connect(config)
-            adapter = redacting_adapter.RedactingAdapter(
+            redacting = redacting_adapter.RedactingAdapter(
                 connected, config.credentials, fabric=self.name, name=self.spec.adapter
             )
+            adapter = limiting.LimitedAdapter(redacting, self._limits, self._flow, fabric=self.name)
             self._adapter = adapter
             try:
                 await self._follow(adapter)
@@ -420,29 +444,64 @@ class Session:
             self._adapter = adapter = self._shares
         pauses = backoff.Backoff()
         while True:
-            # Shared with the readings of other callers, or the older of two could be taken over last.
-            await self._readings.fresh()
+            try:
+                # Shared with the readings of other callers, or the older of two could be taken over last.
+                await self._readings.fresh()
+            except errors.Transient as error:
+                if not budget.is_exceeded(error):
+                    raise
+                self._set_connected()
+                await asyncio.sleep(self._exceed(LISTING, error))
+                continue
+            self._limit_pauses[LISTING].reset()
+            self.report(LISTING)
             version = self._version
-            doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
-            self._set_connection(
-                connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}"
-            )
-            if not can.watch:
+            self._set_connected()
+            began = _monotonic()
+            if not can.watch or began < self._watch_from:
                 await asyncio.sleep(LIST_EVERY_SECONDS)
                 continue
-            began = _monotonic()
-            await self._watch(adapter, version)
+            try:
+                await self._watch(adapter, version)
+            except errors.Transient as error:
+                if not budget.is_exceeded(error):
+                    raise
+                self._watch_from = _monotonic() + self._exceed(WATCH, error)
+                continue
             # A manager that ends its watches at once is not listed without a pause: that only adds to its trouble.
             await asyncio.sleep(pauses.ended(_monotonic() - began))
 
+    def _set_connected(self) -> None:
+        doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
+        self._set_connection(
+            connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}"
+        )
+
+    def _exceed(self, subject: str, error: errors.FabricError) -> float:
+        """Report that a limit was passed; return the seconds until the next try. What was known before stays."""
+        log.warning("fabric: %s", error.message, extra={"fabric": self.name, "reason": error.reason})
+        self.exceeded += 1
+        self.report(subject, error.message)
+        return self._limit_pauses[subject].failed()
+
+    def _check_watch(self, event: contract.WatchEvent, began: float) -> None:
+        """Report limits that the manager passes beside its watch; a watch that does its work is within its own again."""
+        if isinstance(event, contract.Bookmark):
+            self.report(STREAM, event.exceeded)
+        if WATCH in self.troubles and _monotonic() - began > GOOD_SECONDS:
+            self._limit_pauses[WATCH].reset()
+            self.report(WATCH)
+
     async def _watch(self, adapter: contract.FabricAdapter, version: str) -> None:
         """Take over what the manager reports, until it ends the watch or it is time to list what is missing."""
+        began = _monotonic()
         try:
             async with asyncio.timeout(self._list_missing_seconds) as limit, adapter.watch(version) as events:
                 async for event in events:
                     if isinstance(event, contract.Resync):
                         break
                     self._take(event)
+                    self._check_watch(event, began)
                     if self._list_missing_seconds is not None and limit.when() is None:
                         limit.reschedule(_monotonic() + losses.APART_SECONDS)
         except TimeoutError:
@@ -488,9 +547,25 @@ class Session:
         if changed_hosts or first:
             self._listener.hosts_changed(self.name)
         self._lose(lost)
+        self._put_all({name: device for name, device in listed.items() if name not in self._reported_devices})
+
+    def _put_all(self, listed: Mapping[str, contract.Device]) -> None:
+        """Take over the devices of a listing; new ones while there is room beside those that count as they were."""
+        room = max(self._limits.devices - len(self._devices), 0)
+        newcomers = [name for name in listed if name not in self._devices]
         for name, device in listed.items():
-            if name not in self._reported_devices:
+            if name in self._devices:
                 self._put(name, device)
+        for name in newcomers[:room]:
+            self._put(name, listed[name])
+        left = len(newcomers) - room
+        self.report(
+            NEWCOMERS,
+            f"{left} new devices have to wait: with those that are not listed any more the fabric has {self._limits.devices}, "
+            f"as many as spec.policy.limits.devices allows; wait for two further listings, or raise it (kubectl edit fabric {self.name})"
+            if left > 0
+            else "",
+        )
 
     def _judge_hosts(self, listed: Mapping[str, contract.Host]) -> bool:
         """Judge what the absence of hosts from a listing means; return whether the listing can be taken over."""
@@ -599,4 +674,6 @@ def _reason(error: errors.FabricError) -> str:
         return "AdapterDefect"
     if error.reason == errors.Reason.SOCKET_FORBIDDEN:
         return "SocketForbidden"
+    if budget.is_exceeded(error):
+        return "LimitExceeded"
     return "".join(word.capitalize() for word in error.code.value.split("_"))

@@ -72,7 +72,7 @@ class Sessions:
 
 
 def _way(spec: fabrics.FabricSpec) -> tuple[object, ...]:
-    """Return what of a Fabric decides how its manager is reached, and as whom."""
+    """Return what of a Fabric decides how its manager is reached, as whom, and how much of it is read."""
     return (
         spec.adapter,
         spec.endpoint,
@@ -80,4 +80,5 @@ def _way(spec: fabrics.FabricSpec) -> tuple[object, ...]:
         spec.timeout_seconds,
         spec.credentials_secret_ref,
         spec.tls,
+        spec.policy.limits.budget,
     )

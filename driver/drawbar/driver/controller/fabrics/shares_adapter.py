@@ -202,14 +202,14 @@ class SharesAdapter(wrapping.KeepingAdapter):
                 case contract.DeviceChanged(device=device):
                     self._put(device.id, device)
                     if device.slice_of is not None or device.carving is not None:
-                        self.arrange()
+                        self._arrange_soon()
                     if device.id not in self._hidden:
                         yield event
                 case contract.DeviceGone(device_id=device_id):
                     was_hidden, was_slice = device_id in self._hidden, device_id in self._slices
                     self._put(device_id, None)
                     if was_slice:
-                        self.arrange()
+                        self._arrange_soon()
                     if not was_hidden:
                         yield event
                 case contract.OperationChanged(operation=operation):

@@ -41,6 +41,7 @@ class View:
             None while that was not tried.
         reserved: how many of its devices are for immediate allocation.
         missing: some that count as they were are not listed any more.
+        exceeded: the manager lists or streams more than a limit allows.
         refused: which writes the API server refuses, in its words; empty where it takes all.
     """
 
@@ -52,6 +53,7 @@ class View:
     unpublished: str | None = None
     reserved: int = 0
     missing: bool = False
+    exceeded: bool = False
     refused: str = ""
 
 
@@ -118,7 +120,7 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
 def _degraded(view: View) -> tuple[str, bool, str, str]:
     if not view.troubles:
         return fabrics.DEGRADED, False, "Healthy", "nothing is known to be at fault"
-    reason = "DevicesMissing" if view.missing else "Troubles"
+    reason = "LimitExceeded" if view.exceeded else "DevicesMissing" if view.missing else "Troubles"
     return fabrics.DEGRADED, True, reason, "; ".join(view.troubles)[:1024]
 
 

@@ -73,16 +73,18 @@ class Turns:
 
     def _grant(self) -> tuple[names.DeviceKey, ...]:
         granted: list[names.DeviceKey] = []
-        for host in tuple(self._waiting):
-            # One device per host and round; a host that got a place moves to the end of the queue.
-            if self._has_place(host):
-                key, _ = self._waiting[host].popitem(last=False)
+        # One device per host and round; a host that got a place moves to the end of the queue.
+        while hosts := [host for host in self._waiting if self._has_place(host)]:
+            for host in hosts:
+                if not self._has_place(host):
+                    continue
+                waiting = self._waiting.pop(host)
+                key, _ = waiting.popitem(last=False)
                 self._running[key] = host
                 granted.append(key)
-                waiting = self._waiting.pop(host)
                 if waiting:
                     self._waiting[host] = waiting
-        return (*granted, *(self._grant() if granted else ()))
+        return tuple(granted)
 
     def _has_place(self, host: str) -> bool:
         limit = self._can.max_concurrent_operations

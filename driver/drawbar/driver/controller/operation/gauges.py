@@ -142,6 +142,13 @@ class Gauges:
             lambda: {session.name: float(session.connection.connected) for session in self.cluster.sessions},
             label="fabric",
         )
+        watch(
+            "fabric_limits_exceeded",
+            "How often a fabric manager listed or streamed more than a limit of its Fabric allows.",
+            lambda: {session.name: float(session.exceeded) for session in self.cluster.sessions},
+            label="fabric",
+            counter=True,
+        )
         by("fabric_condition", "Conditions of a Fabric.", self.conditions, "fabric", "condition")
         watch(
             "unreadable_objects",

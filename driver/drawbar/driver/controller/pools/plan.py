@@ -10,6 +10,7 @@ Invariants:
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
 - a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
   before: that stays, tainted, until the claim lets go of it;
+- there are never more pools than the Fabric's limit of slices, unless more are published already;
 - the members of a composite are published as one device, which has the taints of all of them, and never alone, but for one
   that was given alone before;
 - only slices that carry this fabric's label are ever touched.
@@ -18,6 +19,7 @@ Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is k
 """
 
 import datetime
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -118,18 +120,34 @@ class LeftOut:
     devices: tuple[str, ...]
 
 
-Action = slice_plan.Write | LookAgain | LeftOut
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Withheld:
+    """There are more pools than the Fabric's limit of slices allows.
+
+    Attributes:
+        pools: names of those that are not published.
+        devices: how many are in them.
+    """
+
+    pools: tuple[str, ...]
+    devices: int
+
+
+Action = slice_plan.Write | LookAgain | LeftOut | Withheld
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
     """Return the writes that publish the devices as they should be; `now` is on the steady clock."""
     candidates = _candidates(observed) if observed.kept.conditions else ()
+    candidates, withheld = _within_limit(candidates, observed)
     pools = _pools(candidates, observed, now)
     left_out = sorted(name for pool in pools for name in pool.content.left_out)
     reported = (LeftOut(devices=tuple(left_out)),) if left_out else ()
+    beyond = (Withheld(pools=tuple(sorted(withheld)), devices=withheld.total()),) if withheld else ()
     return (
         *slice_plan.writes(pools, observed.published),
         *reported,
+        *beyond,
         *_next_look(candidates, observed, now),
     )
 
@@ -154,6 +172,36 @@ class _Candidate:
     pool: str
     device: slices.Device
     causes: tuple[causes.Cause, ...]
+
+
+def _within_limit(
+    candidates: tuple[_Candidate, ...], observed: Observed
+) -> tuple[tuple[_Candidate, ...], Counter[str]]:
+    """Return the candidates in as many pools as the limit of slices allows, and the devices that the others would have.
+
+    What is published goes first, also what is about to be withdrawn: a new slice waits until it is gone. A device that moves
+    into a pool beyond the limit stays where it is published.
+    """
+    homes = {
+        device.name: published_slice.spec.pool.name
+        for published_slice in observed.published
+        for device in published_slice.spec.devices
+    }
+    published = {published_slice.spec.pool.name for published_slice in observed.published}
+    waiting = sorted({candidate.pool for candidate in candidates} - published)
+    beyond = frozenset(waiting[max(observed.policy.limits.slices - len(published), 0) :])
+    within = [candidate for candidate in candidates if candidate.pool not in beyond]
+    filled, withheld = Counter(candidate.pool for candidate in within), Counter[str]()
+    for candidate in candidates:
+        if candidate.pool not in beyond:
+            continue
+        home = homes.get(candidate.device.name)
+        if home is not None and filled[home] < slice_plan.DEVICES_MAX:
+            filled[home] += 1
+            within.append(replace(candidate, pool=home))
+        else:
+            withheld[candidate.pool] += 1
+    return tuple(within), withheld
 
 
 def _pools(

@@ -64,6 +64,8 @@ class Publisher:
         self._kept: encoding.Kept | None = None
         self._probed_at: datetime.datetime | None = None
         self._left_out: dict[str, tuple[str, ...]] = {}
+        # By fabric, where it has more pools than it may.
+        self._withheld: dict[str, plan.Withheld] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
         self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
         # By fabric and the name of a slice with composites: which of them are asked for with every device.
@@ -85,6 +87,10 @@ class Publisher:
         """Names of the devices whose taints had no room when the fabric was last published."""
         return self._left_out.get(fabric, ())
 
+    def withheld(self, fabric: str) -> plan.Withheld | None:
+        """Return the pools beyond the fabric's limit of slices when it was last published; None where there are none."""
+        return self._withheld.get(fabric)
+
     async def publish(self, fabric: str) -> float | None:
         """One round; gives the seconds after which a taint may be lifted.
 
@@ -99,12 +105,15 @@ class Publisher:
                 return None
             again = None
             left_out: tuple[str, ...] = ()
+            self._withheld.pop(fabric, None)
             for action in plan.plan(observed, now):
                 match action:
                     case plan.LookAgain(at=moment):
                         again = max(0.1, (moment - now).total_seconds())
                     case plan.LeftOut(devices=devices):
                         left_out = devices
+                    case plan.Withheld():
+                        self._withheld[fabric] = action
                     case slice_plan.Create() | slice_plan.Replace() | slice_plan.Delete():
                         stored = await self._publisher.write(action)
                         if stored is not None:

@@ -1,0 +1,100 @@
+"""An adapter whose fabric never has more devices, hosts, ports and operations than its limits allow.
+
+An adapter counts the bytes of its manager while it reads them. What comes of them is counted here, for all adapters alike:
+a listing as a whole, and of a watch each device or host that was not known before. What passes a limit ends the call with
+`errors.Reason.LIMIT_EXCEEDED`, before anybody keeps it.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator
+
+from drawbar.fabric import budget, contract, wrapping
+
+
+class LimitedAdapter(wrapping.WrappingAdapter):
+    """Another adapter, within limits."""
+
+    def __init__(
+        self, adapter: contract.FabricAdapter, limits: budget.Limits, flow: budget.Flow, *, fabric: str
+    ) -> None:
+        """Stand before an adapter.
+
+        Args:
+            adapter: the adapter within.
+            limits: of the fabric.
+            flow: what the events of its watches count in.
+            fabric: the Fabric's name, for messages.
+        """
+        super().__init__(adapter)
+        self._limits = limits
+        self._flow = flow
+        self._fabric = fabric
+        # Ids as last listed or reported; of hosts with the number of their ports.
+        self._devices: set[str] = set()
+        self._ports: dict[str, int] = {}
+
+    async def hosts(self) -> tuple[contract.Host, ...]:
+        """As the contract says."""
+        listed = await super().hosts()
+        ports = {host.id: len(host.ports) for host in listed}
+        self._check_hosts(ports)
+        self._ports = ports
+        return listed
+
+    async def devices(self) -> contract.Inventory:
+        """As the contract says."""
+        inventory = await super().devices()
+        self._count(budget.Counted.DEVICES, len(inventory.devices))
+        self._devices = {device.id for device in inventory.devices}
+        return inventory
+
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says."""
+        listed = await super().operations()
+        self._count(budget.Counted.OPERATIONS, len(listed))
+        return listed
+
+    async def attach(self, request: contract.AttachRequest) -> contract.Operation:
+        """As the contract says."""
+        self._flow.credit()
+        return await super().attach(request)
+
+    async def detach(self, request: contract.DetachRequest) -> contract.Operation:
+        """As the contract says."""
+        self._flow.credit()
+        return await super().detach(request)
+
+    async def create_slice(self, request: contract.CreateSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        self._flow.credit()
+        return await super().create_slice(request)
+
+    async def delete_slice(self, request: contract.DeleteSliceRequest) -> contract.Operation:
+        """As the contract says."""
+        self._flow.credit()
+        return await super().delete_slice(request)
+
+    async def _events(
+        self, events: AsyncIterator[contract.WatchEvent]
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        async for event in events:
+            self._flow.take()
+            match event:
+                case contract.DeviceChanged(device=device):
+                    self._count(budget.Counted.DEVICES, len(self._devices) + (device.id not in self._devices))
+                    self._devices.add(device.id)
+                case contract.DeviceGone(device_id=device_id):
+                    self._devices.discard(device_id)
+                case contract.HostChanged(host=host) if self._ports.get(host.id) != len(host.ports):
+                    ports = {**self._ports, host.id: len(host.ports)}
+                    self._check_hosts(ports)
+                    self._ports = ports
+                case _:
+                    pass
+            yield event
+
+    def _check_hosts(self, ports: dict[str, int]) -> None:
+        self._count(budget.Counted.HOSTS, len(ports))
+        self._count(budget.Counted.PORTS, sum(ports.values()))
+
+    def _count(self, counted: budget.Counted, number: int) -> None:
+        budget.Listing(self._limits, self._fabric).count(counted, number)

@@ -1,0 +1,125 @@
+"""One reading of a Redfish service: its collections and resources, counted against the budget of the fabric.
+
+All answers of one reading count together, however many collections, pages and links they are spread over, and also where
+several are on their way at the same time.
+"""
+
+import asyncio
+from collections.abc import Iterator
+
+from drawbar.fabric import budget, errors
+from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish.client import PARALLEL, Client
+from drawbar.fabric.redfish.documents import Document
+
+# What a further page counts as, however few members it has: pages without end are noticed soon.
+PAGE_RESOURCES = 32
+
+
+class Reader:
+    """Reads the resources of one listing; make another one for the next.
+
+    Attributes:
+        root: the service root.
+        listing: what was read so far.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self.root = client.root
+        self.listing = client.listing()
+        self._client = client
+
+    async def get(self, uri: str, *, query: str = "") -> Document:
+        """Read a resource.
+
+        Raises:
+            FabricError: it cannot be read; NotFound where there is none.
+        """
+        self.listing.count(budget.Counted.RESOURCES)
+        return await self._client.get(uri, query=query, listing=self.listing)
+
+    async def members(self, uri: str, *, levels: int = 1) -> tuple[Document, ...]:
+        """Read all members of a collection, expanded by the service where it offers that.
+
+        Args:
+            uri: of the collection.
+            levels: how many levels below the collection are wanted, where the service expands several.
+
+        Raises:
+            FabricError: the collection, or a member that still exists, cannot be read.
+        """
+        listed: list[Document] = []
+        query = self._expand(levels)
+        following: str | None = uri
+        while following is not None:
+            page = await self.get(following, query=query)
+            entries = page.objects("Members")
+            self.listing.count(budget.Counted.RESOURCES, len(entries))
+            listed += map(Document.from_json, entries)
+            link = page.value("Members@odata.nextLink")
+            # The link carries the query of its own.
+            following, query = (link, "") if isinstance(link, str) and link else (None, "")
+            if following is not None:
+                self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
+        return await self.resolved(tuple(listed))
+
+    async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
+        """Read so many members at the end of the first page of a collection, which is where services add them.
+
+        Raises:
+            FabricError: the collection, or a member that still exists, cannot be read.
+        """
+        page = await self.get(uri, query=self._expand(1))
+        return await self.resolved(tuple(map(Document.from_json, page.objects("Members")[-most:])))
+
+    async def resolved(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
+        """Return the resources, those read that are links only; one that is gone meanwhile is left out.
+
+        Raises:
+            FabricError: a resource that still exists cannot be read.
+        """
+        resources: dict[int, Document] = {}
+        failures: list[errors.FabricError] = []
+        left = ((number, document) for number, document in enumerate(listed) if document.uri)
+
+        async def read(remaining: Iterator[tuple[int, Document]]) -> None:
+            # Raised in the group, the error would be wrapped.
+            try:
+                for number, document in remaining:
+                    if failures:
+                        return
+                    resource = await self._resource(document)
+                    if resource is not None:
+                        resources[number] = resource
+            except errors.FabricError as error:
+                failures.append(error)
+
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(min(PARALLEL, len(listed))):
+                tasks.create_task(read(left))
+        if failures:
+            raise failures[0]
+        return tuple(resources[number] for number in sorted(resources))
+
+    async def _resource(self, document: Document) -> Document | None:
+        if not document.is_reference:
+            return document
+        try:
+            return await self.get(document.uri)
+        except errors.NotFound:
+            return None
+
+    @property
+    def expands(self) -> bool:
+        """Whether the service expands the members of a collection."""
+        return documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery", "NoLinks") is True
+
+    def _expand(self, levels: int) -> str:
+        """Return the query that expands a collection (DSP0266, "$expand"), or an empty one."""
+        offered = documents.value(self.root.body, "ProtocolFeaturesSupported", "ExpandQuery")
+        if not self.expands or not isinstance(offered, dict):
+            return ""
+        if offered.get("Levels") is not True:
+            return "$expand=."
+        most = offered.get("MaxLevels")
+        return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"

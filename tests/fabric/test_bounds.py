@@ -1,0 +1,132 @@
+"""What an adapter's process needs at most, whatever a fabric manager lists: measured in a process of its own."""
+
+import asyncio
+import contextlib
+import json
+import sys
+
+import pytest
+from aiohttp import web
+from tests.scenes import sidecars
+
+from drawbar.fabric import errors
+
+# The chart gives the controller 512 MiB, of which it needs 60 to 180.
+GROWTH_MIB = 150
+LIST = """
+import asyncio, json, pathlib, sys
+from drawbar.fabric import contract, errors, registry
+
+def peak():
+    # Of this program; what getrusage shows is also that of the one that started it.
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+
+async def main(name, endpoint):
+    config = contract.AdapterConfig(name="rack-7", endpoint=endpoint, timeout_seconds=120)
+    adapter_class, before, reason = registry.adapter_class(name), peak(), ""
+    try:
+        async with await adapter_class.connect(config) as adapter:
+            await adapter.devices()
+    except errors.FabricError as error:
+        reason = error.reason
+    print(json.dumps({"reason": reason, "grown": peak() - before}))
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def listed(adapter, endpoint):
+    """Return how a listing ended in a process of its own, and by how much that grew."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", LIST, adapter, endpoint, stdout=asyncio.subprocess.PIPE
+    )
+    said, _ = await child.communicate()
+    return json.loads(said)
+
+
+@pytest.mark.parametrize("mode", ["pages", "empty"])
+async def test_a_plugin_that_lists_without_end_costs_little_memory(endpoint, mode):
+    async with sidecars.serving(endpoint, mode):
+        outcome = await listed("grpc", endpoint)
+    assert outcome["reason"] == errors.Reason.LIMIT_EXCEEDED
+    assert outcome["grown"] < GROWTH_MIB
+
+
+ROOT = "/redfish/v1"
+ENDPOINTS = f"{ROOT}/Fabrics/F/Endpoints"
+FABRIC = {
+    "@odata.id": f"{ROOT}/Fabrics/F",
+    "Id": "F",
+    "Zones": {"@odata.id": f"{ROOT}/Fabrics/F/Zones"},
+    "Endpoints": {"@odata.id": ENDPOINTS},
+}
+TREE = {
+    ROOT: {
+        "@odata.id": ROOT,
+        "Id": "Root",
+        "Fabrics": {"@odata.id": f"{ROOT}/Fabrics"},
+        "ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": True}},
+    },
+    f"{ROOT}/Fabrics": {"Members": [FABRIC]},
+    f"{ROOT}/Fabrics/F/Zones": {"Members": []},
+}
+
+
+def filled(fill):
+    """Return an endpoint of a device with so much besides."""
+    entity = '{"EntityType":"Processor","EntityRole":"Target"}'
+    return f'{{"@odata.id":"{ENDPOINTS}/1","Id":"1","Fill":{fill},"ConnectedEntities":[{entity}]}}'
+
+
+def page(*members):
+    """Return a page that names itself as the next one."""
+    return f'{{"Members":[{",".join(members)}],"Members@odata.nextLink":"{ENDPOINTS}"}}'
+
+
+def references(number):
+    return ",".join(f'{{"@odata.id":"{ENDPOINTS}/{index}"}}' for index in range(number))
+
+
+HOSTILE = {
+    "pages of values": page(filled("[" + ",".join(f'"{index:x}"' for index in range(480_000)) + "]")),
+    "pages of objects": page(filled("[" + ",".join(['{"a":{"a":{}}}'] * 100_000) + "]")),
+    "pages of wide text": page(filled('"\U0001f600' + "x" * 4_000_000 + '"')),
+    "large pages": page(filled('"' + "x" * 30_000_000 + '"')),
+    "empty pages": page(),
+    "a page of links": f'{{"Members":[{references(400_000)}]}}',
+    "links to large answers": f'{{"Members":[{references(100)}]}}',
+    "an entity with many links": page(filled(f"[{references(300_000)}]").replace("Fill", "Oem"), filled("[]"))
+    .replace('"Oem"', '"ConnectedEntities"')
+    .replace('{"@odata.id"', '{"EntityLink":{"@odata.id":"/x"},"@odata.id"'),
+}
+
+
+@contextlib.asynccontextmanager
+async def service(answer):
+    """A Redfish service whose endpoints are this answer, and whose single endpoints are large; yields its URL."""
+    large = filled('"' + "x" * 8_000_000 + '"')
+
+    async def handle(request):
+        path = request.path.rstrip("/")
+        if path == ENDPOINTS:
+            return web.Response(text=answer, content_type="application/json")
+        if path.startswith(ENDPOINTS):
+            return web.Response(text=large, content_type="application/json")
+        return web.json_response(TREE.get(path, {}), status=200 if path in TREE else 404)
+
+    runner = web.ServerRunner(web.Server(handle), shutdown_timeout=0.1)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_redfish_service_that_lists_too_much_costs_little_memory(name):
+    async with service(HOSTILE[name]) as url:
+        outcome = await listed("redfish", url)
+    assert outcome["reason"] == errors.Reason.LIMIT_EXCEEDED
+    assert outcome["grown"] < GROWTH_MIB
