@@ -74,7 +74,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
-            **taken("probations", "claimed", "missing", "made", "chooses"),
+            **taken("probations", "claimed", "missing", "made", "chooses", "worn"),
         ),
         date=changes.pop("date", NOW),
         attached_by_us=dict.fromkeys(ours, "node-1"),

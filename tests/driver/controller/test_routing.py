@@ -105,6 +105,10 @@ CASES = {
             (WakeJob(Job.PUBLISH, "f", routing.GATHER_SECONDS),),
         ),
     ],
+    "device is erased as often as a day allows": [
+        (attached(ATTACHED, None), ()),
+        (attached(ATTACHED, None, is_worn=True), (WakeJob(Job.PUBLISH, "f", routing.GATHER_SECONDS),)),
+    ],
     "attachment: classic": [(attached(ATTACHMENT, ATTACHED), (Allocation.CLASSIC,))],
     "attachment: observers": [
         (attached(ATTACHMENT, ATTACHED), ()),

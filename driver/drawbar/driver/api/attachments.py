@@ -114,6 +114,8 @@ class ClaimReference(meta.Struct, frozen=True):
 
 
 ERASED_CLASSES = frozenset({"nvme", "cxl-memory"})
+UNWEARING_CLASSES = frozenset({"cxl-memory"})
+"""Of devices that no number of erasures wears out."""
 """Classes of device that keep their users' data, and are erased unless their Fabric has another policy."""
 
 

@@ -125,6 +125,8 @@ class Policy(meta.Struct, frozen=True):
         clean: what a node does about the traces of a device's users.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
         limits: the most that the manager may list and stream.
+        attaches_per_namespace_per_minute: attaches that begin for the claims of one namespace.
+        erases_per_device_per_day: erasures of a device; beyond them it rests, since each wears it.
     """
 
     attach_timeout_seconds: int = 180
@@ -133,6 +135,8 @@ class Policy(meta.Struct, frozen=True):
     unreachable_grace_seconds: int = 60
     node_gone_seconds: int = 60
     evictions_per_second: int = 10
+    attaches_per_namespace_per_minute: int = 120
+    erases_per_device_per_day: int = 50
     models: tuple[ModelRule, ...] = ()
     immediate: Reservation = Reservation()
     clean: CleanPolicy = CleanPolicy()

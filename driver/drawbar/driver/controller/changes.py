@@ -137,6 +137,11 @@ class Changes:
             shows_owner=self._shows_owner(key),
             has_composites=attachment.spec.composite is not None or self._groups(key.fabric),
         )
+        if session is not None and change.erases:
+            session.erasures.add(key.device, cluster.clock())
+            limit = session.spec.policy.erases_per_device_per_day
+            worn = session.erasures.free_at(key.device, limit, cluster.clock()) is not None
+            change = replace(change, is_worn=worn)
         if session is not None and new is not None:
             device = new.spec.share.device if new.spec.share is not None else key.device
             if change.fails:

@@ -47,6 +47,8 @@ ADMIN_MANAGER = "drawbar-controller-admin-access"
 
 _NODE = "node "
 COMPOSITES = "composites"
+WEAR = "wear"
+NAMED_MAX = 10
 
 
 class FabricReconciler:
@@ -105,6 +107,7 @@ class FabricReconciler:
 
     async def _publish(self, fabric: str) -> float | None:
         self._report_composites(fabric)
+        self._report_wear(fabric)
         dropped, left_out = self._cluster.pools.dropped_fields, self._cluster.pools.left_out(fabric)
         try:
             with self._cluster.refusals.attempt((fabric,), "ResourceSlices"):
@@ -141,6 +144,19 @@ class FabricReconciler:
         if view is None or view.silent_since is None:
             return routing.GATHER_SECONDS
         return max(routing.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
+
+    def _report_wear(self, fabric: str) -> None:
+        view = self._cluster.sessions.get(fabric)
+        if view is None:
+            return
+        limit = view.spec.policy.erases_per_device_per_day
+        resting = sorted(view.erasures.over(limit, self._cluster.clock()))
+        further = f" and {len(resting) - NAMED_MAX} more" if len(resting) > NAMED_MAX else ""
+        trouble = (
+            f"erased {limit} times within a day and resting: {', '.join(resting[:NAMED_MAX])}{further}; find the claims that "
+            "take and return them, or raise policy.erasesPerDevicePerDay"
+        )
+        view.report(WEAR, trouble if resting else "")
 
     def _report_composites(self, fabric: str) -> None:
         view = self._cluster.sessions.get(fabric)

@@ -81,6 +81,7 @@ class AttachmentChange:
         served: there is a session with the fabric's manager.
         shows_owner: the pool shows whose the device is.
         has_composites: the Fabric has composites, of which one may be waiting for the device, or had this one.
+        is_worn: the device has just been erased as often as its Fabric allows within a day.
     """
 
     old: attachments.DeviceAttachment | None
@@ -92,6 +93,7 @@ class AttachmentChange:
     served: bool = True
     shows_owner: bool = False
     has_composites: bool = False
+    is_worn: bool = False
 
     @property
     def companions(self) -> tuple[names.DeviceKey, ...]:
@@ -125,11 +127,28 @@ class AttachmentChange:
         )
 
     @property
+    def erases(self) -> bool:
+        """Whether it ends a use of the device whose data are erased from something that wears."""
+        return (
+            self.old is not None
+            and self.old.spec.erases
+            and self.old.spec.identity.device_class not in attachments.UNWEARING_CLASSES
+            and _is_used(self.old)
+            and not _is_used(self.new)
+        )
+
+    @property
     def is_shown(self) -> bool:
         """Whether the device's pool shows the change."""
         was_claimed, is_claimed = (it is not None and not it.held_by_hand for it in (self.old, self.new))
         changes_owner = was_claimed != is_claimed and self.shows_owner
         return changes_owner or causes.of_attachment(self.old) != causes.of_attachment(self.new)
+
+
+def _is_used(attachment: attachments.DeviceAttachment | None) -> bool:
+    """Return whether the device may have data of a user."""
+    report = attachment.status.node if attachment is not None else None
+    return report is not None and bool(report.claim_uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,6 +349,12 @@ TABLE = (
         "release ends that was overdue",
         AttachmentChange,
         lambda c: c.new is None and (c.release_seconds or 0.0) >= attachment_index.RELEASE_SECONDS,
+        lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
+    ),
+    routes.row(
+        "device is erased as often as a day allows",
+        AttachmentChange,
+        lambda c: c.is_worn,
         lambda c: [WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS)],
     ),
     routes.row(

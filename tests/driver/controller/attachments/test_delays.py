@@ -7,9 +7,11 @@ import msgspec
 import pytest
 from tests.scenes import claims as scenes
 
+from drawbar.driver.api import fabrics
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, rates
 from drawbar.driver.controller.attachments import delays
+from drawbar.driver.controller.fabrics import turns
 from drawbar.driver.kube import events
 
 DRIVER, PODS = "drawbar.dev", 20
@@ -31,6 +33,7 @@ class Context(types.SimpleNamespace):
         keys = [names.DeviceKey(fabric="fab", device=f"d{number}") for number in range(PODS)]
         cluster = types.SimpleNamespace(
             driver=DRIVER,
+            clock=lambda: NOW,
             allocated=index,
             sessions={"fab": types.SimpleNamespace(connection=down)},
             attachments={},
@@ -56,6 +59,24 @@ def test_what_was_dropped_because_the_queue_is_full_is_not_tried_again_every_fiv
         context.cluster.sessions["fab"].connection.message = f"down for {number} s"
         looking.look(5.0)
     assert context.cluster.recorder.dropped == dropped
+
+
+def test_a_claim_beyond_its_namespaces_rate_says_so():
+    rate = rates.Rate(datetime.timedelta(minutes=1))
+    policy = fabrics.Policy(attaches_per_namespace_per_minute=1)
+    served = types.SimpleNamespace(
+        connection=types.SimpleNamespace(connected=True),
+        turns=turns.Turns(),
+        attaches=rate,
+        spec=types.SimpleNamespace(policy=policy),
+    )
+    key, waits = names.DeviceKey(fabric="fab", device="d0"), claim(0)
+    assert delays.cause(key, waits, served, None, NOW) is None
+    rate.add(waits.metadata.namespace, NOW)
+    cause, sentence = delays.cause(key, waits, served, None, NOW)
+    assert cause is delays.Cause.LIMITED
+    assert "policy.attachesPerNamespacePerMinute of Fabric fab" in sentence
+    assert delays.cause(key, waits, served, None, NOW + datetime.timedelta(minutes=1)) is None
 
 
 def test_another_cause_and_another_allocation_are_reported_and_a_cause_that_comes_back_is_not():

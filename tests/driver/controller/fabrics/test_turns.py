@@ -1,4 +1,4 @@
-"""Operations run as many at once as a fabric allows, and hosts are served in turn."""
+"""Operations run as many at once as a fabric allows; namespaces, and their hosts, are served in turn."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -8,6 +8,7 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.fabrics import turns
 from drawbar.fabric.contract import Capabilities, SerializationScope
 
+NAMESPACE = "default"
 ONE_AT_A_TIME = Capabilities(serialization_scope=SerializationScope.FABRIC)
 ONE_PER_HOST = Capabilities(serialization_scope=SerializationScope.HOST)
 
@@ -18,15 +19,15 @@ def key(name):
 
 def test_without_a_limit_everybody_goes_at_once():
     line = turns.Turns()
-    assert all(line.take(key(f"d{number}"), "h") for number in range(10))
+    assert all(line.take(key(f"d{number}"), "h", NAMESPACE) for number in range(10))
 
 
 def test_one_at_a_time_serves_the_hosts_in_turn_whoever_came_first():
     line = turns.Turns()
     line.allow(ONE_AT_A_TIME)
-    assert line.take(key("a1"), "a")
+    assert line.take(key("a1"), "a", NAMESPACE)
     for name in ("a2", "a3", "a4", "b1", "b2", "c1"):
-        assert not line.take(key(name), name[0])
+        assert not line.take(key(name), name[0], NAMESPACE)
     order, now = [], key("a1")
     while granted := line.give(now):
         (now,) = granted
@@ -34,12 +35,28 @@ def test_one_at_a_time_serves_the_hosts_in_turn_whoever_came_first():
     assert order == ["a2", "b1", "c1", "a3", "b2", "a4"]
 
 
+def test_one_at_a_time_serves_the_namespaces_in_turn_however_many_devices_one_waits_for():
+    line = turns.Turns()
+    line.allow(ONE_AT_A_TIME)
+    assert line.take(key("n0"), "a", "noisy")
+    for number in range(1, 6):
+        assert not line.take(key(f"n{number}"), "abc"[number % 3], "noisy")
+    assert not line.take(key("q1"), "a", "quiet")
+    # A device that asks again keeps its place.
+    assert not line.take(key("n1"), "b", "noisy")
+    order, now = [], key("n0")
+    while granted := line.give(now):
+        (now,) = granted
+        order.append(now.device)
+    assert order == ["n1", "q1", "n2", "n3", "n4", "n5"]
+
+
 def test_one_per_host_runs_the_hosts_side_by_side():
     line = turns.Turns()
     line.allow(ONE_PER_HOST)
-    assert line.take(key("a1"), "a")
-    assert line.take(key("b1"), "b")
-    assert not line.take(key("a2"), "a")
+    assert line.take(key("a1"), "a", NAMESPACE)
+    assert line.take(key("b1"), "b", NAMESPACE)
+    assert not line.take(key("a2"), "a", NAMESPACE)
     assert line.give(key("b1")) == ()
     assert line.give(key("a1")) == (key("a2"),)
 
@@ -47,9 +64,9 @@ def test_one_per_host_runs_the_hosts_side_by_side():
 def test_who_waits_and_gives_up_is_passed_over():
     line = turns.Turns()
     line.allow(ONE_AT_A_TIME)
-    line.take(key("a"), "h")
-    line.take(key("b"), "h")
-    line.take(key("c"), "h")
+    line.take(key("a"), "h", NAMESPACE)
+    line.take(key("b"), "h", NAMESPACE)
+    line.take(key("c"), "h", NAMESPACE)
     assert line.give(key("b")) == ()
     assert line.give(key("a")) == (key("c"),)
 
@@ -58,16 +75,16 @@ def test_an_operation_that_an_earlier_process_began_has_its_place():
     line = turns.Turns()
     line.allow(ONE_AT_A_TIME)
     line.occupy(key("a"), "h")
-    assert not line.take(key("b"), "h")
-    assert line.take(key("a"), "h")
+    assert not line.take(key("b"), "h", NAMESPACE)
+    assert line.take(key("a"), "h", NAMESPACE)
     assert line.give(key("a")) == (key("b"),)
 
 
 def test_a_fabric_that_allows_more_serves_those_who_wait():
     line = turns.Turns()
     line.allow(ONE_AT_A_TIME)
-    line.take(key("a"), "h")
-    line.take(key("b"), "h")
+    line.take(key("a"), "h", NAMESPACE)
+    line.take(key("b"), "h", NAMESPACE)
     assert line.allow(Capabilities(max_concurrent_operations=2)) == (key("b"),)
 
 
@@ -85,13 +102,13 @@ class Line(RuleBasedStateMachine):
         for device in granted:
             self.running[device] = self.waiting.pop(device)
 
-    @rule(number=st.integers(0, 9), host=st.sampled_from("abcd"))
-    def ask(self, number, host):
+    @rule(number=st.integers(0, 9), host=st.sampled_from("abcd"), namespace=st.sampled_from("xyz"))
+    def ask(self, number, host, namespace):
         device = key(f"d{number}")
         if device in self.running or device in self.waiting:
             return
         self.waiting[device] = host
-        if self.line.take(device, host):
+        if self.line.take(device, host, namespace):
             self._run([device])
 
     @rule(number=st.integers(0, 9))
@@ -118,8 +135,8 @@ def test_any_number_of_devices_may_wait_for_one_host():
     line = turns.Turns()
     line.allow(ONE_PER_HOST)
     names_waiting = [f"d{number:05}" for number in range(20_000)]
-    assert line.take(key("first"), "h")
-    assert not any(line.take(key(name), "h") for name in names_waiting)
+    assert line.take(key("first"), "h", NAMESPACE)
+    assert not any(line.take(key(name), "h", NAMESPACE) for name in names_waiting)
     assert line.give(key("first")) == (key(names_waiting[0]),)
     # The fabric was upgraded: they all go at once, in their order.
     assert [granted.device for granted in line.allow(Capabilities())] == names_waiting[1:]

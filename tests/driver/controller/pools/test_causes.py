@@ -42,6 +42,7 @@ SOURCES = {
     "a-finding-without-words": (causes.Finding, {"name": "link-slow", "value": "", "effect": "NoSchedule"}),
     "fabric-unreachable": (causes.Unreachable, {}),
     "maintenance": (causes.Maintenance, {}),
+    "wear-limited": (causes.WearLimited, {"erasures": 50}),
     "reserved": (causes.Reserved, {}),
 }
 

@@ -54,6 +54,7 @@ def marks(slices_, name="a"):
         (device("a"), {"unreachable": True}, ("fabric-unreachable", "", "NoSchedule")),
         (device("a"), {"maintenance": {"a"}}, ("maintenance", "", "NoSchedule")),
         (device("a"), {"maintenance": {"*"}}, ("maintenance", "", "NoSchedule")),
+        (device("a"), {"worn": {"a": NOW + HOUR}}, ("wear-limited", "", "NoSchedule")),
     ],
 )
 def test_each_source_marks_the_device_and_lifts_its_mark(form, listed, changes, expected):
@@ -77,7 +78,15 @@ def test_each_finding_of_a_node_is_a_taint_in_place_of_the_one_that_only_says_un
 
 
 def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_taint():
-    keys = ("attach-failed", "in-use", "fabric-health", "node-unhealthy", "maintenance", "reserved")
+    keys = (
+        "attach-failed",
+        "in-use",
+        "fabric-health",
+        "node-unhealthy",
+        "maintenance",
+        "reserved",
+        "wear-limited",
+    )
     posing = tuple(finding(name) for name in (*keys, "fabric-unreachable"))
     assert marks(after(published(device("a")), device("a"), findings={"a": posing})) == []
     lost = {"a": (finding("device-lost", effect="NoExecute"),)}

@@ -7,6 +7,7 @@ the allocations that wait.
 """
 
 import asyncio
+import datetime
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -36,6 +37,7 @@ class Cause(enum.Enum):
     NOT_REACHED = "the fabric manager is not reached"
     RETURNING = "it is on its way back from another node"
     BUSY = "the fabric manager is busy"
+    LIMITED = "the namespace has begun its attaches of a minute"
 
 
 _Allocation = tuple[names.DeviceKey, str, str]
@@ -90,7 +92,7 @@ class Delays:
                 continue
             waiting.append(_allocation(key, claim))
             session, attachment = cluster.sessions.get(key.fabric), cluster.attachments.get(key.attachment)
-            why = cause(key, claim, session, attachment)
+            why = cause(key, claim, session, attachment, cluster.clock())
             if why is not None and self._attaching.is_new(key, claim, why[0]):
                 self._emit(claim, key, why[1])
         self._attaching.retain(waiting)
@@ -161,6 +163,7 @@ def cause(
     claim: claims.ResourceClaim | None,
     fabric: session.Session | None,
     attachment: attachments.DeviceAttachment | None,
+    now: datetime.datetime,
 ) -> tuple[Cause, str] | None:
     """Return why the device is not attached yet, with a sentence for its user; None where nothing is in the way."""
     if fabric is None:
@@ -171,6 +174,12 @@ def cause(
         return Cause.RETURNING, f"it is still on its way back from node {attachment.spec.node_name}"
     if fabric.turns.is_waiting(key):
         return Cause.BUSY, "the fabric manager is busy with other devices"
+    limit = fabric.spec.policy.attaches_per_namespace_per_minute
+    if claim is not None and fabric.attaches.free_at(claim.metadata.namespace, limit, now) is not None:
+        return Cause.LIMITED, (
+            f"namespace {claim.metadata.namespace} has begun {limit} attaches within a minute, as many as "
+            f"policy.attachesPerNamespacePerMinute of Fabric {key.fabric} allows; the next begin as that minute passes"
+        )
     return None
 
 

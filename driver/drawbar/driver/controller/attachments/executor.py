@@ -371,9 +371,12 @@ class _Round:
             case actions.Ask(side=side):
                 await self._ask(side)
             case actions.CallFabric(side=side):
-                self._waits = not self._open.turns.take(self._key, self._existing.spec.host_id)
+                pause = self._pause_seconds(side)
+                self._waits = pause > 0 or not self._open.turns.take(
+                    self._key, self._existing.spec.host_id, self._namespace
+                )
                 if self._waits:
-                    return WAIT_SECONDS
+                    return pause or WAIT_SECONDS
                 await self._call(side)
             case actions.Cancel(side=side):
                 await self._cancel(side)
@@ -389,6 +392,20 @@ class _Round:
             case _:
                 assert_never(action)
         return 0.0
+
+    @property
+    def _namespace(self) -> str:
+        """The namespace of the claim that the device is or was attached for; empty without one."""
+        claim = self._existing.spec.claim
+        return claim.namespace if claim is not None else ""
+
+    def _pause_seconds(self, side: outcomes.Side) -> float:
+        """Return the seconds until an attach may begin for this namespace; 0.0 if it may."""
+        if side is not outcomes.Side.ATTACH or not self._namespace:
+            return 0.0
+        limit, now = self._open.spec.policy.attaches_per_namespace_per_minute, self._cluster.clock()
+        free_at = self._open.attaches.free_at(self._namespace, limit, now)
+        return max(0.0, (free_at - now).total_seconds()) if free_at is not None else 0.0
 
     def give_place(self) -> None:
         """Free the place at the fabric, unless an operation of this device runs or waits for it."""
@@ -642,6 +659,7 @@ class _Round:
         self._context.calls.asked(self._existing.metadata.uid, side, self._cluster.time_of_day())
         try:
             if side is outcomes.Side.ATTACH:
+                self._open.attaches.add(self._namespace, self._cluster.clock())
                 operation = await adapter.attach(
                     contract.AttachRequest(
                         request_id=request_id,

@@ -10,6 +10,7 @@ it again.
 """
 
 import asyncio
+import datetime
 import logging
 from collections.abc import Collection, Mapping
 from contextlib import aclosing
@@ -18,7 +19,7 @@ from typing import Protocol
 
 from drawbar.driver import backoff
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import faults, hosts, marks, names, shares
+from drawbar.driver.controller import faults, hosts, marks, names, rates, shares
 from drawbar.driver.controller.fabrics import (
     credentials,
     losses,
@@ -43,6 +44,8 @@ REFUSED_PAUSE_MAX_SECONDS = 30.0
 GOOD_SECONDS = 60.0
 # A manager that does not let go in this time holds up neither the next connection nor the end of the process.
 CLOSE_SECONDS = 5.0
+ATTACHES_WINDOW = datetime.timedelta(minutes=1)
+ERASURES_WINDOW = datetime.timedelta(days=1)
 LIST_EVERY_SECONDS = 10.0
 # What its node still shows and the manager does not list may stay so.
 MISSING_EVERY_SECONDS = 60.0
@@ -132,6 +135,9 @@ class Session:
         self.nodes = hosts.NodeMap()
         self.turns = turns.Turns()
         self.faults = faults.Ledger()
+        # By namespace and by the name of the device.
+        self.attaches: rates.Rate[str] = rates.Rate(ATTACHES_WINDOW)
+        self.erasures: rates.Rate[str] = rates.Rate(ERASURES_WINDOW)
         # A sentence by what it is about: a device's name, `node labels`, `its name`, `composites` or empty for the whole.
         self.troubles: dict[str, str] = {}
         # How often a limit was passed.

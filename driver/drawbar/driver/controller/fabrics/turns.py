@@ -1,14 +1,17 @@
 """Queues the operations of one fabric.
 
-A fabric reports how many operations it can run at once, and within what only one (`Capabilities`). The devices that wait
-are served host by host in turn, and within a host in their order of arrival, so that one node's storm does not starve the
-other nodes.
+A fabric reports how many operations it can run at once, and within what only one (`Capabilities`). The waiting devices are
+served in turn by namespace, within a namespace by host, and within a host in their order of arrival. So neither one
+tenant's storm nor one node's starves the others.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from drawbar.driver.controller import names
 from drawbar.fabric.contract import Capabilities, SerializationScope
+
+_Waiting = OrderedDict[str, OrderedDict[str, OrderedDict[names.DeviceKey, None]]]
 
 
 class Turns:
@@ -17,8 +20,8 @@ class Turns:
     def __init__(self) -> None:
         self._can = Capabilities(serialization_scope=SerializationScope.DEVICE)
         self._running: dict[names.DeviceKey, str] = {}
-        # By host the devices that wait, the first to be served first; the host served last stands last.
-        self._waiting: OrderedDict[str, OrderedDict[names.DeviceKey, None]] = OrderedDict()
+        # By namespace and host the waiting devices; the namespace served last stands last, and so does its host.
+        self._waiting: _Waiting = OrderedDict()
 
     @property
     def can(self) -> Capabilities:
@@ -33,23 +36,31 @@ class Turns:
     @property
     def waiting(self) -> int:
         """How many operations wait for a place."""
-        return sum(len(waiting) for waiting in self._waiting.values())
+        return sum(len(devices) for hosts in self._waiting.values() for devices in hosts.values())
 
     def is_waiting(self, key: names.DeviceKey) -> bool:
         """Return whether the device waits for a place."""
-        return any(key in waiting for waiting in self._waiting.values())
+        return any(key in devices for hosts in self._waiting.values() for devices in hosts.values())
 
     def allow(self, can: Capabilities) -> tuple[names.DeviceKey, ...]:
         """Take over what the fabric can do; return the devices that get a place thereby."""
         self._can = can
-        return self._grant()
+        return tuple(self._grant())
 
-    def take(self, key: names.DeviceKey, host: str) -> bool:
-        """Return whether the device may be attached or detached now; if not, it waits until `give` or `allow` returns it."""
+    def take(self, key: names.DeviceKey, host: str, namespace: str) -> bool:
+        """Return whether the device may be attached or detached now; if not, it waits until `give` or `allow` returns it.
+
+        Args:
+            key: the device.
+            host: of the operation.
+            namespace: of the claim for which the device is or was attached; empty without one.
+        """
         if key in self._running:
             return True
-        self._waiting.setdefault(host, OrderedDict())[key] = None
-        return key in self._grant()
+        if key not in self._waiting.get(namespace, {}).get(host, {}):
+            self._forget(key)
+            self._waiting.setdefault(namespace, OrderedDict()).setdefault(host, OrderedDict())[key] = None
+        return key in tuple(self._grant())
 
     def occupy(self, key: names.DeviceKey, host: str) -> None:
         """Note that an operation of this device runs already: an earlier process began it."""
@@ -60,31 +71,47 @@ class Turns:
         """Free the place of the device; return the devices that get a place thereby."""
         host = self._running.pop(key, None)
         waited = self._forget(key)
-        return self._grant() if host is not None or waited else ()
+        return tuple(self._grant()) if host is not None or waited else ()
 
     def _forget(self, key: names.DeviceKey) -> bool:
-        for host, waiting in self._waiting.items():
-            if key in waiting:
-                del waiting[key]
-                if not waiting:
-                    del self._waiting[host]
-                return True
+        for namespace, hosts in self._waiting.items():
+            for host, devices in hosts.items():
+                if key in devices:
+                    del devices[key]
+                    self._drop_empty(namespace, host)
+                    return True
         return False
 
-    def _grant(self) -> tuple[names.DeviceKey, ...]:
-        granted: list[names.DeviceKey] = []
-        # One device per host and round; a host that got a place moves to the end of the queue.
-        while hosts := [host for host in self._waiting if self._has_place(host)]:
-            for host in hosts:
-                if not self._has_place(host):
-                    continue
-                waiting = self._waiting.pop(host)
-                key, _ = waiting.popitem(last=False)
-                self._running[key] = host
-                granted.append(key)
-                if waiting:
-                    self._waiting[host] = waiting
-        return tuple(granted)
+    def _drop_empty(self, namespace: str, host: str) -> None:
+        hosts = self._waiting[namespace]
+        if not hosts[host]:
+            del hosts[host]
+        if not hosts:
+            del self._waiting[namespace]
+
+    def _grant(self) -> Iterator[names.DeviceKey]:
+        """Yield the devices that get a place: one of the next namespace that can have one, again and again."""
+        while place := self._next():
+            namespace, host = place
+            hosts = self._waiting[namespace]
+            key, _ = hosts[host].popitem(last=False)
+            self._running[key] = host
+            hosts.move_to_end(host)
+            self._waiting.move_to_end(namespace)
+            self._drop_empty(namespace, host)
+            yield key
+
+    def _next(self) -> tuple[str, str] | None:
+        """Return the namespace and host to be served next; None where none has a place."""
+        return next(
+            (
+                (namespace, host)
+                for namespace, hosts in self._waiting.items()
+                for host in hosts
+                if self._has_place(host)
+            ),
+            None,
+        )
 
     def _has_place(self, host: str) -> bool:
         limit = self._can.max_concurrent_operations

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.controller import names, outcomes
+from drawbar.driver.controller import names, outcomes, rates
 from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.kube import mirror, workers
@@ -194,6 +195,22 @@ class Gauges:
             lambda: {session.name: float(session.turns.waiting) for session in cluster.sessions},
             label="fabric",
         )
+        watch(
+            "resting_devices",
+            "Devices that were erased as often as their Fabric allows within a day.",
+            lambda: self._over(
+                lambda session: (session.erasures, session.spec.policy.erases_per_device_per_day)
+            ),
+            label="fabric",
+        )
+        watch(
+            "limited_namespaces",
+            "Namespaces that have begun as many attaches within a minute as their Fabric allows.",
+            lambda: self._over(
+                lambda session: (session.attaches, session.spec.policy.attaches_per_namespace_per_minute)
+            ),
+            label="fabric",
+        )
         watch("chores_waiting", "Chores that wait to be done.", lambda: {"": float(self.fabrics_queue())})
         watch(
             "dropped_events",
@@ -208,11 +225,11 @@ class Gauges:
         sessions = {session.name: session for session in self.cluster.sessions}
         for gone in self._offers.keys() - sessions.keys():
             del self._offers[gone]
-        for fabric, session in sessions.items():
+        for fabric, opened in sessions.items():
             attached = frozenset(
                 attachment.spec.device for attachment in self.cluster.placed.in_fabric(fabric)
             )
-            listed = frozenset(names.label(device.id) for device in session.devices)
+            listed = frozenset(names.label(device.id) for device in opened.devices)
             for state, number in devices(self._offer(fabric), listed, attached).items():
                 counts[fabric, state] = float(number)
         return counts
@@ -228,6 +245,15 @@ class Gauges:
             for condition in fabric.status.conditions:
                 if condition.type in fabrics.CONDITIONS:
                     yield (fabric.metadata.name, condition.type), float(condition.is_true)
+
+    def _over(self, read: Callable[[session.Session], tuple[rates.Rate[str], int]]) -> Mapping[str, float]:
+        """Return by fabric the number of keys that are at the limit of a rate."""
+        now = self.cluster.clock()
+        return {
+            opened.name: float(len(rate.over(limit, now)))
+            for opened in self.cluster.sessions
+            for rate, limit in [read(opened)]
+        }
 
     def _offer(self, fabric: str) -> Offer:
         published = self.cluster.pools.in_fabric(fabric)

@@ -12,6 +12,7 @@
 | `node-unhealthy` | NoSchedule | its node reports it unhealthy, without a finding | the node reports it well, or let go of it |
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
 | `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
+| `wear-limited` | NoSchedule | it was erased as often as a day allows | enough of these erasures are a day old |
 | `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
 
 The description of a taint is one sentence about what is wrong and what lifts it. Its data are a flat object with a few
@@ -43,6 +44,7 @@ NODE_UNHEALTHY = "node-unhealthy"
 UNREACHABLE = "fabric-unreachable"
 MAINTENANCE = "maintenance"
 RESERVED = "reserved"
+WEAR_LIMITED = "wear-limited"
 _KEYS = frozenset(
     {
         ATTACH_FAILED,
@@ -55,6 +57,7 @@ _KEYS = frozenset(
         UNREACHABLE,
         MAINTENANCE,
         RESERVED,
+        WEAR_LIMITED,
     }
 )
 
@@ -160,6 +163,13 @@ class Reserved:
     """It is reserved for immediate allocation, and a claim has it that the scheduler gave it to."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WearLimited:
+    """It was erased as often as its Fabric allows within a day."""
+
+    erasures: int = 0
+
+
 Cause = (
     AttachFailed
     | Lost
@@ -172,6 +182,7 @@ Cause = (
     | Unreachable
     | Maintenance
     | Reserved
+    | WearLimited
 )
 
 
@@ -405,6 +416,11 @@ def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
             text = f"policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when "
             text += "the claim that has it lets go of it."
             data = {"source": "operator", "fabric": fabric}
+        case WearLimited():
+            key = WEAR_LIMITED
+            text = f"It was erased {cause.erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric "
+            text += f"{fabric} allows; lifted when fewer of these erasures are less than a day old."
+            data = {"source": "controller", "fabric": fabric}
         case _:
             assert_never(cause)
     return slices.Taint(

@@ -50,6 +50,7 @@ class Facts:
         missing: names of the devices that count as they were although they are not listed.
         made: by the id of each device that claims are given shares of, its memory that is in slices of ours.
         chooses: the fabric chooses the device itself, so that its devices are places.
+        worn: by device name, of those erased as often as a day allows, when they may be used again; on the steady clock.
     """
 
     fabric: fabrics.Fabric
@@ -61,6 +62,7 @@ class Facts:
     missing: frozenset[str] = frozenset()
     made: Mapping[str, int] = field(default_factory=dict)
     chooses: bool = False
+    worn: Mapping[str, datetime.datetime] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,6 +371,8 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
         result.append(causes.Maintenance())
     if device is not None and observed.policy.immediate.holds(device.id, device.model):
         result.append(causes.Reserved())
+    if name in observed.facts.worn and name not in observed.attached_by_us:
+        result.append(causes.WearLimited(erasures=observed.policy.erases_per_device_per_day))
     return tuple(result)
 
 
@@ -392,7 +396,7 @@ def _next_look(
         )
         for candidate in candidates
     ]
-    future = [end for end in ends if end is not None and end > now]
+    future = [end for end in (*ends, *observed.facts.worn.values()) if end is not None and end > now]
     return (LookAgain(at=min(future)),) if future else ()
 
 

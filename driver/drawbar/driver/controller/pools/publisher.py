@@ -145,6 +145,7 @@ class Publisher:
                 failures=view.faults.failures(),
                 missing=view.missing,
                 chooses=view.chooses,
+                worn=view.erasures.over(fabric.spec.policy.erases_per_device_per_day, now),
                 claimed=self._sources.allocated.pools(name),
                 made={
                     device.id: view.made_bytes(device)
