@@ -57,7 +57,8 @@ class Turns:
         """
         if key in self._running:
             return True
-        if key not in self._waiting.get(namespace, {}).get(host, {}):
+        hosts = self._waiting.get(namespace)
+        if hosts is None or key not in hosts.get(host, ()):
             self._forget(key)
             self._waiting.setdefault(namespace, OrderedDict()).setdefault(host, OrderedDict())[key] = None
         return key in tuple(self._grant())
