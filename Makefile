@@ -11,7 +11,7 @@ EXAMPLES ?= 140
 # Each program that a test starts would compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help venv demo lint types test contract kubernetes chart redfish storm lab hil hil-short bench generate clean
+.PHONY: help venv demo lint types test contract kubernetes chart redfish storm fuzz lab hil hil-short bench generate clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -71,6 +71,13 @@ storm: venv ## the controller, and the redfish adapter, through thousands of ran
 	echo "== make storm EXAMPLES=$(EXAMPLES) SEED=$$seed takes the same steps again"
 	DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q --hypothesis-seed=$$seed tests/driver/storm tests/driver/controller/classic/planner/test_negotiation_property.py
 	DRAWBAR_REDFISH_STEPS=1000 DRAWBAR_REDFISH_SEED=$$seed $(BIN)/pytest -q -n auto tests/fabric/redfish/test_random_steps.py
+
+fuzz: venv $(VENV)/.fuzz ## wrong input for every parser, guided by coverage; make fuzz ARGS="--seconds 1800 --seed N claim redfish"
+	@$(BIN)/python tests/fuzz/run.py $(ARGS)
+
+$(VENV)/.fuzz: requirements-fuzz.txt $(VENV)/.installed
+	@$(BIN)/pip install --disable-pip-version-check --quiet --require-hashes -r requirements-fuzz.txt || { echo "error: the fuzzer could not be installed: is the package index reachable?" >&2; exit 1; }
+	touch $@
 
 # Before venv, for a slim image lacks what makes one, too.
 lab:
