@@ -30,6 +30,7 @@ BINDING = kinds.Kind(
     namespaced=False,
 )
 LABEL = {"metadata": {"labels": {"a": "b"}}}
+SERIES = {"series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:00.000000Z"}}
 OWNER = {
     "apiVersion": "v1",
     "kind": "ConfigMap",
@@ -263,15 +264,24 @@ ATTEMPTS = {
         ("", "POST", EVENTS, event(), "of its own node as their reporting instance"),
         ("node-1", "POST", EVENTS, event(about="Secret"), "and its own Node alone"),
         ("node-1", "POST", EVENTS, event(about="Node", name="node-2"), "and its own Node alone"),
-        ("node-1", "DELETE", f"{EVENTS}/there", {}, "records Events and changes none"),
-        ("node-1", "PATCH", f"{EVENTS}/there", LABEL, "records Events and changes none"),
+        ("node-1", "DELETE", f"{EVENTS}/there", {}, "changes nothing but the series of its own"),
+        ("node-2", "PATCH", f"{EVENTS}/there", SERIES, "of its own node as their reporting instance"),
+        (
+            "node-1",
+            "PATCH",
+            f"{EVENTS}/foreign",
+            SERIES,
+            "Events of the reporting controller drawbar.dev alone",
+        ),
+        ("node-1", "PATCH", f"{EVENTS}/there", LABEL, "changes nothing but the series of its own"),
     ],
     "drawbar-controller-events": [
         ("", "POST", EVENTS, event(OTHER), "Events of the reporting controller drawbar.dev alone"),
         ("", "POST", EVENTS, event(about="Secret"), "Fabrics and Nodes alone"),
         ("c-0", "POST", EVENTS, event(instance="c-1"), "of its own pod as their reporting instance"),
-        ("", "DELETE", f"{EVENTS}/there", {}, "records Events and changes none"),
-        ("", "PATCH", f"{EVENTS}/there", LABEL, "records Events and changes none"),
+        ("", "DELETE", f"{EVENTS}/there", {}, "changes nothing but the series of its own"),
+        ("c-0", "PATCH", f"{EVENTS}/there", SERIES, "of its own pod as their reporting instance"),
+        ("", "PATCH", f"{EVENTS}/there", LABEL, "changes nothing but the series of its own"),
     ],
     "drawbar-controller-rules": [
         ("", "DELETE", f"{RULES}/endless", {}, "may delete a DeviceTaintRule"),
@@ -340,6 +350,7 @@ async def wide(chart_cluster):
         await cluster.api.create(kinds.NODE, node, into=dict)
         await cluster.create(kinds.NODE, "node-2")
         await cluster.create(kinds.EVENT, "there", "default", **rest_of(event()))
+        await cluster.create(kinds.EVENT, "foreign", "default", **rest_of(event(OTHER)))
         connector = aiohttp.TCPConnector(ssl=cluster.server.client_context() or True)
         session = await stack.enter_async_context(
             aiohttp.ClientSession(cluster.server.url, connector=connector)
@@ -413,12 +424,14 @@ OWN = {
             ("DeviceAttachment", "a"),
             ("Node", "node-1"),
         )
-    ],
+    ]
+    + [("node-1", "PATCH", f"{EVENTS}/there", SERIES)],
     "drawbar-controller-events": [
         (bound_to, "POST", EVENTS, event(about=about, instance="c-0"))
         for bound_to in ("", "c-0")
         for about in ("ResourceClaim", "Pod", "DeviceAttachment", "Fabric", "Node", "DeviceTaintRule")
-    ],
+    ]
+    + [("", "PATCH", f"{EVENTS}/there", SERIES)],
     "drawbar-controller-rules": [("", "DELETE", f"{RULES}/ended", {})],
 }
 

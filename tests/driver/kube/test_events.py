@@ -13,13 +13,13 @@ CLAIM = attachments.ClaimReference(namespace="default", name="c1", uid="u1")
 
 
 @contextlib.asynccontextmanager
-async def recording(folder, user="admin", instance="node-1"):
+async def recording(folder, user="admin", instance="node-1", **changes):
     """The server, its administrator, and a recorder of `user` that runs."""
     async with apiserver.serving() as server:
         mine = config.from_kubeconfig(server.kubeconfig(folder / "mine", user))
         admin = config.from_kubeconfig(server.kubeconfig(folder / "admin"))
         async with client.connecting(mine) as api, client.connecting(admin) as boss:
-            recorder = events.Recorder(api, controller="drawbar.dev", instance=instance)
+            recorder = events.Recorder(api, controller="drawbar.dev", instance=instance, **changes)
             async with asyncio.TaskGroup() as tasks:
                 task = tasks.create_task(recorder.run(), name="events")
                 yield server, boss, recorder
@@ -116,6 +116,132 @@ async def test_a_queue_that_is_full_drops_the_newest_counts_and_logs_it_once(mon
             recorder.normal(CLAIM, reason=f"R{number}", message="m")
     assert recorder.dropped == 7
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+
+
+class Clock:
+    """Seconds that pass when a test lets them."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+async def counted(api, holds):
+    """Read all Events until it holds of them."""
+    async with asyncio.timeout(20):
+        while True:
+            listed = (await api.list_all(kinds.EVENT, into=dict)).items
+            if holds(listed):
+                return listed
+            await asyncio.sleep(0.01)
+
+
+def count_of(event):
+    return event.get("series", {}).get("count", 1)
+
+
+def total_of(listed):
+    return sum(map(count_of, listed))
+
+
+async def record(api, recorder, times, **words):
+    """Record one after the other, each after the Event before is stored; return all Events."""
+    before = total_of((await api.list_all(kinds.EVENT, into=dict)).items)
+    for number in range(times):
+        said = {key: word.format(number) for key, word in words.items()}
+        recorder.warning(CLAIM, **said)
+        listed = await counted(api, lambda value, number=number: total_of(value) == before + number + 1)
+    return listed
+
+
+async def test_the_same_again_is_counted_by_the_first_event(tmp_path):
+    async with recording(tmp_path) as (server, api, recorder):
+        (event,) = await record(api, recorder, 5, reason="DeviceLost", message="it is gone")
+        assert event["series"]["count"] == 5
+        assert event["series"]["lastObservedTime"] > event["eventTime"]
+        assert server.writes.count(resource="events") == 5
+        recorder.warning(CLAIM, reason="DeviceGone", message="it is gone")
+        recorder.normal(CLAIM, reason="DeviceLost", message="it is gone")
+        other = attachments.ClaimReference(namespace="default", name="c1", uid="u2")
+        recorder.warning(other, reason="DeviceLost", message="it is gone")
+        listed = await counted(api, lambda value: len(value) == 4)
+    assert sorted(map(count_of, listed)) == [1, 1, 1, 5], (
+        "another reason, type or object has an Event of its own"
+    )
+
+
+async def test_what_comes_while_the_first_is_on_its_way_costs_no_request_of_its_own(tmp_path):
+    async with recording(tmp_path) as (server, api, recorder):
+        for _ in range(500):
+            recorder.warning(CLAIM, reason="DeviceLost", message="it is gone")
+        (event,) = await counted(api, lambda value: total_of(value) == 500)
+        assert server.writes.count(resource="events") == 1
+        assert recorder.dropped == 0
+    assert event["series"]["count"] == 500
+
+
+async def test_ten_different_notes_of_one_reason_have_an_event_each_and_the_rest_share_one(tmp_path):
+    async with recording(tmp_path) as (_, api, recorder):
+        listed = await record(api, recorder, 20, reason="DeviceLost", message="lost for the {}th time")
+    shared = [event for event in listed if count_of(event) > 1]
+    assert len(listed) == events.NOTES_MAX + 1
+    assert [(event["note"], count_of(event)) for event in shared] == [
+        ("(combined from similar events): lost for the 10th time", 10)
+    ]
+
+
+async def test_an_object_costs_25_requests_and_then_one_in_five_minutes(tmp_path):
+    clock = Clock()
+    async with recording(tmp_path, clock=clock) as (server, api, recorder):
+        await record(api, recorder, events.BURST, reason="DeviceLost", message="m")
+        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        # Of another object, which has a budget of its own: what was queued before it is done.
+        other = attachments.ClaimReference(namespace="default", name="c2", uid="u2")
+        recorder.warning(other, reason="DeviceLost", message="m")
+        await counted(api, lambda value: len(value) == 2)
+        assert server.writes.count(resource="events") == events.BURST + 1
+        clock.now += events.REFILL_SECONDS
+        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        await counted(api, lambda value: total_of(value) == events.BURST + 2 + 1)
+        assert server.writes.count(resource="events") == events.BURST + 2
+        assert recorder.dropped == 0
+        recorder.warning(CLAIM, reason="DeviceGone", message="m")
+        recorder.warning(other, reason="DeviceGone", message="m")
+        listed = await counted(api, lambda value: len(value) == 3)
+        assert recorder.dropped == 1
+    assert {event["regarding"]["name"] for event in listed if event["reason"] == "DeviceGone"} == {"c2"}
+
+
+async def test_after_a_silence_it_is_news_again(tmp_path):
+    clock = Clock()
+    async with recording(tmp_path, clock=clock) as (_, api, recorder):
+        await record(api, recorder, 2, reason="DeviceLost", message="m")
+        clock.now += events.SILENCE_SECONDS + 1
+        listed = await record(api, recorder, 2, reason="DeviceLost", message="m")
+    assert [count_of(event) for event in listed] == [2, 2]
+
+
+async def test_a_series_whose_event_has_expired_goes_on_in_a_new_one(tmp_path):
+    async with recording(tmp_path) as (_, api, recorder):
+        (event,) = await record(api, recorder, 3, reason="DeviceLost", message="m")
+        await api.delete(kinds.EVENT, event["metadata"]["name"], namespace="default")
+        recorder.warning(CLAIM, reason="DeviceLost", message="m")
+        (again,) = await counted(api, bool)
+    assert again["metadata"]["name"] != event["metadata"]["name"]
+    assert count_of(again) == 4
+
+
+async def test_what_is_remembered_of_objects_is_bounded(monkeypatch):
+    monkeypatch.setattr(events, "OBJECTS_MAX", 10)
+    recorder = events.Recorder(None, controller="c", instance="i")
+    for number in range(200):
+        claim = attachments.ClaimReference(namespace="default", name=f"c{number}", uid="u")
+        recorder.warning(claim, reason="R", message="m")
+        recorder.warning(CLAIM, reason=f"R{number}", message="m")
+    assert len(recorder._objects) == 10
+    assert max(len(regarded.series) for regarded in recorder._objects.values()) == events.SERIES_MAX
 
 
 @pytest.mark.parametrize("text", ["é" * 600, "x" * 1024, "", "漢" * 400])

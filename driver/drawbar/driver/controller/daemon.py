@@ -197,7 +197,12 @@ class _Controller:
             daemons=daemons.Daemons(judged=watched.daemons is not None),
             absences=absences.Absences(watched.nodes, opened, clock),
             refusals=refusals.Refusals(self._refusals_changed),
-            recorder=events.Recorder(api, controller=driver, instance=self._options.candidate),
+            recorder=events.Recorder(
+                api,
+                controller=driver,
+                instance=self._options.candidate,
+                clock=asyncio.get_running_loop().time,
+            ),
         )
 
     # What is made before `_changes` reports to it.

@@ -92,7 +92,12 @@ def _monitor(
         ),
         rules=mirror.Mirror(api, kind, into=taintrules.DeviceTaintRule),
         slices=mirror.Mirror(api, kinds.SLICE, into=slices.ResourceSlice, fields=own),
-        recorder=events.Recorder(api, controller=monitor.MANAGER, instance=options.instance),
+        recorder=events.Recorder(
+            api,
+            controller=monitor.MANAGER,
+            instance=options.instance,
+            clock=asyncio.get_running_loop().time,
+        ),
         metrics=counts,
         clock=clocks.steady,
         time_of_day=clocks.time_of_day,

@@ -3,13 +3,22 @@
 Recording never waits and never fails. The queue is bounded; when it is full, because the API server is slow or gone, the
 newest event is dropped and counted: the conditions hold the same.
 
-Source: `events.k8s.io/v1`.
+The same about one object again is no second Event: the first one counts it in its series. Of one reason and object,
+`NOTES_MAX` different notes have an Event each; further ones share one. An object costs at most `BURST` requests at once, and
+then one in `REFILL_SECONDS`; meanwhile the series count on, and the next request has the sum. The limits are those of
+client-go. Bounded: of more than `OBJECTS_MAX` objects, the one without an event for longest is forgotten.
+
+Source: `events.k8s.io/v1`; client-go, tools/record/events_cache.go and tools/events/event_broadcaster.go.
 """
 
 import asyncio
 import datetime
 import logging
+import time
 import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver.api import attachments, claims
@@ -26,15 +35,93 @@ PODS_LIMIT = 8
 NOTE_LIMIT_BYTES = 1024
 FIELD_LIMIT_BYTES = 128
 
+NOTES_MAX = 10
+BURST = 25
+REFILL_SECONDS = 300.0
+# An event after such a silence is news: it begins another series.
+SILENCE_SECONDS = 600.0
+OBJECTS_MAX = 4096
+# Of one object.
+SERIES_MAX = 64
+COMBINED = "(combined from similar events): "
+
+_Key = tuple[str, str, int | None]
+"""The type, the reason and the digest of the note; no note where several share one Event."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Series:
+    """What happened again and again, as one Event counts it.
+
+    Attributes:
+        event: the last one; None while there is nothing to send.
+        count: how often.
+        name: of the stored Event; empty before the first request.
+        seen_at: the last one's time, on the recorder's clock.
+    """
+
+    regarded: "_Object"
+    event: dict[str, Any] | None = None
+    count: int = 0
+    name: str = ""
+    seen_at: float
+
+
+@dataclass(slots=True, kw_only=True)
+class _Object:
+    """The series of one object, and its budget of requests."""
+
+    tokens: float = float(BURST)
+    refilled_at: float
+    series: OrderedDict[_Key, _Series] = field(default_factory=OrderedDict)
+
+    def take(self, now: float) -> bool:
+        """Take one request from the budget; return whether there was one."""
+        self.tokens = min(float(BURST), self.tokens + (now - self.refilled_at) / REFILL_SECONDS)
+        self.refilled_at = now
+        if self.tokens < 1.0:
+            return False
+        self.tokens -= 1.0
+        return True
+
+    def series_for(self, kind: str, reason: str, note: str, now: float) -> tuple[_Series, str]:
+        """Return the series that counts an event, and the note that its Event has."""
+        for old in [key for key, series in self.series.items() if now - series.seen_at > SILENCE_SECONDS]:
+            del self.series[old]
+        key: _Key = (kind, reason, hash(note))
+        if key not in self.series and sum(entry[:2] == key[:2] for entry in self.series) >= NOTES_MAX:
+            key, note = (kind, reason, None), COMBINED + note
+        series = self.series.pop(key, None) or _Series(regarded=self, seen_at=now)
+        while len(self.series) >= SERIES_MAX:
+            self.series.popitem(last=False)
+        self.series[key] = series
+        return series, note
+
 
 class Recorder:
-    """Queues events for claims; `run` sends them."""
+    """Queues events for claims; `run` sends them.
 
-    def __init__(self, api: client.Client, *, controller: str, instance: str) -> None:
+    Args:
+        api: the API server.
+        controller: who reports.
+        instance: which of them.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(
+        self,
+        api: client.Client,
+        *,
+        controller: str,
+        instance: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._api = api
         self._controller = controller
         self._instance = instance
-        self._queue: asyncio.Queue[tuple[str, dict[str, Any]]] = asyncio.Queue(QUEUE_LIMIT)
+        self._clock = clock
+        self._queue: asyncio.Queue[_Series] = asyncio.Queue(QUEUE_LIMIT)
+        self._objects: OrderedDict[str, _Object] = OrderedDict()
         self._full = False
         self.dropped = 0
 
@@ -89,18 +176,48 @@ class Recorder:
     async def run(self) -> None:
         """Sends what is queued until cancelled."""
         while True:
-            namespace, event = await self._queue.get()
+            series = await self._queue.get()
+            event, series.event = series.event, None
+            if event is None:
+                continue
+            if not series.regarded.take(self._clock()):
+                # The next one that may be sent has the sum.
+                self.dropped += not series.name
+                continue
             try:
-                await self._api.create(kinds.EVENT, event, into=dict[str, Any], namespace=namespace)
+                await self._send(series, event)
             except errors.KubeError as error:
                 log.info("event was not recorded: %s", error, extra={"reason": event["reason"]})
+
+    async def _send(self, series: _Series, event: dict[str, Any]) -> None:
+        namespace, counted = event["metadata"]["namespace"], {}
+        if series.count > 1:
+            counted = {"series": {"count": series.count, "lastObservedTime": event["eventTime"]}}
+        if series.name:
+            try:
+                await self._api.patch(
+                    kinds.EVENT,
+                    series.name,
+                    counted,
+                    content=client.Patch.MERGE,
+                    into=dict[str, Any],
+                    namespace=namespace,
+                )
+            except errors.NotFound:
+                # The API server keeps Events for an hour.
+                series.name = ""
+            else:
+                return
+        await self._api.create(kinds.EVENT, event | counted, into=dict[str, Any], namespace=namespace)
+        series.name = event["metadata"]["name"]
 
     def _claim(self, claim: attachments.ClaimReference | None, kind: str, reason: str, message: str) -> None:
         if claim is not None:
             self._put(_reference(kinds.CLAIM, claim.name, claim.uid, claim.namespace), kind, reason, message)
 
     def _put(self, regarding: dict[str, str], kind: str, reason: str, message: str) -> None:
-        namespace = regarding.get("namespace", "default")
+        namespace, seen_at = regarding.get("namespace", "default"), self._clock()
+        series, message = self._object(regarding, seen_at).series_for(kind, reason, message, seen_at)
         now = datetime.datetime.now(datetime.UTC)
         event = {
             "apiVersion": kinds.EVENT.api_version,
@@ -118,15 +235,30 @@ class Recorder:
             "note": _cut(message, NOTE_LIMIT_BYTES),
             "regarding": regarding,
         }
+        is_queued = series.event is not None
+        series.count, series.seen_at, series.event = series.count + 1, seen_at, event
+        if is_queued:
+            return
         try:
-            self._queue.put_nowait((namespace, event))
+            self._queue.put_nowait(series)
         except asyncio.QueueFull:
+            series.event = None
             self.dropped += 1
             if not self._full:
                 log.warning("event queue is full, dropping events", extra={"dropped": self.dropped})
             self._full = True
         else:
             self._full = False
+
+    def _object(self, regarding: dict[str, str], now: float) -> _Object:
+        identity = "/".join(
+            (regarding["kind"], regarding.get("namespace", ""), regarding["name"], regarding["uid"])
+        )
+        regarded = self._objects.pop(identity, None) or _Object(refilled_at=now)
+        while len(self._objects) >= OBJECTS_MAX:
+            self._objects.popitem(last=False)
+        self._objects[identity] = regarded
+        return regarded
 
 
 def _reference(kind: kinds.Kind, name: str, uid: str, namespace: str = "") -> dict[str, str]:

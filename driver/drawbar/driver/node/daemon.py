@@ -116,7 +116,12 @@ class _Node:
         self._measured = measured
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         self._arrivals = devices.Devices(options.sysfs, settings=options.discovery)
-        self._recorder = events.Recorder(api, controller=options.driver, instance=options.node_name)
+        self._recorder = events.Recorder(
+            api,
+            controller=options.driver,
+            instance=options.node_name,
+            clock=asyncio.get_running_loop().time,
+        )
         self._attachments = mirror.Mirror(
             api,
             kinds.ATTACHMENT,
