@@ -52,6 +52,8 @@ LEFT_OUT = {
     "node.attachments.actions": "values: what a plan rests on and returns",
     "routes": "values: the rows of both routing tables",
     "sightings": "a collection: when something was first seen",
+    "controller.pairs": "a collection: which devices were refused at which hosts, and when",
+    "controller.retries": "a collection: how often claims failed, and when",
 }
 _GENERATED = "<string>"
 """The file of methods that dataclasses generate: to make a value is not to enter a module."""

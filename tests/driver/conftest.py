@@ -56,7 +56,7 @@ class World(clusters.Cluster):
     def __init__(self, server, api, path, fabric):
         super().__init__(api, server=server)
         self.path, self.fabric = path, fabric
-        self.controllers = []
+        self.controllers, self.namespaces = [], {}
 
     @property
     def journal(self):
@@ -111,16 +111,28 @@ class World(clusters.Cluster):
         return await waiting.until(self.slices, bool)
 
     async def allocate(
-        self, *devices, name="c1", node=NODES[0], pod="pod-1", pool=POOL, at="", by_class=None, **result
+        self,
+        *devices,
+        name="c1",
+        node=NODES[0],
+        pod="pod-1",
+        pool=POOL,
+        at="",
+        by_class=None,
+        namespace="default",
+        **result,
     ):
         """Do what a scheduler does.
 
         `at` is the timestamp, now unless it is given, and None for none; `by_class` are parameters of the DeviceClass.
         """
+        self.namespaces[name] = namespace
         requests = [
             {"name": f"r{number}", "exactly": {"deviceClassName": "any"}} for number in range(len(devices))
         ]
-        claim = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
+        body = {"apiVersion": kinds.CLAIM.api_version, "kind": kinds.CLAIM.kind, "metadata": {"name": name}}
+        body["spec"] = {"devices": {"requests": requests}}
+        claim = await self.api.create(kinds.CLAIM, body, into=dict, namespace=namespace)
         results = [
             worlds.result(pool, device, request=f"r{number}") | result
             for number, device in enumerate(devices)
@@ -135,12 +147,12 @@ class World(clusters.Cluster):
         if by_class:
             claim["status"]["allocation"]["devices"]["config"] = config
         return await self.api.replace(
-            kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict
+            kinds.CLAIM, name, claim, namespace=namespace, subresource="status", into=dict
         )
 
     async def said(self, name="c1"):
         """By device the conditions of the claim that are True, with their reasons."""
-        claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+        claim = await self.api.read(kinds.CLAIM, name, namespace=self._namespace(name), into=dict)
         return {
             device["device"]: {
                 condition["type"].removeprefix(f"{DRIVER}/"): condition["reason"]
@@ -231,11 +243,15 @@ class World(clusters.Cluster):
         return [(event["type"], event["reason"], event["note"]) for event in mine]
 
     async def deallocate(self, name="c1"):
-        claim = await self.api.read(kinds.CLAIM, name, namespace="default", into=dict)
+        namespace = self._namespace(name)
+        claim = await self.api.read(kinds.CLAIM, name, namespace=namespace, into=dict)
         claim["status"] = {}
         # The controller may write its conditions in between.
         del claim["metadata"]["resourceVersion"]
-        await self.api.replace(kinds.CLAIM, name, claim, namespace="default", subresource="status", into=dict)
+        await self.api.replace(kinds.CLAIM, name, claim, namespace=namespace, subresource="status", into=dict)
+
+    def _namespace(self, claim):
+        return self.namespaces.get(claim, "default")
 
 
 @contextlib.asynccontextmanager

@@ -24,7 +24,7 @@ def mutate(seed: bytes, tokens: tuple[bytes, ...], choice: random.Random) -> byt
             case 4:
                 del data[at:]
             case _:
-                scalars = [found.span() for found in _SCALAR.finditer(data)]
+                scalars = [match.span() for match in _SCALAR.finditer(data)]
                 if scalars:
                     begin, end = choice.choice(scalars)
                     data[begin:end] = choice.choice(tokens)

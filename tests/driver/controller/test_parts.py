@@ -406,6 +406,8 @@ def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
         (errors.FailedPrecondition("x", reason=errors.Reason.IN_USE), outcomes.IN_USE),
         (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), outcomes.NO_FREE_PORT),
         (errors.NotFound("x"), outcomes.GONE),
+        (errors.FailedPrecondition("x", reason=errors.Reason.INCOMPATIBLE), outcomes.INCOMPATIBLE),
+        (errors.InvalidArgument("x"), outcomes.INCOMPATIBLE),
         (errors.FailedPrecondition("x", reason="LINK_DOWN"), "FabricError"),
         (errors.Unauthenticated("x", reason="TOKEN_EXPIRED"), outcomes.CREDENTIALS),
         (errors.PermissionDenied("x"), outcomes.CREDENTIALS),

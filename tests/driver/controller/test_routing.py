@@ -42,6 +42,7 @@ def attachment(*held, deleting=False, error=""):
 
 ATTACHMENT, ATTACHED = attachment(), attachment(attachments.ATTACHED)
 FAILED = attachment(error="LinkDown")
+REFUSED = attachment(error="DeviceIncompatible")
 MEMBER = msgspec.structs.replace(
     ATTACHMENT,
     spec=msgspec.structs.replace(
@@ -143,9 +144,16 @@ CASES = {
             (WakeJob(Job.PUBLISH, "f", SOON),),
         ),
     ],
+    "pair is refused": [
+        (attached(ATTACHMENT, REFUSED), (WakeJob(Job.STATUS, "f", SOON),)),
+        (attached(ATTACHMENT, REFUSED, served=False), ()),
+        (attached(REFUSED, REFUSED), ()),
+        (attached(ATTACHMENT, FAILED), ()),
+    ],
     "attach fails": [
         (attached(ATTACHMENT, FAILED), (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.STATUS, "f", SOON))),
         (attached(ATTACHMENT, FAILED, served=False), ()),
+        (attached(ATTACHMENT, REFUSED), ()),
         (attached(FAILED, FAILED), ()),
         (attached(FAILED, None), ()),
         (attached(ATTACHMENT, attachment(error="FabricUnreachable")), ()),

@@ -116,7 +116,8 @@ class Policy(meta.Struct, frozen=True):
     """How patient to be; times in seconds.
 
     Attributes:
-        probation_seconds: after the first failure of a device; twice as long after each further one.
+        probation_seconds: after the first failure of a device; twice as long after each further one that another namespace's
+            claim had; also how long a device is not attached to a host after its manager refused that.
         keep_attached_seconds: how long a device without a claim stays on its node for the next one.
         models: what one node may have.
         immediate: what is reserved for immediate allocation.
@@ -247,12 +248,29 @@ class FabricSpec(meta.Struct, frozen=True):
     composite_rules: tuple[CompositeRule, ...] = ()
 
 
+class IncompatiblePair(meta.Struct, frozen=True):
+    """A device that the fabric manager refused to attach to a host as incompatible.
+
+    Attributes:
+        device: its name in the pool.
+        host: the fabric's id of the host.
+        message: the manager's words.
+        refused_at: when.
+    """
+
+    device: str
+    host: str
+    message: str = ""
+    refused_at: str = ""
+
+
 class FabricStatus(meta.Struct, frozen=True):
     """What the controller sees.
 
     Attributes:
         unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
             erased: the next node does that first.
+        incompatible: pairs that are not tried now.
     """
 
     conditions: tuple[meta.Condition, ...] = ()
@@ -260,6 +278,7 @@ class FabricStatus(meta.Struct, frozen=True):
     attached: int = 0
     hosts: int = 0
     unclean: tuple[str, ...] = ()
+    incompatible: tuple[IncompatiblePair, ...] = ()
 
 
 class Fabric(meta.Struct, frozen=True):

@@ -13,12 +13,13 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import fabric_reconciler, names, outcomes, routing, shares, watches
+from drawbar.driver.controller import fabric_reconciler, faults, names, outcomes, routing, shares, watches
 from drawbar.driver.controller.attachments import calls, executor, plan
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import losses, places
+from drawbar.driver.controller.fabrics import losses, places, session
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.operation import metrics
+from drawbar.driver.controller.pools import causes
 from drawbar.driver.kube import exclusions, kinds, mirror, workers
 from drawbar.fabric import contract
 
@@ -63,7 +64,7 @@ class Changes:
         """Connect to the fabrics and have everything looked at, since this controller leads."""
         self._tasks = tasks
         for fabric in self.cluster.fabrics:
-            self.cluster.sessions.put(fabric, tasks)
+            self._serve(fabric, tasks)
             self._wake(routing.begin(fabric.metadata.name))
         self._wake(self._known_devices())
         observers = dict.fromkeys(routing.claim_name(claim) for claim in self.cluster.observers)
@@ -92,6 +93,15 @@ class Changes:
                 case _:
                     assert_never(wake)
 
+    def _serve(self, fabric: fabrics.Fabric, tasks: asyncio.TaskGroup) -> None:
+        """Have a session with the fabric's manager; one that begins takes over the refused pairs from the status."""
+        name, sessions = fabric.metadata.name, self.cluster.sessions
+        before = sessions.get(name)
+        sessions.put(fabric, tasks)
+        opened = sessions.get(name)
+        if opened is not None and opened is not before:
+            opened.pairs.restore(fabric.status.incompatible, self.cluster.clock())
+
     # What the API server reports.
 
     def fabric_changed(self, old: fabrics.Fabric | None, new: fabrics.Fabric | None) -> None:
@@ -100,7 +110,7 @@ class Changes:
             return
         change = routing.FabricChange(old=old, new=new)
         if new is not None:
-            self.cluster.sessions.put(new, self._tasks)
+            self._serve(new, self._tasks)
         else:
             self.cluster.sessions.drop(change.name)
             self.metrics.forget_fabric(change.name)
@@ -123,9 +133,9 @@ class Changes:
             self._keys[new.metadata.uid] = key
         if self._tasks is not None:
             self.context.latency.changed(key, old, new)
-        session, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
-        if session is not None:
-            session.reconsider(key.device)
+        opened, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
+        if opened is not None:
+            opened.reconsider(key.device)
         change = routing.AttachmentChange(
             old=old,
             new=new,
@@ -133,22 +143,34 @@ class Changes:
             release_seconds=release_seconds,
             observers=tuple(routing.claim_name(claim) for claim in cluster.observers.with_device(key)),
             limits_models=fabric is not None and bool(fabric.spec.policy.models),
-            served=session is not None,
+            served=opened is not None,
             shows_owner=self._shows_owner(key),
             has_composites=attachment.spec.composite is not None or self._groups(key.fabric),
         )
-        if session is not None and change.erases:
-            session.erasures.add(key.device, cluster.clock())
-            limit = session.spec.policy.erases_per_device_per_day
-            worn = session.erasures.free_at(key.device, limit, cluster.clock()) is not None
+        if opened is not None and change.erases:
+            opened.erasures.add(key.device, cluster.clock())
+            limit = opened.spec.policy.erases_per_device_per_day
+            worn = opened.erasures.free_at(key.device, limit, cluster.clock()) is not None
             change = replace(change, is_worn=worn)
-        if session is not None and new is not None:
-            device = new.spec.share.device if new.spec.share is not None else key.device
-            if change.fails:
-                session.faults.failed(device, new.spec.host_id, cluster.clock())
-            elif change.works:
-                session.faults.succeeded(device, new.spec.host_id)
+        if opened is not None and new is not None:
+            self._blame(opened, change, new)
         self._route(change)
+
+    def _blame(
+        self, opened: session.Session, change: routing.AttachmentChange, new: attachments.DeviceAttachment
+    ) -> None:
+        """Count what became of an attach: against device and host, against the pair, or for all of them."""
+        device = new.spec.share.device if new.spec.share is not None else change.key.device
+        host, source, now = new.spec.host_id, faults.Source.from_attachment(new), self.cluster.clock()
+        refusal = causes.refusal(new)
+        if change.fails:
+            opened.faults.failed(device, host, source, now)
+        elif change.is_refused and refusal is not None:
+            date = self.cluster.time_of_day()
+            opened.pairs.refused((device, host), source, refusal.message, now=now, date=date)
+        elif change.works:
+            opened.faults.succeeded(device, host)
+            opened.pairs.succeeded(device, host)
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Take over a change of any claim."""
@@ -160,6 +182,7 @@ class Changes:
             self.immediate.changed(old, new)
         _, observed = self.cluster.observers.change(old, new)
         self.cluster.unattached.change(old, new)
+        self.cluster.retries.change(old, new)
         moved = tuple(key for key in given if self._has_moved(key, had) or self._has_moved(key, has))
         regrouped = tuple(key for key in given if (key in had) != (key in has) and self._groups(key.fabric))
         self._route(

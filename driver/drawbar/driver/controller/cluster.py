@@ -7,7 +7,7 @@ from typing import Any
 
 from drawbar.driver import backoff, clocks
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
-from drawbar.driver.controller import absences, attachment_index, daemons, names, refusals
+from drawbar.driver.controller import absences, attachment_index, daemons, names, refusals, retries
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import publisher
@@ -39,6 +39,7 @@ class Cluster:
         daemons: on which nodes a node daemon is alive.
         absences: which nodes count as gone, and from when on.
         refusals: the writes that the API server refuses now.
+        retries: how long claims that failed wait before their next attach.
         recorder: of Events.
         arranged: by fabric with composites what they were last arranged from, and the arrangement.
     """
@@ -61,6 +62,7 @@ class Cluster:
     daemons: daemons.Daemons
     absences: absences.Absences
     refusals: refusals.Refusals
+    retries: retries.Retries
     recorder: events.Recorder
     arranged: dict[str, tuple[tuple[object, ...], composites.Arrangement]] = field(default_factory=dict)
 

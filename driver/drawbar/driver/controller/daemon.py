@@ -24,6 +24,7 @@ from drawbar.driver.controller import (
     fabric_reconciler,
     names,
     refusals,
+    retries,
     routing,
     settings,
     watches,
@@ -197,6 +198,7 @@ class _Controller:
             daemons=daemons.Daemons(judged=watched.daemons is not None),
             absences=absences.Absences(watched.nodes, opened, clock),
             refusals=refusals.Refusals(self._refusals_changed),
+            retries=retries.Retries(driver, clock),
             recorder=events.Recorder(
                 api,
                 controller=driver,

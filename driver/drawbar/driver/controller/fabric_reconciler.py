@@ -189,7 +189,12 @@ class FabricReconciler:
             return
         wanted = status.status(
             fabric,
-            replace(view.view, troubles=self._troubles(fabric), refused=self._cluster.refusals.message(name)),
+            replace(
+                view.view,
+                troubles=self._troubles(fabric),
+                refused=self._cluster.refusals.message(name),
+                incompatible=self._incompatible(fabric, view),
+            ),
             dropped_fields=self._cluster.pools.dropped_fields,
             attached=self._cluster.placed.attached(name),
             now=self._cluster.time_of_day(),
@@ -340,7 +345,14 @@ class FabricReconciler:
         left_out = self._cluster.pools.left_out(fabric.metadata.name)
         sentences = []
         if view is not None:
-            for host in sorted(_blamed(self._cluster, fabric)):
+            blamed = _blamed(self._cluster, fabric)
+            for host in sorted(self._suspects(fabric, view) - blamed.keys()):
+                failed = ", ".join(view.faults.devices_on(host))
+                sentences.append(
+                    f"host {host} may be at fault: attaches of {failed} failed there, for claims of one namespace; it is "
+                    "offered until another namespace confirms it; look at its ports"
+                )
+            for host in sorted(blamed):
                 failed = ", ".join(view.faults.devices_on(host))
                 sentences.append(
                     f"host {host} is avoided: attaches of {failed} failed there; look at its ports"
@@ -355,6 +367,24 @@ class FabricReconciler:
         if left_out:
             sentences.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
         return tuple(sentences)
+
+    def _suspects(self, fabric: fabrics.Fabric, view: session.Session) -> frozenset[str]:
+        probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+        return view.faults.suspects(probation, self._cluster.clock())
+
+    def _incompatible(
+        self, fabric: fabrics.Fabric, view: session.Session
+    ) -> tuple[fabrics.IncompatiblePair, ...]:
+        """Return the pairs that are not tried now, and look again when the first of them may be."""
+        probation, now = (
+            datetime.timedelta(seconds=fabric.spec.policy.probation_seconds),
+            self._cluster.clock(),
+        )
+        ends = [refusal.ends_at(probation) for refusal in view.pairs.lasting(probation, now).values()]
+        if ends:
+            seconds = max(1.0, (min(ends) - now).total_seconds())
+            self.add(Job.STATUS, fabric.metadata.name, after=seconds)
+        return view.pairs.reported(probation, now)
 
     def _stranded(self, view: session.Session) -> tuple[str, ...]:
         def recorded(device: contract.Device) -> bool:

@@ -1,37 +1,118 @@
 """Whether the device or its host is at fault when attaches fail; pure.
 
 A device that fails again is kept from use longer each time. Where several different devices fail on one host and none
-succeeds there in between, the host's port, cable or node is at fault: the host is avoided, and the devices are free again
-at once.
+succeeds there in between, the host's port, cable or node is at fault, and the devices are free again at once. The host is
+avoided as soon as a second namespace confirms it.
+
+Invariants, for any sequence of failures:
+
+- the failures of one claim on one device count once;
+- the failures of one namespace alone never lengthen a probation beyond the first, and never blame a host, since a tenant
+  chooses by its claims which device is attached where. What an operator attached by hand needs no second namespace.
 
 Kept in memory only: after a restart the next failure counts as the first. Bounded: entries without a failure for a day are
 dropped, and of more than `LIMIT` entries the oldest goes.
 """
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+from drawbar.driver.api import attachments
 
 LIMIT = 4096
 FORGET_AFTER = datetime.timedelta(days=1)
 DEVICES_THAT_BLAME_A_HOST = 2
+NAMESPACES_THAT_BLAME_A_HOST = 2
 DOUBLINGS_MAX = 6
+# What an entry remembers: more claims make no probation longer, and more devices make no host more guilty.
+CLAIMS_MAX = DOUBLINGS_MAX + 1
+NAMESPACES_MAX = 16
+DEVICES_MAX = 16
+_BY_HAND = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """The origin of an attach.
+
+    Attributes:
+        namespace: the claim's; empty for an attach by hand.
+        uid: the claim's; of an attach by hand, the DeviceAttachment's.
+    """
+
+    namespace: str
+    uid: str
+
+    @classmethod
+    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> "Source":
+        """Return the origin of an attachment's attach."""
+        claim = attachment.spec.claim
+        if claim is None:
+            return cls(namespace=_BY_HAND, uid=attachment.metadata.uid)
+        return cls(namespace=claim.namespace, uid=claim.uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Namespace:
+    claims: tuple[str, ...]
+    last: datetime.datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """The failures of one device, host or pair, by the namespaces of the claims."""
+
+    namespaces: Mapping[str, _Namespace] = field(default_factory=dict)
+
+    def add(self, source: Source, now: datetime.datetime) -> "Tally":
+        """Return the tally with one more failure; one more of the same claim changes no number."""
+        recent = {
+            name: entry
+            for name, entry in self.namespaces.items()
+            if name != source.namespace and now - entry.last < FORGET_AFTER
+        }
+        earlier = self.namespaces.get(source.namespace, _Namespace(claims=(), last=now))
+        claims = (*(uid for uid in earlier.claims if uid != source.uid), source.uid)[-CLAIMS_MAX:]
+        kept = dict(list(recent.items())[-(NAMESPACES_MAX - 1) :])
+        return Tally(namespaces=kept | {source.namespace: _Namespace(claims=claims, last=now)})
+
+    @property
+    def confirmed(self) -> int:
+        """The number of failures; those of the namespace with the most count as one."""
+        numbers = {name: len(entry.claims) for name, entry in self.namespaces.items()}
+        by_hand = numbers.pop(_BY_HAND, 0)
+        return by_hand + sum(numbers.values()) - max(numbers.values(), default=0) + bool(numbers)
+
+    def confirmed_at(self) -> datetime.datetime | None:
+        """Return when so many namespaces, or an operator, last had a failure; None if they have not."""
+        by_hand = self.namespaces.get(_BY_HAND)
+        moments = sorted((entry.last for entry in self.namespaces.values()), reverse=True)
+        together = moments[NAMESPACES_THAT_BLAME_A_HOST - 1 : NAMESPACES_THAT_BLAME_A_HOST]
+        return max([*together, *([by_hand.last] if by_hand is not None else [])], default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Device:
-    failures: int
+    tally: Tally
     last: datetime.datetime
     host: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Host:
-    """Devices that failed there since the last success, and how often any did."""
+    """The failures there since the last success, and some of the devices that failed."""
 
-    devices: frozenset[str] = frozenset()
-    failures: int = 0
+    tally: Tally = field(default_factory=Tally)
+    devices: tuple[str, ...] = ()
     last: datetime.datetime
+
+    @property
+    def is_suspect(self) -> bool:
+        return len(self.devices) >= DEVICES_THAT_BLAME_A_HOST
+
+    def period(self, probation: datetime.timedelta) -> datetime.timedelta:
+        return longer(probation, self.tally.confirmed - DEVICES_THAT_BLAME_A_HOST)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,13 +122,15 @@ class Ledger:
     _devices: dict[str, _Device] = field(default_factory=dict)
     _hosts: dict[str, _Host] = field(default_factory=dict)
 
-    def failed(self, device: str, host: str, now: datetime.datetime) -> None:
+    def failed(self, device: str, host: str, source: Source, now: datetime.datetime) -> None:
         """Count a failed attach of the device to the host, for a reason that one of the two is to blame for."""
         self._forget(now)
         earlier = self._devices.pop(device, None)
-        self._devices[device] = _Device(failures=earlier.failures + 1 if earlier else 1, last=now, host=host)
+        tally = earlier.tally if earlier is not None else Tally()
+        self._devices[device] = _Device(tally=tally.add(source, now), last=now, host=host)
         at = self._hosts.pop(host, _Host(last=now))
-        self._hosts[host] = replace(at, devices=at.devices | {device}, failures=at.failures + 1, last=now)
+        devices = (*(name for name in at.devices if name != device), device)[-DEVICES_MAX:]
+        self._hosts[host] = replace(at, tally=at.tally.add(source, now), devices=devices, last=now)
 
     def succeeded(self, device: str, host: str) -> None:
         """Note that the device is in use on the host: neither is at fault."""
@@ -58,12 +141,20 @@ class Ledger:
         """Return the hosts at fault, each with the moment until which it is avoided."""
         blamed = {}
         for name, host in self._hosts.items():
-            surplus = host.failures - DEVICES_THAT_BLAME_A_HOST
-            if len(host.devices) >= DEVICES_THAT_BLAME_A_HOST:
-                until = host.last + _longer(probation, surplus)
+            confirmed_at = host.tally.confirmed_at()
+            if host.is_suspect and confirmed_at is not None:
+                until = confirmed_at + host.period(probation)
                 if now < until:
                     blamed[name] = until
         return blamed
+
+    def suspects(self, probation: datetime.timedelta, now: datetime.datetime) -> frozenset[str]:
+        """Return the hosts where several devices failed lately, whether or not a second namespace confirms it."""
+        return frozenset(
+            name
+            for name, host in self._hosts.items()
+            if host.is_suspect and now < host.last + host.period(probation)
+        )
 
     def devices_on(self, host: str) -> tuple[str, ...]:
         """Return the names of the devices that failed there."""
@@ -71,25 +162,25 @@ class Ledger:
         return tuple(sorted(entry.devices)) if entry else ()
 
     def probations(
-        self, probation: datetime.timedelta, blamed: Iterable[str]
+        self, probation: datetime.timedelta, now: datetime.datetime
     ) -> dict[str, datetime.timedelta]:
-        """Return by device name how long its failure counts; no time for one that failed on a host at fault."""
-        hosts = frozenset(blamed)
+        """Return by device name how long its failure counts; no time for one that failed on a suspect host."""
+        hosts = self.suspects(probation, now)
         return {
-            name: datetime.timedelta() if device.host in hosts else _longer(probation, device.failures - 1)
+            name: datetime.timedelta()
+            if device.host in hosts
+            else longer(probation, device.tally.confirmed - 1)
             for name, device in self._devices.items()
         }
 
-    def resting(
-        self, probation: datetime.timedelta, blamed: Iterable[str], now: datetime.datetime
-    ) -> frozenset[str]:
+    def resting(self, probation: datetime.timedelta, now: datetime.datetime) -> frozenset[str]:
         """Return the names of the devices whose last failure still counts."""
-        periods = self.probations(probation, blamed)
+        periods = self.probations(probation, now)
         return frozenset(name for name, device in self._devices.items() if now < device.last + periods[name])
 
     def failures(self) -> dict[str, int]:
-        """Return by device name how often in a row it failed."""
-        return {name: device.failures for name, device in self._devices.items()}
+        """Return by device name how often it failed; the failures of the namespace with the most count as one."""
+        return {name: device.tally.confirmed for name, device in self._devices.items()}
 
     def _forget(self, now: datetime.datetime) -> None:
         oldest = now - FORGET_AFTER
@@ -101,6 +192,7 @@ class Ledger:
                 del entries[next(iter(entries))]
 
 
-def _longer(probation: datetime.timedelta, times: int) -> datetime.timedelta:
+def longer(probation: datetime.timedelta, times: int) -> datetime.timedelta:
+    """Return the probation doubled so many times, at most a day unless the first is longer."""
     factor = 1 << min(max(times, 0), DOUBLINGS_MAX)
     return min(probation * factor, max(probation, FORGET_AFTER))

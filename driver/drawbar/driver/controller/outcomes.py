@@ -21,6 +21,7 @@ IN_USE = "DeviceInUse"
 NO_HOST = "NodeNotOnFabric"
 NO_FREE_PORT = "NoFreePort"
 NO_CAPACITY = "NoCapacity"
+INCOMPATIBLE = "DeviceIncompatible"
 DEADLINE = "AttachDeadlineExceeded"
 NODE_SILENT = "NodeNotResponding"
 UNREACHABLE = "FabricUnreachable"
@@ -32,14 +33,15 @@ BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
 NOT_SET_UP = "FunctionsNotSetUp"
 NOT_INTERLEAVED = "NotInterleaved"
 
-# Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded), or the device is
-# tainted already.
+# Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded), the device is
+# tainted already, or it works with other hosts.
 NOT_THE_DEVICE = frozenset(
     {
         IN_USE,
         NO_HOST,
         NO_FREE_PORT,
         NO_CAPACITY,
+        INCOMPATIBLE,
         UNREACHABLE,
         CREDENTIALS,
         HOOK_FAILED,
@@ -61,7 +63,7 @@ FAILURES = frozenset(
         "AttachDeadlineExceeded",
         "DeviceGone",
         "DeviceInUse",
-        "DeviceIncompatible",
+        INCOMPATIBLE,
         "DeviceLost",
         "FabricCredentialsRefused",
         "FabricError",

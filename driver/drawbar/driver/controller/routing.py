@@ -120,6 +120,11 @@ class AttachmentChange:
         )
 
     @property
+    def is_refused(self) -> bool:
+        """Whether it is new that the fabric manager refuses the device at this host."""
+        return causes.refusal(self.new) is not None and causes.refusal(self.old) is None
+
+    @property
     def works(self) -> bool:
         """Whether the device is in use on its node, and nothing that it is to blame for is wrong."""
         return (
@@ -365,6 +370,12 @@ TABLE = (
             WakeJob(Job.LABELS, after=GATHER_SECONDS),
             WakeJob(Job.STATUS, c.key.fabric, GATHER_SECONDS),
         ],
+    ),
+    routes.row(
+        "pair is refused",
+        AttachmentChange,
+        lambda c: c.served and c.is_refused,
+        lambda c: [WakeJob(Job.STATUS, c.key.fabric, GATHER_SECONDS)],
     ),
     routes.row(
         "attachment shows in the pool",

@@ -6,7 +6,7 @@ import pytest
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.controller import attachment_index, faults, hosts, names
+from drawbar.driver.controller import attachment_index, faults, hosts, names, pairs
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.kube import kinds
@@ -31,6 +31,7 @@ class Session:
 
     def __init__(self, *ports):
         self.hosts, self.faults = (contract.Host(id="h", name="n", ports=ports),), faults.Ledger()
+        self.pairs = pairs.Pairs()
         self.nodes = hosts.NodeMap(host_of={"n": "h"})
 
 

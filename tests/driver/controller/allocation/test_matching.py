@@ -5,14 +5,19 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
 
 
-def left(models, *, ports=None, rules=(), has=None):
+def left(models, *, ports=None, rules=(), has=None, refused=()):
     devices = {}
     for number, model in enumerate(models):
         key = names.DeviceKey(fabric="f", device=f"d{number}")
         shown = slices.Device(name=key.device, attributes={"model": slices.Attribute(string=model)})
         devices[key] = matching.Device(key=key, pool="f", shown=shown, free=True)
     fabric = matching.Fabric(
-        name="f", hosts={"n1": "h1"}, ports={"n1": ports}, rules=rules, models={"n1": has or {}}
+        name="f",
+        hosts={"n1": "h1", "n3": "h3"},
+        ports={"n1": ports},
+        rules=rules,
+        models={"n1": has or {}},
+        refused={"n1": frozenset(names.DeviceKey(fabric="f", device=device) for device in refused)},
     )
     inventory = matching.Inventory(fabrics={"f": fabric}, devices=devices)
     return matching.Stock(inventory, lambda device, expression: device.key.device == expression)
@@ -39,6 +44,15 @@ def test_ports_and_nodes_out_of_reach_limit_the_search():
     assert search(left("ab", ports=1), both) is None
     assert search(left("ab", ports=2), both) == [["d0", "d1"]]
     assert search(left("ab"), both, node="n2") is None
+
+
+def test_a_device_that_the_manager_refuses_on_a_node_goes_to_others_only():
+    request, both = matching.Request(name="one"), matching.Request(name="both", count=2)
+    stock = left("aa", refused=["d0"])
+    assert search(stock, request) == [["d1"]]
+    assert search(stock, both) is None
+    looking = matching.Search(stock, (both,))
+    assert [looking.on(node) is None for node in ("n1", "n3", "n1")] == [True, False, True]
 
 
 def test_the_rules_of_a_fabric_limit_the_search():

@@ -9,7 +9,7 @@ from tests.scenes import claims as scenes
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names, rates
+from drawbar.driver.controller import names, rates, retries
 from drawbar.driver.controller.attachments import delays
 from drawbar.driver.controller.fabrics import turns
 from drawbar.driver.kube import events
@@ -37,6 +37,7 @@ class Context(types.SimpleNamespace):
             allocated=index,
             sessions={"fab": types.SimpleNamespace(connection=down)},
             attachments={},
+            retries=retries.Retries(DRIVER, lambda: NOW),
             recorder=events.Recorder(None, controller=DRIVER, instance="i"),
         )
         super().__init__(

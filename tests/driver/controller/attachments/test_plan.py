@@ -22,11 +22,14 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller import outcomes
+from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions
 
 FAILURE = attachments.Failure(reason="FabricError", message="the link did not come up")
 NO_DEVICE = attachments.Failure(reason=outcomes.GONE, message="no such device")
+REFUSED = attachments.Failure(reason=outcomes.INCOMPATIBLE, message="not in one fabric")
+SOON = NOW + datetime.timedelta(seconds=7)
+UNFIT = wish(unfit=attachments.Failure(reason="InvalidParameters", message="x"))
 PENDING = attachments.Failure(reason=outcomes.PENDING, message="operation o1 is in flight", retryable=True)
 PASSING = attachments.Failure(reason="FabricError", message="busy", retryable=True)
 
@@ -139,6 +142,26 @@ BEGIN = {
     "too late": (LATE, [actions.SayFailed]),
     "a silent fabric is waited for": ({"present": None}, [actions.LookAgain]),
     "a silent fabric is waited for until the deadline": ({"present": None} | LATE, [actions.SayFailed]),
+    "a claim that failed a moment ago waits": ({"attaches_at": SOON}, [actions.LookAgain(seconds=7.0)]),
+    "and then begins": ({"attaches_at": NOW}, [actions.Create]),
+    "neither does it fail again before": (
+        {"attaches_at": SOON, "forbidden": REFUSED},
+        [actions.LookAgain(seconds=7.0)],
+    ),
+    "for whatever reason": (
+        {"attaches_at": SOON, "wish": wish(host_id=None)},
+        [actions.LookAgain(seconds=7.0)],
+    ),
+    "nor for its parameters": ({"attaches_at": SOON, "wish": UNFIT}, [actions.LookAgain(seconds=7.0)]),
+    "which it then fails for": ({"attaches_at": NOW, "wish": UNFIT}, [actions.SayFailed]),
+    "a pair that the manager refused fails at once": (
+        {"forbidden": REFUSED},
+        [actions.SayFailed(wish=wish(), failure=REFUSED)],
+    ),
+    "a connection without a record is taken back before the pause is over": (
+        {"attaches_at": SOON, "host_id": "h9", "owner": marks.Owner.OURS, "node": "n9"},
+        [actions.Restore],
+    ),
     "a silent fabric knows no hosts": ({"present": None, "wish": wish(host_id=None)}, [actions.LookAgain]),
 }
 
@@ -264,6 +287,10 @@ FAILED = {
     "a device that is gone has no slice to taint": (
         {"attachment": attachment(error=FAILURE), "present": False},
         [actions.SayFailed],
+    ),
+    "a device that is incompatible with the host works with others": (
+        {"attachment": attachment(error=REFUSED)},
+        [actions.SayFailed(wish=wish(), failure=REFUSED)],
     ),
     "a silent manager is not the device's fault": (
         {"attachment": attachment(error=NOT_TAKEN)},

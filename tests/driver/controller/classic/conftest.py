@@ -89,7 +89,7 @@ class State:
             return
         if fails:
             self.tainted[key] = self.now + datetime.timedelta(seconds=300)
-            error = attachments.Failure(reason="DeviceIncompatible", message="it will not do")
+            error = attachments.Failure(reason="FabricError", message="it will not do")
             self._put_attachment(attachment, error=error)
             return
         kind = attachments.ATTACHED if what == "attached" else attachments.VISIBLE

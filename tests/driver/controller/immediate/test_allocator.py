@@ -11,7 +11,7 @@ import pytest
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
-from drawbar.driver.controller import absences, attachment_index, faults, hosts, names, refusals
+from drawbar.driver.controller import absences, attachment_index, faults, hosts, names, pairs, refusals
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.immediate import allocator
@@ -40,10 +40,11 @@ class Session:
     name, listed, silent_since = "fab", True, None
 
     def __init__(self, *offered):
-        self.devices, self.hosts, self.faults = (
+        self.devices, self.hosts, self.faults, self.pairs = (
             offered,
             (contract.Host(id="h", name="node-1"),),
             faults.Ledger(),
+            pairs.Pairs(),
         )
         self.nodes = hosts.NodeMap(host_of={"node-1": "h"}, with_room=frozenset({"node-1"}))
 

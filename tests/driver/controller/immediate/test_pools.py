@@ -6,7 +6,6 @@ from tests.scenes import attachments as scenes
 from tests.scenes import pools
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.controller import faults
 from drawbar.driver.controller.pools import devices, plan
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
@@ -111,16 +110,6 @@ def test_a_reservation_is_by_id_or_by_model():
     assert len(names) == 3
     assert {"d-0", "d-3"} < names
     assert "d-1" not in names
-
-
-def test_a_device_rests_for_its_probation_and_not_where_its_host_is_at_fault():
-    ledger = faults.Ledger()
-    ledger.failed("d-0", "host-1", NOW)
-    assert ledger.resting(HOUR, (), NOW) == {"d-0"}
-    assert ledger.resting(HOUR, (), NOW + HOUR) == frozenset()
-    assert ledger.resting(HOUR, ("host-1",), NOW) == frozenset()
-    ledger.succeeded("d-0", "host-1")
-    assert ledger.resting(HOUR, (), NOW) == frozenset()
 
 
 def test_a_pool_of_nothing_but_reserved_devices_is_not_published():

@@ -63,7 +63,7 @@ async def test_a_device_that_its_node_lost_is_marked_no_execute_until_its_claim_
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 
-async def test_two_devices_that_fail_on_one_node_cost_the_node_its_label_and_not_the_devices(
+async def test_two_devices_that_fail_on_one_node_for_one_namespace_are_free_and_the_node_keeps_its_label(
     served_world, until
 ):
     fails = [{"device": "gpu-0"}, {"device": "disk-0"}]
@@ -72,10 +72,30 @@ async def test_two_devices_that_fail_on_one_node_cost_the_node_its_label_and_not
         for device in ("gpu-0", "disk-0"):
             await cluster.allocate(device, name=f"c-{device}", pod=device)
             await cluster.failed(device, f"c-{device}")
+        condition = await cluster.condition("Degraded", status="True")
+        assert "host-node-1 may be at fault" in condition["message"]
+        for device in ("gpu-0", "disk-0"):
+            await cluster.deallocate(f"c-{device}")
+        await cluster.released("fab.gpu-0", "fab.disk-0")
+        for device in ("gpu-0", "disk-0"):
+            await until(lambda name=device: cluster.marks(name), lambda taints: taints == [])
+        assert LABEL in await cluster.labels("node-1")
+
+
+async def test_two_devices_that_fail_on_one_node_for_two_namespaces_cost_the_node_its_label_and_not_the_devices(
+    served_world, until
+):
+    fails = [{"device": "gpu-0"}, {"device": "disk-0"}]
+    async with served_world(attachFails=fails) as cluster:
+        await until(lambda: cluster.labels("node-1"), lambda value: LABEL in value)
+        for device in ("gpu-0", "disk-0"):
+            await cluster.create(kinds.NAMESPACE, f"ns-{device}")
+            await cluster.allocate(device, name=f"c-{device}", pod=device, namespace=f"ns-{device}")
+            await cluster.failed(device, f"c-{device}")
         await until(lambda: cluster.labels("node-1"), lambda value: LABEL not in value)
         assert LABEL in await cluster.labels("node-2")
         condition = await cluster.condition("Degraded", status="True")
-        assert "host-node-1" in condition["message"]
+        assert "host-node-1 is avoided" in condition["message"]
         for device in ("gpu-0", "disk-0"):
             await cluster.deallocate(f"c-{device}")
         await cluster.released("fab.gpu-0", "fab.disk-0")

@@ -2,11 +2,11 @@
 
 import datetime
 from collections import Counter
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import attachment_index, names, policies
+from drawbar.driver.controller import attachment_index, names, pairs, policies
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
@@ -28,7 +28,8 @@ def fabric_of(
 ) -> matching.Fabric:
     """Return what a fabric can do for the nodes that it reaches, without those in maintenance or whose host is at fault."""
     policy, closed_nodes = fabric.spec.policy, frozenset(fabric.spec.maintenance_nodes)
-    blamed = opened.faults.blamed(datetime.timedelta(seconds=policy.probation_seconds), now)
+    probation = datetime.timedelta(seconds=policy.probation_seconds)
+    blamed = opened.faults.blamed(probation, now)
     host_of = {
         node: host
         for node, host in opened.nodes.host_of.items()
@@ -47,7 +48,17 @@ def fabric_of(
         ports={node: _free_ports(hosts.get(host), coming[node]) for node, host in host_of.items()},
         rules=policy.models,
         models=policies.models_by_node(placed.in_fabric(opened.name)) if policy.models else {},
+        refused=_refused_by_node(opened, host_of, opened.pairs.lasting(probation, now)),
     )
+
+
+def _refused_by_node(
+    opened: session.Session, host_of: Mapping[str, str], refused: Iterable[pairs.Pair]
+) -> dict[str, frozenset[names.DeviceKey]]:
+    by_host: dict[str, set[names.DeviceKey]] = {}
+    for device, host in refused:
+        by_host.setdefault(host, set()).add(names.DeviceKey(fabric=opened.name, device=device))
+    return {node: frozenset(by_host[host]) for node, host in host_of.items() if host in by_host}
 
 
 def _has_port(host: contract.Host | None, attachment: attachments.DeviceAttachment) -> bool:
@@ -106,7 +117,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
-        resting = opened.faults.resting(probation, opened.faults.blamed(probation, now), now)
+        resting = opened.faults.resting(probation, now)
         carved = pool_plan.carved(opened.devices)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))

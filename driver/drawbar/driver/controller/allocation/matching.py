@@ -112,6 +112,7 @@ class Fabric:
         ports: by node name how many more devices it has room for; None where the fabric sets no limit.
         rules: what one node may have of a model.
         models: by node name how many devices of which model it has.
+        refused: by node name the devices that the fabric manager refused there as incompatible.
     """
 
     name: str
@@ -119,6 +120,7 @@ class Fabric:
     ports: Mapping[str, int | None] = field(default_factory=dict)
     rules: tuple[fabrics.ModelRule, ...] = ()
     models: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    refused: Mapping[str, frozenset[names.DeviceKey]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,11 @@ class Stock:
         """Return whether the fabric's rules allow one more device of the model beside those on the node."""
         return policies.forbids(self._inventory.fabrics[fabric].rules, model, on_node, node) is None
 
+    def refused(self, node: str) -> frozenset[names.DeviceKey]:
+        """Return the devices that cannot go to the node."""
+        fabrics_of = self._inventory.fabrics.values()
+        return frozenset[names.DeviceKey]().union(*(fabric.refused.get(node, ()) for fabric in fabrics_of))
+
     def keep(self, keys: tuple[names.DeviceKey, ...]) -> None:
         """Remove devices that a pod waits for, or that an allocation still names."""
         self.left.difference_update(keys)
@@ -263,18 +270,20 @@ class Search:
             return None
         room = self._stock.room(node, self._devices)
         has_rules = any(self._stock.has_rules(fabric) for fabric, _ in room)
-        alike = (room, node if has_rules else "")
+        refused = self._stock.refused(node)
+        kinds = {kind: [key for key in keys if key not in refused] for kind, keys in self._kinds.items()}
+        alike = (room, node if has_rules else "", refused)
         if alike not in self._results:
             left = dict(room)
             models = {fabric: self._stock.models(fabric, node) for fabric in left}
-            numbers = {kind: len(keys) for kind, keys in self._kinds.items() if kind.fabric in left}
+            numbers = {kind: len(keys) for kind, keys in kinds.items() if kind.fabric in left}
             self._results[alike] = _NodeSearch(self._stock, node, left, models, numbers).fill(self._slots)
         taken = self._results[alike]
         if taken is None:
             return None
         given: list[list[names.DeviceKey]] = [[] for _ in self._requests]
         for kind, indices in taken.items():
-            for key, index in zip(self._kinds[kind], indices, strict=False):
+            for key, index in zip(kinds[kind], indices, strict=False):
                 given[index].append(key)
         return tuple(tuple(keys) for keys in given)
 

@@ -218,9 +218,11 @@ REASONS = {
     errors.Reason.IN_USE: outcomes.IN_USE,
     errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,
     errors.Reason.NO_CAPACITY: outcomes.NO_CAPACITY,
-    errors.Reason.INCOMPATIBLE: "DeviceIncompatible",
+    errors.Reason.INCOMPATIBLE: outcomes.INCOMPATIBLE,
     errors.Reason.NO_DEVICE: outcomes.GONE,
     errors.Reason.OPERATION_PENDING: outcomes.PENDING,
     errors.Code.NOT_FOUND.value: outcomes.GONE,
+    # A request that can never succeed: this device at this host.
+    errors.Code.INVALID_ARGUMENT.value: outcomes.INCOMPATIBLE,
     errors.Code.DATA_LOSS.value: "DeviceLost",
 }

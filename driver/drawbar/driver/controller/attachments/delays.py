@@ -38,6 +38,7 @@ class Cause(enum.Enum):
     RETURNING = "it is on its way back from another node"
     BUSY = "the fabric manager is busy"
     LIMITED = "the namespace has begun its attaches of a minute"
+    PAUSED = "its claim failed before"
 
 
 _Allocation = tuple[names.DeviceKey, str, str]
@@ -92,7 +93,8 @@ class Delays:
                 continue
             waiting.append(_allocation(key, claim))
             session, attachment = cluster.sessions.get(key.fabric), cluster.attachments.get(key.attachment)
-            why = cause(key, claim, session, attachment, cluster.clock())
+            failures = cluster.retries.failures(claim.metadata.uid)
+            why = cause(key, claim, session, attachment, cluster.clock(), failures=failures)
             if why is not None and self._attaching.is_new(key, claim, why[0]):
                 self._emit(claim, key, why[1])
         self._attaching.retain(waiting)
@@ -164,8 +166,19 @@ def cause(
     fabric: session.Session | None,
     attachment: attachments.DeviceAttachment | None,
     now: datetime.datetime,
+    *,
+    failures: int = 0,
 ) -> tuple[Cause, str] | None:
-    """Return why the device is not attached yet, with a sentence for its user; None where nothing is in the way."""
+    """Return why the device is not attached yet, with a sentence for its user; None where nothing is in the way.
+
+    Args:
+        key: the device.
+        claim: that waits for it.
+        fabric: the session with the device's fabric manager.
+        attachment: the device's.
+        now: on the steady clock.
+        failures: of the claim since it was last ready.
+    """
     if fabric is None:
         return Cause.NO_FABRIC, f"there is no Fabric {key.fabric} any more"
     if not fabric.connection.connected:
@@ -180,6 +193,8 @@ def cause(
             f"namespace {claim.metadata.namespace} has begun {limit} attaches within a minute, as many as "
             f"policy.attachesPerNamespacePerMinute of Fabric {key.fabric} allows; the next begin as that minute passes"
         )
+    if attachment is None and failures:
+        return Cause.PAUSED, f"the claim failed {failures} times, so its next attach begins after a pause"
     return None
 
 

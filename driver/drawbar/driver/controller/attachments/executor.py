@@ -134,6 +134,7 @@ class _Observation:
             idle_at=self._cluster.placed.idle_since(self._key.attachment),
             keep=self._keep(),
             forbidden=self._forbidden(wish),
+            attaches_at=self._attaches_at(wish),
             rivals=self._rivals(wish),
             owner=owner,
             node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
@@ -193,12 +194,23 @@ class _Observation:
         )
 
     def _patience(self, wish: claim_index.Wish | None) -> datetime.timedelta:
-        limits = [self._context.patience]
+        limits = []
         if self.session is not None:
             limits.append(datetime.timedelta(seconds=self.session.spec.policy.attach_timeout_seconds))
         if wish is not None and wish.patience is not None:
             limits.append(wish.patience)
-        return min(limits)
+        # The attach has its whole time after the pause, as far as the scheduler waits.
+        begins, pause = self._attaches_at(wish), datetime.timedelta()
+        if begins is not None and wish is not None:
+            pause = begins - wish.seen_at
+        return min([self._context.patience, *(limit + pause for limit in limits)])
+
+    def _attaches_at(self, wish: claim_index.Wish | None) -> datetime.datetime | None:
+        """Return when the attach for the wish may begin; None if at once."""
+        if wish is None:
+            return None
+        retries, patience = self._cluster.retries, self._context.patience
+        return retries.attaches_at(wish.claim.uid, self.given_as, wish.seen_at, patience)
 
     def _present(self) -> bool | None:
         """Return whether the fabric has the device; None while that is not known."""
@@ -219,11 +231,25 @@ class _Observation:
         return datetime.timedelta(seconds=policy.keep_attached_seconds)
 
     def _forbidden(self, wish: claim_index.Wish | None) -> attachments.Failure | None:
-        """Return why the Fabric's rules do not allow a new attachment."""
-        rules = self.session.spec.policy.models if self.session else ()
-        if not rules or wish is None or self.device is None or self.attachment is not None:
+        """Return why the Fabric's rules, or an earlier refusal by its manager, do not allow a new attachment."""
+        if self.session is None or wish is None or self.device is None or self.attachment is not None:
             return None
-        return policies.forbids(rules, self.device.model, self._models(wish.node), wish.node)
+        rules = self.session.spec.policy.models
+        ruled_out = rules and policies.forbids(rules, self.device.model, self._models(wish.node), wish.node)
+        return ruled_out or self._refused_before(self.session, wish)
+
+    def _refused_before(self, opened: session.Session, wish: claim_index.Wish) -> attachments.Failure | None:
+        """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""
+        device = wish.share.device if wish.share is not None else self._key.device
+        probation = datetime.timedelta(seconds=opened.spec.policy.probation_seconds)
+        refusal = opened.pairs.refusal(device, wish.host_id or "", probation, self._cluster.clock())
+        if refusal is None:
+            return None
+        message = (
+            f"the fabric manager refused it at host {wish.host_id} at {refusal.reported_at} and is not asked again yet: "
+            f"{refusal.message}; let the pod go to another node, or select another device"
+        )
+        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
 
     def _models(self, node: str) -> Counter[str]:
         """Count what the node has of this fabric, with what other workers are writing now."""

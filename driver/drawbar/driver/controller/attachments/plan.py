@@ -8,7 +8,8 @@ Invariants, after every prefix of every plan:
   more, or shows the device connected by another owner, or when an administrator has given the fabric up;
 - a connection that carries another owner's mark is never reported as ours, and never ended;
 - `SayAttached` about a composite is planned only when all its members are attached;
-- no claim waits longer than the scheduler does without a condition that says why.
+- no claim waits longer than the scheduler does without a condition that says why;
+- nothing is begun for a claim, and it does not fail again, during the pause after its last failure.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
 what it did is observed, never assumed.
@@ -89,7 +90,8 @@ class Observed:
             or an administrator has marked the machine as off; None while there is a node.
         given_up: an administrator has declared that the fabric manager never comes back.
         keep: how long a device without a claim stays attached for the next one on its node; None is for ever.
-        forbidden: why the Fabric's rules do not allow the device on the wish's node.
+        forbidden: why the device is not attached to the wish's node: the Fabric's rules, or a refusal that was remembered.
+        attaches_at: when the attach for the wish begins at the earliest, since its claim failed before; None if at once.
         patience: from the allocation that was first seen to giving the attach up, shorter than the scheduler's.
         ready_patience: from there to giving up a device that is attached, and that its node does not report ready.
         binding_timeout: how long a failed allocation may stay until its attach is rolled back.
@@ -115,6 +117,7 @@ class Observed:
     idle_at: datetime.datetime | None = None
     keep: datetime.timedelta | None = datetime.timedelta()
     forbidden: attachments.Failure | None = None
+    attaches_at: datetime.datetime | None = None
     rivals: tuple[claim_index.Wish, ...] = ()
     owner: marks.Owner = marks.Owner.UNTOLD
     node: str | None = None
@@ -131,6 +134,10 @@ class Observed:
         """Return the seconds until the attach for the wish is given up; None without a wish."""
         return _seconds(self.wish.seen_at + self.patience - now) if self.wish is not None else None
 
+    def pause_seconds(self, now: datetime.datetime) -> float:
+        """Return the seconds until the attach for the wish may begin; 0.0 if it may."""
+        return max(0.0, _seconds(self.attaches_at - now)) if self.attaches_at is not None else 0.0
+
     def connected(self, host_id: str) -> bool:
         """Return whether the device is on that host, and not by another owner."""
         return self.host_id == host_id and not self.foreign
@@ -142,7 +149,7 @@ def plan(observed: Observed, now: datetime.datetime) -> Steps:
     # Nothing is attached for a claim whose parameters cannot be obeyed.
     is_served = attachment is not None and _is_for(attachment, wish)
     if wish is not None and wish.unfit is not None and not wish.failed_said and not is_served:
-        return (actions.SayFailed(wish=wish, failure=wish.unfit),)
+        return _after_pause(observed, now) or (actions.SayFailed(wish=wish, failure=wish.unfit),)
     refusals, seconds = _refuse_rivals(wish, observed.rivals, now)
     return _within((*refusals, *_next_steps(observed, now)), seconds)
 
@@ -236,10 +243,19 @@ def _begin(observed: Observed, now: datetime.datetime) -> Steps:
         return (actions.Restore(node=observed.node, host_id=observed.host_id),)
     if wish is None or wish.failed_said:
         return ()
+    pause = _after_pause(observed, now)
+    if pause:
+        return pause
     failure = _impossible(observed, wish, now) or observed.forbidden
     if failure is not None:
         return (actions.SayFailed(wish=wish, failure=failure),)
     return _until_deadline(observed, now) if observed.present is None else (actions.Create(wish=wish),)
+
+
+def _after_pause(observed: Observed, now: datetime.datetime) -> Steps:
+    """Wait while the claim's earlier failures keep it from its next attach: it would fail again as fast as it is allocated."""
+    seconds = observed.pause_seconds(now)
+    return (actions.LookAgain(seconds=seconds),) if seconds > 0 else ()
 
 
 def _is_where_said(observed: Observed, wish: claim_index.Wish | None) -> bool:

@@ -19,7 +19,7 @@ from typing import Protocol
 
 from drawbar.driver import backoff
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import faults, hosts, marks, names, rates, shares
+from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates, shares
 from drawbar.driver.controller.fabrics import (
     credentials,
     losses,
@@ -138,6 +138,7 @@ class Session:
         # By namespace and by the name of the device.
         self.attaches: rates.Rate[str] = rates.Rate(ATTACHES_WINDOW)
         self.erasures: rates.Rate[str] = rates.Rate(ERASURES_WINDOW)
+        self.pairs = pairs.Pairs()
         # A sentence by what it is about: a device's name, `node labels`, `its name`, `composites` or empty for the whole.
         self.troubles: dict[str, str] = {}
         # How often a limit was passed.

@@ -43,6 +43,7 @@ class View:
         missing: some that count as they were are not listed any more.
         exceeded: the manager lists or streams more than a limit allows.
         refused: which writes the API server refuses, in its words; empty where it takes all.
+        incompatible: the devices that are not attached to some host for now, since the manager refused it.
     """
 
     connection: Connection
@@ -55,6 +56,7 @@ class View:
     missing: bool = False
     exceeded: bool = False
     refused: str = ""
+    incompatible: tuple[fabrics.IncompatiblePair, ...] = ()
 
 
 def status(
@@ -99,6 +101,7 @@ def status(
         attached=attached,
         hosts=view.hosts,
         unclean=fabric.status.unclean,
+        incompatible=view.incompatible,
     )
 
 
@@ -113,6 +116,7 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "devices": wanted.devices,
             "attached": wanted.attached,
             "hosts": wanted.hosts,
+            "incompatible": [msgspec.to_builtins(pair) for pair in wanted.incompatible],
         },
     }
 

@@ -150,6 +150,12 @@ class Gauges:
             label="fabric",
             counter=True,
         )
+        watch(
+            "incompatible_pairs",
+            "Devices that are not attached to a host for now, since the fabric manager refused it.",
+            self.incompatible_pairs,
+            label="fabric",
+        )
         by("fabric_condition", "Conditions of a Fabric.", self.conditions, "fabric", "condition")
         watch(
             "unreadable_objects",
@@ -233,6 +239,16 @@ class Gauges:
             for state, number in devices(self._offer(fabric), listed, attached).items():
                 counts[fabric, state] = float(number)
         return counts
+
+    def incompatible_pairs(self) -> Mapping[str, float]:
+        """Return the number of refused pairs by fabric."""
+        numbers = {}
+        for fabric in self.cluster.fabrics:
+            opened = self.cluster.sessions.get(fabric.metadata.name)
+            if opened is not None:
+                probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+                numbers[opened.name] = float(len(opened.pairs.lasting(probation, self.cluster.clock())))
+        return numbers
 
     def conditions(self) -> ByFabric:
         """Return the conditions by fabric and type, as they were last written: 1.0 for True."""

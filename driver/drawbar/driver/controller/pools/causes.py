@@ -212,6 +212,12 @@ def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | N
     )
 
 
+def refusal(attachment: attachments.DeviceAttachment | None) -> attachments.Failure | None:
+    """Return the fabric manager's refusal of the device at this host, to which neither is to blame."""
+    problem = outcomes.problem(attachment) if attachment is not None else None
+    return problem if problem is not None and problem.reason == outcomes.INCOMPATIBLE else None
+
+
 def of_attachment(
     attachment: attachments.DeviceAttachment | None, *, overdue: bool = False
 ) -> tuple[Cause, ...]:

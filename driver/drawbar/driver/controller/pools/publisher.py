@@ -141,7 +141,7 @@ class Publisher:
                 fabric=fabric,
                 devices=view.devices if view.listed else None,
                 silent_seconds=view.silent_seconds,
-                probations=view.faults.probations(probation, view.faults.blamed(probation, now)),
+                probations=view.faults.probations(probation, now),
                 failures=view.faults.failures(),
                 missing=view.missing,
                 chooses=view.chooses,

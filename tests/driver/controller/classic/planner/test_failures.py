@@ -22,7 +22,7 @@ def test_a_device_that_fails_is_given_back_and_another_one_is_tried_on_the_same_
     (first,) = cluster.attachments
     cluster.work(first, "attached", fails=True)
     (step,) = cluster.settle()
-    assert step.reason == "DeviceIncompatible"
+    assert step.reason == "FabricError"
     cluster.work(first, "gone")
     (attach,) = scenes.of_kind(cluster.settle(), actions.Attach)
     assert (attach.node, attach.key.attachment == first) == ("n1", False)
@@ -40,11 +40,12 @@ def test_where_no_other_device_is_left_the_node_is_unsuitable_and_the_finalizer_
     assert scenes.only(cluster).finalizers == ()
 
 
-def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world):
+@pytest.mark.parametrize("reason", ["NoFreePort", "DeviceIncompatible"])
+def test_a_failure_that_its_device_is_not_to_blame_for_makes_the_node_wait(world, reason):
     cluster, pod = scenes.waiting(world, selected="n1", devices=1)
     cluster.settle()
     (name,) = cluster.attachments
-    error = attachments.Failure(reason="NoFreePort", message="all ports are taken")
+    error = attachments.Failure(reason=reason, message="not there")
     cluster._put_attachment(cluster.attachments[name], error=error)
     cluster.settle()
     cluster.work(name, "gone")

@@ -1,0 +1,98 @@
+"""How long a claim waits before its next attach, after its last one failed.
+
+The scheduler takes a failed allocation back and gives the claim another, maybe the same one, within seconds; the claim's UID
+stays. So each failure makes the pause before the claim's next attach longer. The pause counts from the failure, and one that
+goes to another device than last time is a failure behind: after a first failure it begins at once. Nothing else waits: the
+device is the claim's all that time, and each claim counts by itself.
+
+Kept in memory only: after a restart the next failure counts as the first. Bounded: a claim is forgotten when it is deleted or
+becomes ready, and of more than `LIMIT` claims the one whose last failure is oldest.
+"""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drawbar.driver import backoff
+from drawbar.driver.api import claims
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import names
+
+LIMIT = 4096
+PAUSE_FIRST_SECONDS = 5.0
+PAUSE_MAX_SECONDS = 300.0
+# Of the time that the scheduler waits for the device: the rest is for the attach.
+PAUSE_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    failures: int
+    last: datetime.datetime
+    allocation: tuple[str | None, str | None]
+    devices: frozenset[names.DeviceKey]
+
+
+class Retries:
+    """The failures of claims since they were last ready."""
+
+    def __init__(self, driver: str, clock: Callable[[], datetime.datetime]) -> None:
+        self._driver = driver
+        self._clock = clock
+        self._claims: dict[str, _Claim] = {}
+
+    def change(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+        """Take over a change of a claim."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._claims.pop(old.metadata.uid, None)
+        if new is None or new.status.allocation is None:
+            return
+        if claim_index.has_failed(new, self._driver):
+            self._count(new, new.status.allocation)
+        elif (
+            new.metadata.uid in self._claims
+            and claim_index.devices(new, self._driver)
+            and claim_index.is_ready(new, self._driver)
+        ):
+            del self._claims[new.metadata.uid]
+
+    def _count(self, claim: claims.ResourceClaim, allocation: claims.Allocation) -> None:
+        uid, identity = claim.metadata.uid, (allocation.allocation_timestamp, allocation.node)
+        earlier = self._claims.get(uid)
+        if earlier is not None and earlier.allocation == identity:
+            return
+        self._claims.pop(uid, None)
+        while len(self._claims) >= LIMIT:
+            del self._claims[next(iter(self._claims))]
+        self._claims[uid] = _Claim(
+            failures=earlier.failures + 1 if earlier is not None else 1,
+            last=self._clock(),
+            allocation=identity,
+            devices=frozenset(claim_index.devices(claim, self._driver)),
+        )
+
+    def failures(self, uid: str) -> int:
+        """Return how often the claim failed since it was last ready."""
+        claim = self._claims.get(uid)
+        return claim.failures if claim is not None else 0
+
+    def attaches_at(
+        self, uid: str, key: names.DeviceKey, seen_at: datetime.datetime, patience: datetime.timedelta
+    ) -> datetime.datetime | None:
+        """Return when the claim's next attach begins at the earliest; None if at once.
+
+        Args:
+            uid: the claim's.
+            key: the device that it was allocated.
+            seen_at: when this process first saw the allocation.
+            patience: from there to the moment at which the scheduler's wait counts as over.
+        """
+        claim = self._claims.get(uid)
+        if claim is None:
+            return None
+        steps = claim.failures if key in claim.devices else claim.failures - 1
+        if steps <= 0:
+            return None
+        seconds = backoff.longest(steps, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        moment = min(claim.last + datetime.timedelta(seconds=seconds), seen_at + patience * PAUSE_SHARE)
+        return moment if moment > seen_at else None
