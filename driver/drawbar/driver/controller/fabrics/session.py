@@ -278,7 +278,9 @@ class Session:
         if self._vault is None or reference is None:
             await self._serve(contract.Credentials())
             return
-        async with asyncio.TaskGroup() as tasks, aclosing(self._vault.follow(reference.name)) as followed:
+        recipient = credentials.Recipient.of(self.name, self.spec)
+        following = self._vault.follow(reference.name, recipient)
+        async with asyncio.TaskGroup() as tasks, aclosing(following) as followed:
             serving: asyncio.Task[None] | None = None
             async for given in followed:
                 if serving is not None:

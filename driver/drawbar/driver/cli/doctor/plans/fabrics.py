@@ -21,6 +21,8 @@ _CREDENTIALS = frozenset(
         "CredentialsInvalid",
         "CredentialsForbidden",
         "CredentialsUnread",
+        "CredentialsUnbound",
+        "CredentialsNotForFabric",
         "Unauthenticated",
         "PermissionDenied",
     }
@@ -33,6 +35,8 @@ _REMEDIES: Mapping[str, str] = {
     "SocketForbidden": "run the sidecar as the controller's user, or let it open its socket to a group that both have",
     "CredentialsMissing": "create the Secret that spec.credentialsSecretRef names, with known keys (docs/fabrics.md)",
     "CredentialsInvalid": "mend the Secret as the message says",
+    "CredentialsUnbound": "if the message names the fabric manager, run its command, which adds the manager to the Secret",
+    "CredentialsNotForFabric": "put the Fabric right; or, if the change is meant, run the command of the message",
     "CredentialsForbidden": "add the Secret's name to resourceNames of the Role drawbar-fabric-credentials",
     "CredentialsUnread": "wait for the API server; if it stays so, look at the controller's log",
     "Unauthenticated": "the fabric manager refuses the credentials: mend the Secret",
