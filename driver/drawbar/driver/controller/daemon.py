@@ -38,7 +38,7 @@ from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, config, events, workers
 from drawbar.driver.slices import publisher as slice_publisher
-from drawbar.fabric import registry
+from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +163,8 @@ class _Controller:
         driver, clock = self._options.driver, surroundings.clock
         role = drivers.resource(credentials.ROLE, driver)
         vault = credentials.Vault(api, self._options.lease_namespace, role=role)
-        opened = sessions.Sessions(self._measured.adapters(surroundings.adapters), vault)
+        networks = contract.Networks.parse(self._options.fabric_networks)
+        opened = sessions.Sessions(self._measured.adapters(surroundings.adapters), vault, networks)
         sources = publisher.Sources(
             fabrics=watched.fabrics,
             sessions=opened,

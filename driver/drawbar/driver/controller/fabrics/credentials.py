@@ -203,7 +203,9 @@ def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unu
 
     def unless(key: str, value: str, sentence: str) -> Unusable:
         patch = json.dumps({"stringData": {key: value}})
-        command = f"kubectl --namespace {namespace} patch secret {name} --type=merge --patch {shlex.quote(patch)}"
+        command = (
+            f"kubectl --namespace {namespace} patch secret {name} --type=merge --patch {shlex.quote(patch)}"
+        )
         reason = "CredentialsNotForFabric" if grant.origins else "CredentialsUnbound"
         replaces = "; this replaces the lines that are there" if key != INSECURE and grant.origins else ""
         return Unusable(
@@ -270,7 +272,9 @@ def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:
             continue
         listed[key] = [line.strip() for line in text.split("\n") if line.strip()]
         if not 0 < len(listed[key]) <= LINES_MAX:
-            problems.append(f"{key} has {len(listed[key])} lines; give 1 to {LINES_MAX}, or leave the key out")
+            problems.append(
+                f"{key} has {len(listed[key])} lines; give 1 to {LINES_MAX}, or leave the key out"
+            )
     named = [origins.parse(line) for line in listed[ORIGINS]]
     problems += [
         f"line {number} of {ORIGINS} is no origin; write {origins.FORMS}"

@@ -122,6 +122,7 @@ class Session:
         adapters: redacting_adapter.AdapterOf,
         *,
         vault: credentials.Vault | None = None,
+        networks: contract.Networks | None = None,
         cluster: str = "",
     ) -> None:
         self.name = fabric.metadata.name
@@ -157,6 +158,7 @@ class Session:
         self._listener = listener
         self._adapters = adapters
         self._vault = vault
+        self._networks = networks
         self._mark = marks.mark(cluster, self.name, fabric.spec.driver)
         self._adapter: contract.FabricAdapter | None = None
         # Of a fabric that chooses the device itself.
@@ -303,6 +305,7 @@ class Session:
             credentials=given,
             tls=contract.Tls(verify=self.spec.tls.verify, server_name=self.spec.tls.server_name),
             limits=self._limits,
+            networks=self._networks,
         )
         try:
             adapter_class = self._adapters(self.spec.adapter)
