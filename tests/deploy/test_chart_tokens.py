@@ -36,14 +36,14 @@ def containers(pod):
 
 def volumes_with_tokens(pod):
     """Return by the name of each volume with a token whose token it is."""
-    found = {}
+    tokens = {}
     for volume in pod.get("volumes", ()):
         for source in volume.get("projected", {}).get("sources", ()):
             if "serviceAccountToken" in source:
-                found[volume["name"]] = pod["serviceAccountName"]
+                tokens[volume["name"]] = pod["serviceAccountName"]
         if volume.get("secret", {}).get("secretName") == "drawbar-metrics-proxy":
-            found[volume["name"]] = "drawbar-metrics-proxy"
-    return found
+            tokens[volume["name"]] = "drawbar-metrics-proxy"
+    return tokens
 
 
 @pytest.mark.parametrize("simulated", [False, True])
@@ -54,13 +54,13 @@ async def test_a_token_of_a_daemon_is_in_the_container_of_that_daemon_alone(rend
     holders = {}
     for pod in pods(documents):
         assert pod["automountServiceAccountToken"] is False
-        tokens = volumes_with_tokens(pod)
+        owners = volumes_with_tokens(pod)
         for container in containers(pod):
-            mounted = [mount for mount in container.get("volumeMounts", ()) if mount["name"] in tokens]
+            mounted = [mount for mount in container.get("volumeMounts", ()) if mount["name"] in owners]
             for mount in mounted:
                 assert mount["mountPath"] == TOKENS
                 assert mount["readOnly"]
-                holders.setdefault(tokens[mount["name"]], []).append(container["name"])
+                holders.setdefault(owners[mount["name"]], []).append(container["name"])
     assert holders.pop("drawbar-metrics-proxy") == ["metrics"] * 3
     assert holders == {f"drawbar-{name}": [name] for name in OF_DAEMONS}
 

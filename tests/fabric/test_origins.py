@@ -59,8 +59,38 @@ def test_an_origin_is_no_more_than_an_origin():
 
 
 PIECES = st.sampled_from(
-    ["https://", "http://", "HTTPS:", "//", "/", "\\", "@", ":", "443", "80", "#", "?", "%2f", "%40", "[", "]", "::1"]
-    + ["good", "evil", ".", "good.example.com", "\t", "\n", " ", "\u3002", "\uff0f", ";", "0", "unix:", ".."]
+    [
+        "https://",
+        "http://",
+        "HTTPS:",
+        "//",
+        "/",
+        "\\",
+        "@",
+        ":",
+        "443",
+        "80",
+        "#",
+        "?",
+        "%2f",
+        "%40",
+        "[",
+        "]",
+        "::1",
+        "good",
+        "evil",
+        ".",
+        "good.example.com",
+        "\t",
+        "\n",
+        " ",
+        "\u3002",
+        "\uff0f",
+        ";",
+        "0",
+        "unix:",
+        "..",
+    ]
 )
 
 

@@ -31,6 +31,9 @@ drawbar-controller{{ include "drawbar.suffix" . }}
 {{- define "drawbar.operator" -}}
 {{ include "drawbar.prefix" . }}-operator{{ include "drawbar.suffix" . }}
 {{- end -}}
+{{- define "drawbar.technician" -}}
+{{ include "drawbar.prefix" . }}-technician{{ include "drawbar.suffix" . }}
+{{- end -}}
 {{- define "drawbar.viewer" -}}
 {{ include "drawbar.prefix" . }}-viewer{{ include "drawbar.suffix" . }}
 {{- end -}}

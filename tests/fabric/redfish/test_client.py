@@ -79,10 +79,10 @@ ERROR = {"error": {"message": QUOTED, "@Message.ExtendedInfo": [{"MessageId": QU
     ids=lambda answer: f"{answer[0]} {type(answer[1]).__name__}",
 )
 async def test_nothing_is_quoted_and_nothing_is_told_before_the_service_is_one_of_redfish(script, answer):
-    """Or an endpoint that somebody chose would show what services say that only the controller reaches."""
+    """Or an endpoint of an attacker would show what services say that only the controller reaches."""
     script.on("GET", "/redfish/v1/", answer)
     script.on("GET", f"/{QUOTED}", answer)
-    given = contract.Credentials(username="admin", password="correct horse")  # noqa: S106 -- of a double
+    given = contract.Credentials(username="admin", password="correct horse")
     with pytest.raises(errors.FabricError) as raised:
         await script.connect(credentials=given)
     assert QUOTED not in raised.value.message + str(raised.value.vendor) + raised.value.reason
@@ -92,7 +92,15 @@ async def test_nothing_is_quoted_and_nothing_is_told_before_the_service_is_one_o
 
 @pytest.mark.parametrize(
     "named",
-    ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f000001", "[::ffff:127.0.0.1]", "[64:ff9b::7f00:1]"],
+    [
+        "127.0.0.1",
+        "localhost",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "[::ffff:127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+    ],
 )
 async def test_an_address_that_is_not_permitted_is_not_connected_to_however_it_is_written(script, named):
     with pytest.raises(errors.Unavailable) as raised:

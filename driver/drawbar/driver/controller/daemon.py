@@ -22,6 +22,7 @@ from drawbar.driver.controller import (
     daemons,
     expiry,
     fabric_reconciler,
+    maintenance,
     names,
     refusals,
     routing,
@@ -170,6 +171,7 @@ class _Controller:
             sessions=opened,
             placed=attachment_index.Index(),
             allocated=claim_index.Index(driver, clock),
+            maintenance=maintenance.Index(),
         )
         return cluster.Cluster(
             api=api,
@@ -181,6 +183,8 @@ class _Controller:
             claims=watched.claims,
             nodes=watched.nodes,
             slices=watched.slices,
+            maintenances=watched.maintenances,
+            maintenance=sources.maintenance,
             placed=sources.placed,
             allocated=sources.allocated,
             observers=claim_index.Index(driver, clock, devices=claim_index.observed_devices),

@@ -86,12 +86,14 @@ def test_any_other_gets_none_and_the_command_that_would_allow_it(recipient, valu
     refused = choose(recipient, **values)
     assert refused.reason == reason
     command = shlex.split(refused.message.partition("run: ")[2].partition("; this replaces")[0])
-    assert command[:-1] == "kubectl --namespace ns patch secret s --type=merge --patch".split()
+    assert command[:-1] == ["kubectl", "--namespace", "ns", "patch", "secret", "s", "--type=merge", "--patch"]
     assert json.loads(command[-1]) == {"stringData": patch}
     assert refused.message.isprintable()
 
 
-@pytest.mark.parametrize("endpoint", ["https://bmc:443@evil", "https://user:hunter2@bmc", "https://bmc\\evil"])
+@pytest.mark.parametrize(
+    "endpoint", ["https://bmc:443@evil", "https://user:hunter2@bmc", "https://bmc\\evil"]
+)
 def test_an_endpoint_that_could_be_read_in_two_ways_gets_none_and_is_not_quoted(endpoint):
     refused = choose({"endpoint": endpoint})
     assert refused.reason == "CredentialsNotForFabric"
@@ -182,7 +184,7 @@ EDITS = {
 
 
 async def edit(cluster, change):
-    """Do what somebody does who may patch Fabrics, and nothing else."""
+    """Do what a user does who may patch Fabrics, and nothing else."""
     await cluster.api.patch(kinds.FABRIC, "rack", {"spec": change}, content=client.Patch.MERGE, into=dict)
 
 
@@ -192,7 +194,9 @@ async def make_secret(cluster, name, **values):
 
 
 @pytest.mark.parametrize("name", EDITS)
-async def test_a_fabric_that_is_edited_and_put_back_sends_nothing_elsewhere(controller_world, strangers, name):
+async def test_a_fabric_that_is_edited_and_put_back_sends_nothing_elsewhere(
+    controller_world, strangers, name
+):
     stranger, endpoints = strangers
     async with controller_world() as cluster, redfish.serving(CONFIGURATION) as service:
         login = {"username": USER, "password": PASSWORD}

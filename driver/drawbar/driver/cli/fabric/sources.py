@@ -89,7 +89,7 @@ async def from_cluster(api: client.Client, name: str, namespace: str) -> Source:
     reference = fabric.spec.credentials_secret_ref
     given = contract.Credentials()
     if reference is not None:
-        recipient = credentials.Recipient.of(name, fabric.spec)
+        recipient = credentials.Recipient.from_spec(name, fabric.spec)
         given = await _secret(api, reference.name, namespace, recipient)
     return Source(name=name, spec=fabric.spec, credentials=given, cluster=cluster)
 

@@ -71,7 +71,7 @@ class Recipient:
     server_name: str = ""
 
     @classmethod
-    def of(cls, fabric: str, spec: fabrics.FabricSpec) -> Self:
+    def from_spec(cls, fabric: str, spec: fabrics.FabricSpec) -> Self:
         """Return the recipient that a Fabric's spec describes."""
         return cls(
             fabric=fabric,
@@ -180,7 +180,7 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
     for_recipients = {key: value for key, value in secret.data.items() if key in RECIPIENT_KEYS}
     given, problems = parse(
         {key: value for key, value in secret.data.items() if key not in RECIPIENT_KEYS},
-        known=(*KEYS, *RECIPIENT_KEYS),
+        accepted=(*KEYS, *RECIPIENT_KEYS),
     )
     grant, wrong = parse_grant(for_recipients)
     if problems or wrong:
@@ -234,17 +234,17 @@ def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unu
 
 
 def parse(
-    data: Mapping[str, str], *, known: tuple[str, ...] = tuple(KEYS)
+    data: Mapping[str, str], *, accepted: tuple[str, ...] = tuple(KEYS)
 ) -> tuple[contract.Credentials, tuple[str, ...]]:
     """Return the credentials in a Secret's data, and a sentence for each problem; none quotes a value.
 
     Args:
         data: the values in base64, by key.
-        known: the keys that the sentence about an unknown key lists.
+        accepted: the keys that the sentence about an unknown key lists.
     """
     problems = [f"the key {key} is unknown" for key in sorted(data.keys() - KEYS.keys())]
     if problems:
-        problems.append(f"known are {', '.join(known)}")
+        problems.append(f"known are {', '.join(accepted)}")
     values = {}
     for key in KEYS.keys() & data.keys():
         text = _decoded(key, data[key], problems)

@@ -280,7 +280,7 @@ class Session:
         if self._vault is None or reference is None:
             await self._serve(contract.Credentials())
             return
-        recipient = credentials.Recipient.of(self.name, self.spec)
+        recipient = credentials.Recipient.from_spec(self.name, self.spec)
         following = self._vault.follow(reference.name, recipient)
         async with asyncio.TaskGroup() as tasks, aclosing(following) as followed:
             serving: asyncio.Task[None] | None = None

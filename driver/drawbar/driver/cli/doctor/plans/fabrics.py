@@ -7,7 +7,7 @@ mapping are those of `controller.hosts`; the reasons are those of `docs/conditio
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drawbar.driver.api import core, fabrics, meta
+from drawbar.driver.api import core, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -70,6 +70,24 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         )
     for fabric in ours:
         yield from _fabric(cluster, fabric)
+    yield from _maintenances(cluster)
+
+
+def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Yield a finding for each Maintenance of this driver that is not wholly in effect."""
+    if isinstance(cluster.maintenances, Unread):
+        yield findings.unread(Check.FABRICS_MAINTENANCE, cluster.maintenances)
+        return
+    for item in cluster.maintenances:
+        applied = meta.find(item.status.conditions, maintenances.APPLIED)
+        if item.spec.driver != cluster.where.driver or (applied is not None and applied.reason == "Applied"):
+            continue
+        yield findings.warning(
+            Check.FABRICS_MAINTENANCE,
+            f"Maintenance {item.metadata.name}",
+            f"is not wholly in effect: {applied.message if applied is not None else 'no controller has judged it'}",
+            f"mend its spec, or delete it: kubectl delete maintenance {item.metadata.name}",
+        )
 
 
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
