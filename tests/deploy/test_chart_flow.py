@@ -5,10 +5,11 @@ import shutil
 
 import pytest
 import yaml
+from tests.scenes import maintenances
 
 from drawbar.driver.api import slices, taintrules
 from drawbar.driver.cli.doctor import permissions
-from drawbar.driver.kube import client, discovery, kinds
+from drawbar.driver.kube import discovery, kinds
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -93,10 +94,7 @@ async def lose_the_record(cluster, name):
 
 async def maintain(cluster):
     """Take free devices out of use as an administrator does, which changes a published pool."""
-    change = {"spec": {"maintenance": ["*"]}}
-    await cluster.api.patch(
-        kinds.FABRIC, "fab", change, content=client.Patch.MERGE, into=dict, manager="administrator"
-    )
+    await maintenances.begin(cluster.api, devices=["*"])
 
     async def tainted():
         return any("maintenance" in str(body["spec"]) for body in (await cluster.named(kinds.SLICE)).values())
