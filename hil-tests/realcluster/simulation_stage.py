@@ -41,7 +41,7 @@ LIVE = ("drawbar ui", TOP)
 LIVE_SECONDS = 30.0
 TERMINAL = {"TERM": "xterm", "LINES": "40", "COLUMNS": "160"}
 PROCESSES = {
-    "fabric": b"--control=unix:/run/drawbar/control.sock",
+    "fabric": b"--control=unix:/run/drawbar/fabric/control.sock",
     "host": b"--uevents=/run/simulation/uevents",
 }
 """By container an argument by which its process is recognised."""

@@ -213,8 +213,10 @@ class Cluster(worlds.World):
         )
 
     async def declare_fabric(self):
-        await self.create(kinds.SECRET, "fabric-credentials", NAMESPACE, stringData={"token": "right"})
-        spec = {"adapter": "grpc", "endpoint": f"unix:{self.path / 'f.sock'}"}
+        endpoint = f"unix:{self.path / 'f.sock'}"
+        secret = {"token": "right", "origins": endpoint}
+        await self.create(kinds.SECRET, "fabric-credentials", NAMESPACE, stringData=secret)
+        spec = {"adapter": "grpc", "endpoint": endpoint}
         reference = {"credentialsSecretRef": {"name": "fabric-credentials"}}
         await self.create(kinds.FABRIC, "fab", spec=spec | reference | {"policy": {"probationSeconds": 0}})
 

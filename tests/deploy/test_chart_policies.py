@@ -150,12 +150,14 @@ async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_
     for name, driver in (("fab", "drawbar.dev"), ("foreign", OTHER)):
         spec = {"adapter": "grpc", "endpoint": "unix:/x", "driver": driver}
         await installed.create(kinds.FABRIC, name, spec=spec)
+    work = {"fabric": "fab", "devices": ["*"]}
+    await installed.create(kinds.MAINTENANCE, "work", spec=work)
     finalizer = {"metadata": {"finalizers": ["drawbar.dev/attachments"]}}
     async with installed.acting_as(CONTROLLER) as api:
         await merge(api, kinds.FABRIC, "fab", finalizer)
         await merge(api, kinds.FABRIC, "fab", {"metadata": {"finalizers": []}})
         await merge(api, kinds.FABRIC, "fab", {"status": {"devices": 1}}, subresource="status")
-        with denied("the spec of a Fabric is the administrator's"):
+        with denied("the spec of a Fabric or a Maintenance is the administrator's"):
             await merge(api, kinds.FABRIC, "fab", {"spec": {"endpoint": "unix:/mine"}})
         foreign = "of the driver drawbar.dev alone"
         with denied(foreign):
@@ -165,6 +167,9 @@ async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_
         with denied(foreign):
             await api.create(kinds.ATTACHMENT, attachment("new", "node-1", OTHER), into=dict)
         await api.create(kinds.ATTACHMENT, attachment("new", "node-1"), into=dict)
+        with denied('cannot patch resource "maintenances"'):
+            await merge(api, kinds.MAINTENANCE, "work", {"spec": {"nodes": ["n"]}})
+        await merge(api, kinds.MAINTENANCE, "work", {"status": {"conditions": []}}, subresource="status")
 
 
 async def test_the_controllers_token_changes_nothing_of_a_node_but_its_own_labels(installed):

@@ -60,6 +60,7 @@ async def test_a_release_is_installed_upgraded_rolled_back_and_uninstalled(chart
             "deviceattachments.drawbar.dev",
             "fabrics.drawbar.dev",
             "healthpolicies.drawbar.dev",
+            "maintenances.drawbar.dev",
         ]
 
 

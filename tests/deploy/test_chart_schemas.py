@@ -246,7 +246,7 @@ async def test_the_node_daemon_is_replaced_without_a_gap_and_has_each_path_where
     hosts = {volume["name"]: volume["hostPath"]["path"] for volume in pod["volumes"] if "hostPath" in volume}
     mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert {name: mounts[name] for name in hosts} == hosts
-    assert mounts.keys() - hosts.keys() == {"config", "run"}
+    assert mounts.keys() - hosts.keys() == {"config", "run", "api-access"}
 
 
 PROBES = ("startupProbe", "livenessProbe", "readinessProbe")

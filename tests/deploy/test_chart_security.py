@@ -40,6 +40,7 @@ def rows(text):
         ("The health monitor: `drawbar-health-monitor`", "health-monitor-rbac.yaml"),
         ("The viewer: `drawbar-viewer`", "viewer-rbac.yaml"),
         ("The operator: `drawbar-operator`", "operator-rbac.yaml"),
+        ("The technician: `drawbar-technician`", "technician-rbac.yaml"),
     ],
 )
 def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):

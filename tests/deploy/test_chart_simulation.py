@@ -36,10 +36,10 @@ async def test_a_fabric_is_beside_the_controller_and_its_hosts_are_the_chosen_no
     assert spec == {
         "driver": "drawbar.dev",
         "adapter": "grpc",
-        "endpoint": "unix:/run/drawbar/simulated.sock",
+        "endpoint": "unix:/run/drawbar/fabric/simulated.sock",
     }
     (mount,) = fabric["volumeMounts"]
-    assert mount == {"name": "adapters", "mountPath": "/run/drawbar"}
+    assert mount == {"name": "adapters", "mountPath": "/run/drawbar/fabric", "subPath": "fabric"}
 
 
 async def test_the_node_daemon_runs_on_the_chosen_nodes_alone_and_reaches_no_hardware(render):

@@ -69,6 +69,8 @@ class World(clusters.Cluster):
     def start(self, **changes):
         # Several controllers live in one process, and several tests on one machine.
         usual = {"http": settings.Http(address="off"), "kubeconfig": str(self.path / "controller")}
+        # Doubles of fabric managers are on this machine.
+        usual |= {"fabric_networks": ("127.0.0.0/8",)}
         options = settings.Settings(**usual | changes)
         self.controllers.append(asyncio.Task(daemon.run(options)))
 

@@ -2,7 +2,7 @@
 
 import datetime
 
-from drawbar.driver.api import fabrics, meta, slices
+from drawbar.driver.api import fabrics, maintenances, meta, slices
 from drawbar.driver.controller.pools import causes, plan
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
@@ -56,7 +56,6 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             adapter="a",
             endpoint="e",
             policy=policy,
-            maintenance=tuple(changes.pop("maintenance", ())),
             composites=tuple(changes.pop("wanted", ())),
             composite_rules=tuple(changes.pop("rules", ())),
         ),
@@ -74,6 +73,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
+            maintenance=maintenances.Scope(devices=frozenset(changes.pop("maintenance", ()))),
             **taken("probations", "claimed", "missing", "made", "chooses", "worn"),
         ),
         date=changes.pop("date", NOW),

@@ -31,6 +31,9 @@ drawbar-controller{{ include "drawbar.suffix" . }}
 {{- define "drawbar.operator" -}}
 {{ include "drawbar.prefix" . }}-operator{{ include "drawbar.suffix" . }}
 {{- end -}}
+{{- define "drawbar.technician" -}}
+{{ include "drawbar.prefix" . }}-technician{{ include "drawbar.suffix" . }}
+{{- end -}}
 {{- define "drawbar.viewer" -}}
 {{ include "drawbar.prefix" . }}-viewer{{ include "drawbar.suffix" . }}
 {{- end -}}
@@ -119,6 +122,48 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
 {{- toYaml (mergeOverwrite (deepCopy $own.config) $decided) -}}
 {{- end -}}
 
+{{/*
+The token of a pod's account, for the one container that speaks as that account: no other container of the pod has it. It is what the
+kubelet would mount into all of them.
+*/}}
+{{- define "drawbar.tokenMount" -}}
+- {name: api-access, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
+{{- end -}}
+{{- define "drawbar.tokenVolume" -}}
+- name: api-access
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3607}
+      - configMap:
+          name: kube-root-ca.crt
+          items: [{key: ca.crt, path: ca.crt}]
+      - downwardAPI:
+          items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]
+{{- end -}}
+
+{{/* A container beside the controller, with a directory for its sockets that no other sidecar has. Call with the values of the sidecar. */}}
+{{- define "drawbar.sidecar" -}}
+{{- $mounts := .volumeMounts | default list }}
+{{- range $mounts }}
+{{- if has .name (list "adapters" "api-access" "config") }}
+{{- fail (printf "controller.sidecars: %s mounts the volume %s: take that out; /run/drawbar/%s is mounted for it, and no sidecar has the controller's token" $.name .name $.name) }}
+{{- end }}
+{{- end }}
+{{- $own := dict "name" "adapters" "mountPath" (printf "/run/drawbar/%s" .name) "subPath" .name }}
+- {{ toYaml (merge (dict "volumeMounts" (append $mounts $own)) .) | nindent 2 | trim }}
+{{- end -}}
+
+{{- define "drawbar.proxyName" -}}
+{{ include "drawbar.prefix" . }}-metrics-proxy{{ include "drawbar.suffix" . }}
+{{- end -}}
+{{/* The volume with the proxy's own token; it waits for the token to be there. */}}
+{{- define "drawbar.proxyVolume" -}}
+- name: metrics-proxy
+  secret:
+    secretName: {{ include "drawbar.proxyName" . }}
+    items: [{key: token, path: token}, {key: ca.crt, path: ca.crt}, {key: namespace, path: namespace}]
+{{- end -}}
+
 {{/* The proxy that lets Prometheus in. Call with a dict of root and upstream. */}}
 {{- define "drawbar.proxy" -}}
 - name: metrics
@@ -137,6 +182,8 @@ system:serviceaccount:{{ .Release.Namespace }}:{{ include "drawbar.node" . }}
     capabilities: {drop: [ALL]}
     seccompProfile: {type: RuntimeDefault}
   resources: {{- toYaml .root.Values.metrics.proxy.resources | nindent 4 }}
+  volumeMounts:
+    - {name: metrics-proxy, mountPath: /var/run/secrets/kubernetes.io/serviceaccount, readOnly: true}
 {{- end -}}
 
 {{/* The affinity of the node daemon's pods: what is set, and on nodes that have one of the host labels. */}}

@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import maintenances
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import client, kinds, mirror
@@ -219,7 +220,7 @@ async def test_a_controller_whose_lease_was_taken_writes_nothing_and_asks_the_fa
         cluster.server.writes.clear()
         await cluster.allocate("gpu-0", name="c2")
         await cluster.deallocate("c1")
-        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenance": ["*"]}})
+        await maintenances.begin(cluster.api, devices=["*"])
         seen = len(cluster.journal)
         # Long enough for everything that the controller does at once; it looks at the lease meanwhile.
         await asyncio.sleep(1)

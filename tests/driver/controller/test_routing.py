@@ -8,7 +8,7 @@ import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import claims as claim_scenes
 
-from drawbar.driver.api import attachments, core, fabrics, meta, slices
+from drawbar.driver.api import attachments, core, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import attachment_index, names, routing
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.controller.routing import Allocation, Job, WakeJob
@@ -26,6 +26,14 @@ REPORTED = msgspec.structs.replace(FABRIC, status=fabrics.FabricStatus(devices=3
 GOING = msgspec.structs.replace(
     FABRIC, metadata=meta.ObjectMeta(name="f", deletion_timestamp="2026-01-01T00:00:00Z")
 )
+WORK, MORE_WORK = (
+    maintenances.Maintenance(
+        metadata=meta.ObjectMeta(name="work"),
+        spec=maintenances.MaintenanceSpec(fabric="f", devices=devices),
+    )
+    for devices in (("d",), ("d", "e"))
+)
+MAINTAINED = (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.PUBLISH, "f", SOON))
 BEGUN = (
     WakeJob(Job.PUBLISH, "f"),
     WakeJob(Job.STATUS, "f"),
@@ -180,6 +188,17 @@ CASES = {
         (given(claim()), ()),
         (given(claim(admin=True), observes=True), (WakeJob(Job.ADMIN, "ns/c"),)),
         (given(None), ()),
+    ],
+    "maintenance: its status": [
+        (routing.MaintenanceChange(old=None, new=WORK), (WakeJob(Job.MAINTENANCE, "work"),)),
+        (routing.MaintenanceChange(old=WORK, new=WORK), (WakeJob(Job.MAINTENANCE, "work"),)),
+        (routing.MaintenanceChange(old=WORK, new=None), ()),
+    ],
+    "maintenance begins or ends": [
+        (routing.MaintenanceChange(old=None, new=WORK), MAINTAINED),
+        (routing.MaintenanceChange(old=WORK, new=None), MAINTAINED),
+        (routing.MaintenanceChange(old=WORK, new=MORE_WORK), MAINTAINED),
+        (routing.MaintenanceChange(old=WORK, new=WORK), ()),
     ],
     "node mapped anew": [
         (routing.NodeChange(old=None, new=NODE), (WakeJob(Job.LABELS, after=SOON),)),

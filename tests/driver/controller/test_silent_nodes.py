@@ -1,5 +1,7 @@
 """A node is offered only while its daemon is alive."""
 
+from tests.scenes import maintenances
+
 from drawbar.driver.kube import client, kinds
 
 LABEL = "fabric.drawbar.dev/fab"
@@ -75,14 +77,12 @@ async def test_a_node_that_is_not_ready_is_not_offered_where_daemons_are_no_pods
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
 
 
-async def test_a_node_in_maintenance_is_not_offered_until_the_fabric_names_it_no_longer(
-    controller_world, until
-):
+async def test_a_node_in_maintenance_is_not_offered_until_that_ends(controller_world, until):
     async with controller_world() as cluster:
         cluster.start()
         await cluster.make_fabric()
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])
-        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenanceNodes": ["node-2", "elsewhere"]}})
+        await maintenances.begin(cluster.api, nodes=["node-2", "elsewhere"])
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1"])
-        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenanceNodes": None}})
+        await maintenances.end(cluster.api)
         await until(lambda: labelled(cluster), lambda nodes: nodes == ["node-1", "node-2"])

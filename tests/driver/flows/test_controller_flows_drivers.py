@@ -1,5 +1,7 @@
 """Two drivers in one cluster, both with both of their daemons, at one fabric manager."""
 
+from tests.scenes import maintenances
+
 from drawbar.driver.kube import kinds
 
 FIRST = "drawbar.dev"
@@ -18,9 +20,12 @@ async def test_a_claim_gets_devices_of_two_drivers_that_share_a_fabric_manager(f
         await deploy(cluster.api)
         cluster.start_second(second)
         # Each offers one of the disks.
-        await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": ["disk-1"]})
+        await maintenances.begin(cluster.api, devices=["disk-1"])
         endpoint = f"unix:{cluster.path / 'f.sock'}"
-        spec = {"adapter": "grpc", "endpoint": endpoint, "driver": second, "maintenance": ["disk-0"]}
+        spec = {"adapter": "grpc", "endpoint": endpoint, "driver": second}
+        await maintenances.begin(
+            cluster.api, name="others", fabric="other", driver=second, devices=["disk-0"]
+        )
         await cluster.create(kinds.FABRIC, "other", spec=spec)
         selector = {"cel": {"expression": f'device.driver == "{second}"'}}
         await cluster.create(kinds.DEVICE_CLASS, "second", spec={"selectors": [selector]})

@@ -8,6 +8,7 @@ Source: KEP-5055, user stories and test plan; pkg/controller/devicetainteviction
 import datetime
 
 import pytest
+from tests.scenes import maintenances
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import kinds
@@ -150,7 +151,7 @@ async def falls_ill(cluster, who, node):
     if who == "node":
         nvme_state(cluster, node).write_text("dead\n")
         return "nvme-dead=dead:NoSchedule"
-    await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": ["disk-0"]})
+    await maintenances.begin(cluster.api, devices=["disk-0"])
     return "maintenance=:NoSchedule"
 
 
@@ -160,7 +161,7 @@ async def gets_well(cluster, who, node):
     elif who == "node":
         nvme_state(cluster, node).write_text("live\n")
     else:
-        await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": None})
+        await maintenances.end(cluster.api)
 
 
 @pytest.mark.parametrize("profile", ["1.36", "kep-5055"])

@@ -3,7 +3,6 @@
 import asyncio
 import json
 
-from drawbar.driver.api import fabrics
 from drawbar.driver.kube import client, kinds
 
 BUDGETS = kinds.Kind(group="policy", version="v1", kind="PodDisruptionBudget", plural="poddisruptionbudgets")
@@ -40,8 +39,8 @@ async def make(cluster, name):
 
 
 async def maintained(cluster):
-    fabric = await cluster.api.read(kinds.FABRIC, "fab", into=fabrics.Fabric)
-    return list(fabric.spec.maintenance)
+    listed = await cluster.api.list_all(kinds.MAINTENANCE, into=dict)
+    return [device for item in listed.items for device in item["spec"].get("devices", ())]
 
 
 async def test_the_next_pod_of_the_same_controller_gets_another_device(flow_lab):

@@ -3,6 +3,7 @@
 import asyncio
 
 from tests.driver.flows.sites import NODES
+from tests.scenes import maintenances
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node.local import nulls
@@ -56,7 +57,7 @@ async def test_an_update_with_other_settings_while_pods_start_end_and_wait_for_a
         await cluster.api.delete(kinds.POD, "ending", namespace="default")
         await cluster.gone("ending")
         await cluster.is_free(first)
-        await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": [first]})
+        await maintenances.begin(cluster.api, devices=[first])
         await cluster.tainted(first, "maintenance=:NoSchedule")
         await cluster.pod("waiting")
         await cluster.until(cluster.attachments, lambda attachments: len(attachments) == 2)

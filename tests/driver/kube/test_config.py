@@ -178,7 +178,7 @@ def test_the_error_of_a_pod_without_its_service_account_has_what_to_mount(tmp_pa
     (tmp_path / "ca.crt").write_bytes(pair[0])
     (tmp_path / "token").write_text("t")
     (tmp_path / missing).unlink()
-    with pytest.raises(errors.ConfigError, match="automountServiceAccountToken"):
+    with pytest.raises(errors.ConfigError, match="mount a token of the service account"):
         config.load(environ={"KUBERNETES_SERVICE_HOST": "h"}, account=tmp_path)
 
 

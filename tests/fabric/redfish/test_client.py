@@ -9,7 +9,7 @@ from aiohttp import web
 from drawbar.fabric import budget, contract, errors
 from drawbar.fabric.redfish import client, reading
 
-ROOT = {"@odata.id": "/redfish/v1"}
+ROOT = {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"}
 TASK = "/redfish/v1/TaskService/Tasks/1"
 
 
@@ -47,9 +47,9 @@ async def script(monkeypatch):
         stack.push_async_callback(runner.cleanup)
         await web.TCPSite(runner, "127.0.0.1", 0).start()
 
-        async def connect(**changes):
+        async def connect(*, host="127.0.0.1", **changes):
             config = contract.AdapterConfig(
-                name="f", endpoint=f"http://127.0.0.1:{runner.addresses[0][1]}", timeout_seconds=5, **changes
+                name="f", endpoint=f"http://{host}:{runner.addresses[0][1]}", timeout_seconds=5, **changes
             )
             connection = await client.Client.connect(config)
             stack.push_async_callback(connection.close)
@@ -57,6 +57,59 @@ async def script(monkeypatch):
 
         script.connect = connect
         yield script
+
+
+# --- what is no Redfish service ---
+
+QUOTED = "s3cret-of-another-service"
+ERROR = {"error": {"message": QUOTED, "@Message.ExtendedInfo": [{"MessageId": QUOTED, "Message": QUOTED}]}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        *((status, ERROR, {}) for status in (400, 401, 403, 404, 409, 429, 500, 503)),
+        (200, {"name": QUOTED, "error": QUOTED}, {}),
+        (200, {"@odata.type": QUOTED, "Links": {"Sessions": {"@odata.id": f"/{QUOTED}"}}}, {}),
+        (200, f"<html>{QUOTED}", {"Content-Type": f"text/{QUOTED}"}),
+        (302, QUOTED, {"Location": f"http://{QUOTED}/"}),
+        (302, QUOTED, {"Location": f"/{QUOTED}"}),
+        (304, "", {"ETag": QUOTED}),
+    ],
+    ids=lambda answer: f"{answer[0]} {type(answer[1]).__name__}",
+)
+async def test_nothing_is_quoted_and_nothing_is_told_before_the_service_is_one_of_redfish(script, answer):
+    """Or an endpoint of an attacker would show what services say that only the controller reaches."""
+    script.on("GET", "/redfish/v1/", answer)
+    script.on("GET", f"/{QUOTED}", answer)
+    given = contract.Credentials(username="admin", password="correct horse")
+    with pytest.raises(errors.FabricError) as raised:
+        await script.connect(credentials=given)
+    assert QUOTED not in raised.value.message + str(raised.value.vendor) + raised.value.reason
+    assert {method for method, _, _ in script.requests} == {"GET"}
+    assert not [headers for _, _, headers in script.requests if "Authorization" in headers]
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "127.0.0.1",
+        "localhost",
+        "127.1",
+        "2130706433",
+        "0x7f000001",
+        "[::ffff:127.0.0.1]",
+        "[64:ff9b::7f00:1]",
+    ],
+)
+async def test_an_address_that_is_not_permitted_is_not_connected_to_however_it_is_written(script, named):
+    with pytest.raises(errors.Unavailable) as raised:
+        await script.connect(host=named, networks=contract.Networks())
+    assert script.requests == []
+    if named == "127.0.0.1":
+        assert "fabricNetworks" in raised.value.message
+    allowed = contract.Networks.parse(["127.0.0.0/8"])
+    await script.connect(networks=allowed)
 
 
 def _members(*names, following=None):

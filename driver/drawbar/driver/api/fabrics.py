@@ -227,8 +227,7 @@ class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
     Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, its name, `node_annotation`, the machine's
-    UUID. Devices that `maintenance` names
-    by id, or all of them for `*`, are given to no claim; a claim that has one keeps it. `driver` is who serves the Fabric.
+    UUID. `driver` is who serves the Fabric.
     """
 
     adapter: str
@@ -241,8 +240,6 @@ class FabricSpec(meta.Struct, frozen=True):
     hosts: tuple[HostMapping, ...] = ()
     node_label: str = ""
     node_annotation: str = ""
-    maintenance: tuple[str, ...] = ()
-    maintenance_nodes: tuple[str, ...] = ()
     policy: Policy = Policy()
     composites: tuple[Composite, ...] = ()
     composite_rules: tuple[CompositeRule, ...] = ()

@@ -11,7 +11,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, core, demands, fabrics, slices
+from drawbar.driver.api import attachments, claims, core, demands, fabrics, maintenances, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, faults, names, outcomes, routing, shares, watches
 from drawbar.driver.controller.attachments import calls, executor, plan
@@ -54,6 +54,7 @@ class Changes:
             followed.report_unreadable(self.unreadable_changed)
         watched.fabrics.follow(self.fabric_changed)
         watched.attachments.follow(self.attachment_changed)
+        watched.maintenances.follow(self.maintenance_changed)
         watched.nodes.follow(self.node_changed)
         watched.claims.follow(self.claim_changed)
         watched.slices.follow(self.slice_changed)
@@ -67,6 +68,9 @@ class Changes:
             self._serve(fabric, tasks)
             self._wake(routing.begin(fabric.metadata.name))
         self._wake(self._known_devices())
+        self._wake(
+            routing.WakeJob(routing.Job.MAINTENANCE, item.metadata.name) for item in self.cluster.maintenances
+        )
         observers = dict.fromkeys(routing.claim_name(claim) for claim in self.cluster.observers)
         self._wake(routing.WakeJob(routing.Job.ADMIN, name) for name in observers)
         for followed in self._mirrors:
@@ -171,6 +175,13 @@ class Changes:
         elif change.works:
             opened.faults.succeeded(device, host)
             opened.pairs.succeeded(device, host)
+
+    def maintenance_changed(
+        self, old: maintenances.Maintenance | None, new: maintenances.Maintenance | None
+    ) -> None:
+        """Take over a change of a Maintenance."""
+        self.cluster.maintenance.change(old, new)
+        self._route(routing.MaintenanceChange(old=old, new=new))
 
     def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
         """Take over a change of any claim."""

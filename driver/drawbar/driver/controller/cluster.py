@@ -6,8 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver import backoff, clocks
-from drawbar.driver.api import attachments, claims, core, drivers, fabrics, meta, slices
-from drawbar.driver.controller import absences, attachment_index, daemons, names, refusals, retries
+from drawbar.driver.api import attachments, claims, core, drivers, fabrics, maintenances, meta, slices
+from drawbar.driver.controller import (
+    absences,
+    attachment_index,
+    daemons,
+    maintenance,
+    names,
+    refusals,
+    retries,
+)
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import publisher
@@ -31,6 +39,7 @@ class Cluster:
         clock: for spans, steady.
         time_of_day: for dates in objects.
         placed: the attachments by fabric and by node.
+        maintenance: the devices and nodes in maintenance, by fabric.
         allocated: the claims by the fabric device that they were given.
         observers: the claims by the device that they have admin access to.
         unattached: the claims by the device that they were given without binding conditions.
@@ -53,6 +62,8 @@ class Cluster:
     claims: mirror.Mirror[claims.ResourceClaim]
     nodes: mirror.Mirror[core.Node]
     slices: mirror.Mirror[slices.ResourceSlice]
+    maintenances: mirror.Mirror[maintenances.Maintenance]
+    maintenance: maintenance.Index
     placed: attachment_index.Index
     allocated: claim_index.Index
     observers: claim_index.Index
@@ -79,7 +90,8 @@ class Cluster:
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
         given = {*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)}
         held, devices = composites.held(attached), opened.devices
-        observed = (opened.spec, devices, held, given, published, opened.missing, opened.chooses)
+        scope = self.maintenance.scope(fabric)
+        observed = (opened.spec, devices, held, given, published, opened.missing, opened.chooses, scope)
         before = self.arranged.get(fabric)
         # It is asked for with every device, and much is slower to arrange than to compare.
         if before is not None and before[0] == observed:
@@ -92,6 +104,7 @@ class Cluster:
             published=published,
             missing=opened.missing,
             chooses=opened.chooses,
+            maintenance=scope,
         )
         self.arranged[fabric] = (observed, arranged)
         return arranged

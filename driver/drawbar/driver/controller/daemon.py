@@ -22,6 +22,7 @@ from drawbar.driver.controller import (
     daemons,
     expiry,
     fabric_reconciler,
+    maintenance,
     names,
     refusals,
     retries,
@@ -39,7 +40,7 @@ from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import client, config, events, workers
 from drawbar.driver.slices import publisher as slice_publisher
-from drawbar.fabric import registry
+from drawbar.fabric import contract, registry
 
 log = logging.getLogger(__name__)
 
@@ -164,12 +165,14 @@ class _Controller:
         driver, clock = self._options.driver, surroundings.clock
         role = drivers.resource(credentials.ROLE, driver)
         vault = credentials.Vault(api, self._options.lease_namespace, role=role)
-        opened = sessions.Sessions(self._measured.adapters(surroundings.adapters), vault)
+        networks = contract.Networks.parse(self._options.fabric_networks)
+        opened = sessions.Sessions(self._measured.adapters(surroundings.adapters), vault, networks)
         sources = publisher.Sources(
             fabrics=watched.fabrics,
             sessions=opened,
             placed=attachment_index.Index(),
             allocated=claim_index.Index(driver, clock),
+            maintenance=maintenance.Index(),
         )
         return cluster.Cluster(
             api=api,
@@ -181,6 +184,8 @@ class _Controller:
             claims=watched.claims,
             nodes=watched.nodes,
             slices=watched.slices,
+            maintenances=watched.maintenances,
+            maintenance=sources.maintenance,
             placed=sources.placed,
             allocated=sources.allocated,
             observers=claim_index.Index(driver, clock, devices=claim_index.observed_devices),

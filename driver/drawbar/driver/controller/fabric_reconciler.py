@@ -14,7 +14,17 @@ from dataclasses import replace
 from typing import assert_never
 
 from drawbar.driver.api import drivers, fabrics, meta
-from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, routing
+from drawbar.driver.controller import (
+    adminaccess,
+    daemons,
+    hosts,
+    labels,
+    maintenance,
+    marks,
+    names,
+    policies,
+    routing,
+)
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
@@ -99,6 +109,8 @@ class FabricReconciler:
                     await self._write_admin_access(name)
                 case Job.LABELS:
                     await self._write_labels()
+                case Job.MAINTENANCE:
+                    await self._write_maintenance(name)
                 case _:
                     assert_never(job)
         if self.done is not None:
@@ -117,6 +129,8 @@ class FabricReconciler:
             raise
         self._set_unpublished(fabric, "")
         self._report_withheld(fabric)
+        for name in self._cluster.maintenance.names(fabric):
+            self.add(Job.MAINTENANCE, name)
         if dropped != self._cluster.pools.dropped_fields:
             for view in self._cluster.sessions:
                 self.add(Job.STATUS, view.name)
@@ -245,6 +259,26 @@ class FabricReconciler:
             manager = drivers.manager(ADMIN_MANAGER, self._cluster.driver)
             await self._cluster.apply_to_claim(claim, body, manager=manager)
 
+    async def _write_maintenance(self, name: str) -> None:
+        """Write on a Maintenance whether it is in effect; the pools that show it are published before."""
+        item = self._cluster.maintenances.get(name)
+        if item is None:
+            return
+        fabric, view = item.spec.fabric, self._cluster.sessions.get(item.spec.fabric)
+        listed = None
+        if view is not None and view.listed:
+            arranged = self._cluster.composites(fabric)
+            devices = {label for device in view.devices for label in (device.id, names.label(device.id))}
+            devices |= arranged.members.keys() if arranged is not None else set()
+            listed = maintenance.Listed(devices=devices, nodes=view.nodes.host_of)
+        has_fabric = self._cluster.fabrics.get(fabric) is not None
+        wanted = maintenance.status(item, listed, has_fabric=has_fabric, now=self._cluster.time_of_day())
+        if wanted != item.status:
+            document = maintenance.document(item, wanted)
+            await self._cluster.maintenances.apply(
+                item, document, manager=self._cluster.manager, subresource="status"
+            )
+
     async def _write_labels(self) -> None:
         value = drivers.label_value(self._cluster.driver)
         for view in self._cluster.sessions:
@@ -318,7 +352,7 @@ class FabricReconciler:
         blamed = _blamed(self._cluster, fabric) if fabric is not None else {}
         for until in blamed.values():
             self.add(Job.LABELS, after=max(1.0, (until - self._cluster.clock()).total_seconds()))
-        living = self._living(view).difference(view.spec.maintenance_nodes)
+        living = self._living(view).difference(self._cluster.maintenance.scope(view.name).nodes)
         return frozenset(
             node for node in view.nodes.with_room if view.nodes.host_of[node] not in blamed and node in living
         )

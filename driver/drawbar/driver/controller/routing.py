@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from drawbar.driver import routes
-from drawbar.driver.api import attachments, claims, core, fabrics, slices
+from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
 from drawbar.driver.controller import attachment_index, hosts, names
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -24,7 +24,8 @@ COUNTS_SECONDS = 2.0
 class Job(enum.StrEnum):
     """What is reconciled by the reconciler of fabrics.
 
-    Labels are for all nodes, admin access for one claim (`namespace/name`), the others for one Fabric.
+    Labels are for all nodes, admin access for one claim (`namespace/name`), maintenance for one Maintenance, the others for
+    one Fabric.
     """
 
     PUBLISH = "publish"
@@ -32,6 +33,7 @@ class Job(enum.StrEnum):
     LABELS = "labels"
     FINALIZER = "finalizer"
     ADMIN = "admin-access"
+    MAINTENANCE = "maintenance"
 
 
 class Allocation(enum.Enum):
@@ -175,6 +177,21 @@ class ClaimChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceChange:
+    """A Maintenance of this driver."""
+
+    old: maintenances.Maintenance | None
+    new: maintenances.Maintenance | None
+
+    @property
+    def fabrics(self) -> tuple[str, ...]:
+        """The Fabrics whose devices or nodes begin or end to be in maintenance."""
+        if self.old is not None and self.new is not None and self.old.spec == self.new.spec:
+            return ()
+        return tuple(dict.fromkeys(item.spec.fabric for item in (self.old, self.new) if item is not None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChange:
     """Any Node.
 
@@ -290,6 +307,7 @@ Change = (
     FabricChange
     | AttachmentChange
     | ClaimChange
+    | MaintenanceChange
     | NodeChange
     | DaemonChange
     | SliceChange
@@ -401,6 +419,21 @@ TABLE = (
         ClaimChange,
         lambda c: c.observes,
         lambda c: [WakeJob(Job.ADMIN, claim_name(c.new))] if c.new is not None else [],
+    ),
+    routes.row(
+        "maintenance: its status",
+        MaintenanceChange,
+        lambda c: c.new is not None,
+        lambda c: [WakeJob(Job.MAINTENANCE, c.new.metadata.name)] if c.new is not None else [],
+    ),
+    routes.row(
+        "maintenance begins or ends",
+        MaintenanceChange,
+        lambda c: bool(c.fabrics),
+        lambda c: [
+            WakeJob(Job.LABELS, after=GATHER_SECONDS),
+            *(WakeJob(Job.PUBLISH, fabric, GATHER_SECONDS) for fabric in c.fabrics),
+        ],
     ),
     routes.row(
         "node mapped anew",

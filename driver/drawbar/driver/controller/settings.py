@@ -12,6 +12,7 @@ from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
 from drawbar.driver.operation import address
+from drawbar.fabric import contract
 
 DRIVER = drivers.DEFAULT
 BINDING_TIMEOUT_SECONDS = 600.0
@@ -67,6 +68,8 @@ class Settings:
         writes_burst: how many writes may come at once after a quiet time.
         immediate_allocation: allocate claims that are annotated for it at once, from devices that Fabrics reserve; it
             takes permissions of its own.
+        fabric_networks: networks of fabric managers, such as 10.1.0.0/16, and no others; without any, adapters connect to
+            all addresses but loopback, link-local and multicast ones and the metadata services of clouds
         log: the log on stderr.
         http: probes and metrics.
     """
@@ -90,6 +93,7 @@ class Settings:
         default=500, metadata=schema.named(key="apiWritesBurst", flag="--api-writes-burst")
     )
     immediate_allocation: bool = False
+    fabric_networks: tuple[str, ...] = field(default=(), metadata=schema.named(metavar="NETWORKS"))
     log: logs.Options = field(default_factory=logs.Options)
     http: Http = field(default_factory=Http)
 
@@ -138,6 +142,11 @@ def problems(settings: Settings) -> list[str]:
             f"--node-daemon-selector {settings.node_daemon_selector!r} is not a list of labels such as "
             "app=drawbar-node,release=main"
         )
+    for text in settings.fabric_networks:
+        try:
+            contract.Networks.parse([text])
+        except ValueError:
+            sentences.append(f"--fabric-networks {text!r} is no network; write it as 10.1.0.0/16 or fd00::/8")
     return sentences + http_problems(settings)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drawbar.driver import errors as driver_errors
-from drawbar.driver.api import attachments, claims, classic, core, drivers, fabrics, slices
+from drawbar.driver.api import attachments, claims, classic, core, drivers, fabrics, maintenances, slices
 from drawbar.driver.kube import client, discovery, errors, kinds, mirror
 
 log = logging.getLogger(__name__)
@@ -118,6 +118,9 @@ class Watches:
         self.attachments: mirror.Mirror[attachments.DeviceAttachment] = mirror.Mirror(
             api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, fields=own, keep=keep
         )
+        self.maintenances: mirror.Mirror[maintenances.Maintenance] = mirror.Mirror(
+            api, kinds.MAINTENANCE, into=maintenances.Maintenance, fields=own, keep=keep
+        )
         self.nodes: mirror.Mirror[core.Node] = mirror.Mirror(api, kinds.NODE, into=core.Node)
         self.claims: mirror.Mirror[claims.ResourceClaim] = mirror.Mirror(
             api, kinds.CLAIM, into=claims.ResourceClaim
@@ -133,6 +136,7 @@ class Watches:
         self.running: dict[str, mirror.Mirror[Any]] = {
             kinds.FABRIC.plural: self.fabrics,
             kinds.ATTACHMENT.plural: self.attachments,
+            kinds.MAINTENANCE.plural: self.maintenances,
             kinds.NODE.plural: self.nodes,
         }
         if self.daemons is not None:

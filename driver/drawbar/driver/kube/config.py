@@ -89,9 +89,7 @@ def from_service_account(account: Path, environ: Mapping[str, str]) -> Connectio
     token, authority = account / "token", account / "ca.crt"
     for file in (token, authority):
         if not os.access(file, os.R_OK):
-            raise errors.ConfigError(
-                f"cannot read {file}: mount the service account token (automountServiceAccountToken: true)"
-            )
+            raise errors.ConfigError(f"cannot read {file}: mount a token of the service account there")
     try:
         tls = ssl.create_default_context(cafile=str(authority))
     except OSError as error:

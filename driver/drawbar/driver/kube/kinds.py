@@ -96,6 +96,7 @@ RESOURCE_CLASS = _DRA(version="v1alpha2", kind="ResourceClass", plural="resource
 CLASSIC_DEVICE_CLASS = _DRA(version="v1alpha3", kind="DeviceClass", plural="deviceclasses", namespaced=False)
 FABRIC = _DRAWBAR(kind="Fabric", plural="fabrics")
 ATTACHMENT = _DRAWBAR(kind="DeviceAttachment", plural="deviceattachments")
+MAINTENANCE = _DRAWBAR(kind="Maintenance", plural="maintenances")
 HEALTH_POLICY = _DRAWBAR(kind="HealthPolicy", plural="healthpolicies")
 ADMISSION_POLICY = _ADMISSION(kind="ValidatingAdmissionPolicy", plural="validatingadmissionpolicies")
 ADMISSION_BINDING = _ADMISSION(

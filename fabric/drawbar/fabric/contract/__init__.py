@@ -27,6 +27,7 @@ from drawbar.fabric.contract.inventory import (
     Slice,
     carved,
 )
+from drawbar.fabric.contract.networks import Networks
 from drawbar.fabric.contract.operations import (
     STRING_BYTES,
     AttachRequest,
@@ -44,6 +45,7 @@ __all__ = [
     "AdapterConfig",
     "Credentials",
     "Tls",
+    "Networks",
     "FabricAdapter",
     "COMPUTE_CAPABILITY",
     "SWITCH",

@@ -22,6 +22,7 @@ from typing import Self
 from drawbar.fabric import budget, errors
 from drawbar.fabric.contract import changes, inventory
 from drawbar.fabric.contract.credentials import Credentials, Tls
+from drawbar.fabric.contract.networks import Networks
 from drawbar.fabric.contract.operations import (
     AttachRequest,
     Capabilities,
@@ -44,6 +45,7 @@ class AdapterConfig:
         credentials: as whom; never shown by repr, never in a message.
         tls: how the manager's certificate is judged.
         limits: the most that the manager may list and stream.
+        networks: the addresses that may be connected to; None for any.
     """
 
     name: str
@@ -53,6 +55,7 @@ class AdapterConfig:
     credentials: Credentials = field(default_factory=Credentials, repr=False)
     tls: Tls = field(default_factory=Tls)
     limits: budget.Limits = field(default_factory=budget.Limits)
+    networks: Networks | None = None
 
 
 class FabricAdapter(abc.ABC):

@@ -8,12 +8,16 @@ request that was refused for want of a session is sent again.
 import asyncio
 import base64
 import contextlib
+import errno
+import functools
 import logging
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
+import aiohappyeyeballs
 import aiohttp
 import msgspec
 import yarl
@@ -34,6 +38,7 @@ TASK_PAUSE_SECONDS_MAX = 10.0
 # Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
 ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
 _MALFORMED = "MALFORMED_ANSWER"
+REFUSED_ADDRESS = "the controller may not connect to its address; add its network to fabricNetworks of the controller's configuration"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +89,8 @@ class Client:
         # Of all streams of events of this client, however often they are opened.
         self._flow = budget.Flow(config.limits, config.name, clock=asyncio.get_running_loop().time)
         self._closed = False
+        # Whether the service has shown that it is one of Redfish.
+        self._is_proven = False
 
     @classmethod
     async def connect(
@@ -98,8 +105,9 @@ class Client:
         context: ssl.SSLContext | bool = True
         if yarl.URL(config.endpoint).scheme == "https":
             context = tls.context(config.credentials, config.tls)
+        opened = functools.partial(_open, config.networks) if config.networks is not None else None
         session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context, limit=PARALLEL + 2),
+            connector=aiohttp.TCPConnector(ssl=context, limit=PARALLEL + 2, socket_factory=opened),
             timeout=aiohttp.ClientTimeout(total=config.timeout_seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
@@ -108,12 +116,27 @@ class Client:
         )
         client = cls(config, session, recorder)
         try:
-            client.root = await client.get(ROOT + "/", is_open=True)
+            client.root = await client._read_root()
             await client._begin_session("")
         except BaseException:
             await client.close()
             raise
         return client
+
+    async def _read_root(self) -> documents.Document:
+        """Return the service root, and from then on quote what the service says.
+
+        An answer before that shows a web server at best. It could be any service that the controller reaches and the
+        author of the endpoint does not, so no text of it is shown: only its status.
+
+        Raises:
+            FabricError: it cannot be read, or is none.
+        """
+        root = await self.get(ROOT + "/", is_open=True)
+        if not (root.text("@odata.type").startswith("#ServiceRoot.") or root.text("RedfishVersion")):
+            raise self._odd("to read the service root", "answered as no Redfish service does", changes=False)
+        self._is_proven = True
+        return root
 
     # --- reading ---
 
@@ -417,6 +440,7 @@ class Client:
         if raw.strip():
             answered = self._decoded(raw, content_type, status, what, changes=changes)
         if status >= 400:
+            answered = answered if self._is_proven else {}
             raise messages.refusal(status, answered, what=what, changes=changes, redacted=self._redacted)
         return _Answer(status=status, headers=received, body=answered)
 
@@ -429,9 +453,8 @@ class Client:
             if status >= 400:
                 # The status says enough, whatever a proxy made of the page.
                 return {}
-            raise self._odd(
-                what, f"answered with {content_type or 'no type'} that is no JSON object", changes=changes
-            ) from error
+            kind = content_type if self._is_proven and content_type else "something"
+            raise self._odd(what, f"answered with {kind} that is no JSON object", changes=changes) from error
 
     @contextlib.asynccontextmanager
     async def _translated(self, what: str, *, changes: bool) -> AsyncIterator[None]:
@@ -542,6 +565,18 @@ async def _read(response: aiohttp.ClientResponse, listing: budget.Listing) -> by
         raw += part
     listing.count(budget.Counted.VALUES, raw.count(b",") + raw.count(b"{") + raw.count(b"["))
     return raw
+
+
+def _open(networks: contract.Networks, information: aiohappyeyeballs.AddrInfoType) -> socket.socket:
+    """Return a socket for a connection to an address, after the resolution of its name.
+
+    Raises:
+        OSError: the address is not permitted.
+    """
+    family, kind, protocol, _, address = information
+    if not networks.permits(str(address[0])):
+        raise OSError(errno.EACCES, REFUSED_ADDRESS)
+    return socket.socket(family, kind, protocol)
 
 
 def _own_uri(body: documents.Json) -> str:

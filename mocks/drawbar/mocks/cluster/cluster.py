@@ -254,6 +254,8 @@ class Cluster:
             *("controller", "--kubeconfig", str(self.places.account("drawbar-controller"))),
             # The same after a restart, as a pod's name is: then the lease need not run out.
             *("--identity", "controller"),
+            # Doubles of fabric managers are on this machine.
+            *("--fabric-networks", "127.0.0.0/8,::1/128"),
             *("--http-address", self.places.controller_pages),
             double=False,
         )

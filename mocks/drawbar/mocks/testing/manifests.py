@@ -11,6 +11,7 @@ FILES = (
     "controller-rbac.yaml",
     "node-rbac.yaml",
     "operator-rbac.yaml",
+    "technician-rbac.yaml",
     "viewer-rbac.yaml",
     "deviceclasses.yaml",
     "policies.yaml",

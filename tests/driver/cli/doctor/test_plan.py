@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, core, fabrics, meta
+from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings, observed, permissions, plan
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
@@ -124,6 +124,19 @@ NEEDED = permissions.needed(
     driver="drawbar.dev", namespace="drawbar", lease="drawbar-controller", secrets=("s",)
 )
 FEATURES = observed.Features(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
+
+
+def maintenance(reason, status, *, driver="drawbar.dev"):
+    condition = meta.Condition(
+        type="Applied", status=status, reason=reason, message="m", last_transition_time=""
+    )
+    return maintenances.Maintenance(
+        metadata=meta.ObjectMeta(name="work"),
+        spec=maintenances.MaintenanceSpec(fabric="rack", driver=driver, devices=("d",)),
+        status=maintenances.MaintenanceStatus(conditions=(condition,)),
+    )
+
+
 HEALTHY = observed.Cluster(
     where=WHERE,
     server="https://x",
@@ -147,6 +160,7 @@ HEALTHY = observed.Cluster(
     pods=(pod(),),
     published=(),
     fabrics=(fabric(),),
+    maintenances=(maintenance("Applied", "True"),),
     attachments=(attachment(("Attached", "True", "A"), ("Visible", "True", "V")),),
 )
 
@@ -157,6 +171,20 @@ def problems(**changes):
     assert all(finding.message for finding in said)
     assert all(finding.remedy for finding in said if finding.severity is not Severity.OK), said
     return {f"{finding.severity} {finding.check}" for finding in said if finding.severity is not Severity.OK}
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "expected"),
+    [
+        ("Applied", "True", set()),
+        ("PartlyApplied", "True", {"warning fabrics.maintenance"}),
+        ("NothingMatches", "False", {"warning fabrics.maintenance"}),
+        ("Pending", "Unknown", {"warning fabrics.maintenance"}),
+    ],
+)
+def test_a_maintenance_that_is_not_wholly_in_effect_is_a_warning(reason, status, expected):
+    assert problems(maintenances=(maintenance(reason, status),)) == expected
+    assert problems(maintenances=(maintenance(reason, status, driver="other.example.com"),)) == set()
 
 
 def case(title, *expected, **changes):

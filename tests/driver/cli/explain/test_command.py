@@ -144,7 +144,7 @@ def test_a_tainted_device_says_what_lifts_it(explain_command, cluster):
     assert status == 0
     [taint] = by_check["devices.tainted"]
     assert "drawbar.dev/maintenance" in taint["message"]
-    assert "spec.maintenance" in taint["remedy"]
+    assert "drawbar maintenance off" in taint["remedy"]
 
 
 def test_a_fabric_that_is_not_connected_is_named(explain_command, cluster):

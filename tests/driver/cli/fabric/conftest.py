@@ -92,7 +92,8 @@ def cluster(drawbar_apiserver, drawbar_fabric):
 
     async def deploy(api):
         await deployment.apply(api)
-        secret = {"token": base64.b64encode(PASSWORD.encode()).decode()}
+        given = {"token": PASSWORD, "origins": drawbar_fabric.endpoint}
+        secret = {key: base64.b64encode(value.encode()).decode() for key, value in given.items()}
         spec = {
             "adapter": "grpc",
             "endpoint": drawbar_fabric.endpoint,

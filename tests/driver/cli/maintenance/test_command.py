@@ -1,25 +1,37 @@
 """`drawbar maintenance` on a mock cluster without a controller: what is written, and what is refused."""
 
+import asyncio
 import json
+from pathlib import Path
 
 import pytest
+import yaml
+from tests.scenes import maintenances as scenes
 
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import maintenances
+from drawbar.driver.cli.maintenance import execution, plan
+from drawbar.driver.cli.status import tree
 from drawbar.driver.controller import names
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
+from drawbar.mocks.cluster import deployment
+
+ROOT = Path(__file__).parents[4]
+
+
+def objects(cluster):
+    listed = cluster(lambda api: api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance))
+    return {item.metadata.name: item for item in listed.items}
 
 
 def spec(cluster):
-    fabric = cluster(lambda api: api.read(kinds.FABRIC, "rack-1", into=fabrics.Fabric))
-    return sorted(fabric.spec.maintenance), sorted(fabric.spec.maintenance_nodes)
+    """Return the devices and the nodes in maintenance."""
+    scope = maintenances.unite(objects(cluster).values())
+    return sorted(scope.devices), sorted(scope.nodes)
 
 
 def write(cluster, **content):
-    async def patch(api):
-        await api.patch(kinds.FABRIC, "rack-1", {"spec": content}, content=client.Patch.MERGE, into=dict)
-
-    cluster(patch)
+    cluster(lambda api: scenes.begin(api, fabric="rack-1", **content))
 
 
 def reach(cluster):
@@ -43,7 +55,7 @@ def test_an_enclosure_is_all_its_devices_and_what_is_tainted_needs_no_change(mai
 
 
 def test_off_takes_out_what_is_meant_by_name_or_id_and_leaves_the_rest(maintenance_command, cluster):
-    write(cluster, maintenance=["gpu-1", "elsewhere"])
+    write(cluster, devices=["gpu-1", "elsewhere"])
     status, out, _ = maintenance_command("off", "device/rack-1/enc-1/gpu-1", "--yes")
     assert status == 0, "the slice has no taint on it"
     assert "back from maintenance" in out
@@ -78,10 +90,11 @@ def test_what_cannot_be_in_maintenance_is_one_sentence(maintenance_command, clus
 
 
 def test_one_device_cannot_come_back_from_the_maintenance_of_all(maintenance_command, cluster):
-    write(cluster, maintenance=["*"])
+    write(cluster, devices=["*"])
     status, _, err = maintenance_command("off", "device/gpu-1", "--yes")
     assert status == 1
-    assert "has * in its spec.maintenance" in err
+    assert "Maintenance work has * in its spec.devices" in err
+    assert "kubectl edit maintenance work" in err
     assert "nothing to change" in maintenance_command("on", "device/gpu-1", "--yes")[1]
 
 
@@ -92,45 +105,128 @@ def test_without_a_terminal_and_without_yes_nothing_is_changed(maintenance_comma
     assert spec(cluster) == ([], [])
 
 
-def test_an_entry_that_another_writes_at_the_same_moment_stays(maintenance_command, cluster, monkeypatch):
-    read, raced = client.Client.read, []
+def test_entries_that_several_write_at_the_same_moment_all_stay(cluster):
+    """Each reads the objects before the others have written theirs."""
+    places = [f"gpu-{number}" for number in range(4)]
+    plans = [
+        plan.Plan(
+            on=True,
+            changes=(plan.Change(fabric="rack-1", devices=frozenset({place})),),
+            devices=(tree.Device(name=place, pool="rack-1/enc-1"),),
+        )
+        for place in places
+    ]
 
-    async def slow(self, kind, name, **options):
-        item = await read(self, kind, name, **options)
-        if kind is kinds.FABRIC and not raced:
-            raced.append(name)
-            change = {"spec": {"maintenance": ["theirs"]}}
-            await self.patch(kind, name, change, content=client.Patch.MERGE, into=dict)
-        return item
+    async def write_all(api):
+        await asyncio.gather(*(execution.write(api, planned) for planned in plans))
 
-    monkeypatch.setattr(client.Client, "read", slow)
-    maintenance_command("on", "device/gpu-1", "--yes", "--timeout", "1")
-    monkeypatch.undo()
-    assert raced
-    assert spec(cluster) == (["gpu-1", "theirs"], [])
+    cluster(write_all)
+    assert spec(cluster) == (places, [])
+    assert list(objects(cluster)) == ["rack-1"]
 
 
-def test_a_refusal_is_reported_with_what_was_not_done(maintenance_command, cluster, monkeypatch):
-    async def refuse(self, kind, name, *_arguments, **_options):
-        raise kube_errors.Denied(f"{kind.plural} {name} is forbidden")
+def test_each_reason_has_an_object_and_off_takes_the_device_out_of_all(maintenance_command, cluster):
+    on = ("on", "device/gpu-1", "--yes", "--timeout", "1", "--reason")
+    assert maintenance_command(*on, "OPS-7: riser")[0] == 1, "there is no controller that taints"
+    write(cluster, name="theirs", devices=["gpu-1", "gpu-2"], reason="OPS-8")
+    by_reason = {item.spec.reason: item for item in objects(cluster).values()}
+    assert by_reason["OPS-7: riser"].spec.devices == ("gpu-1",)
+    assert by_reason["OPS-7: riser"].metadata.name.startswith("rack-1-")
+    assert maintenance_command("off", "device/gpu-1", "--yes", "--timeout", "1")[0] == 0
+    assert {name: item.spec.devices for name, item in objects(cluster).items()} == {"theirs": ("gpu-2",)}
 
-    monkeypatch.setattr(client.Client, "patch", refuse)
+
+def test_the_object_of_another_fabric_is_left_alone(maintenance_command, cluster):
+    cluster(lambda api: scenes.begin(api, fabric="rack-9", name="rack-1", devices=["*"]))
     status, _, err = maintenance_command("on", "device/gpu-1", "--yes")
+    assert status == 1
+    assert "the Maintenance rack-1 is of Fabric rack-9" in err
+    assert spec(cluster) == (["*"], [])
+
+
+@pytest.mark.parametrize("reason", ["x" * 257, "two\nlines", "\x1b[31mred"])
+def test_a_reason_that_cannot_be_shown_is_refused(maintenance_command, reason):
+    status, _, err = maintenance_command("on", "device/gpu-1", "--reason", reason)
+    assert status == 2
+    assert "give at most 256 characters that can be printed" in err
+
+
+def bind(cluster, *, role, without=()):
+    """Give the account `default:technician` a role of the manifests, and nothing else."""
+    documents = yaml.safe_load_all((ROOT / "deploy/manifests" / f"{role}-rbac.yaml").read_text())
+    (body,) = [document for document in documents if document["kind"] == "ClusterRole"]
+    for rule in body["rules"]:
+        rule["verbs"] = [verb for verb in rule["verbs"] if verb not in without]
+    group = "rbac.authorization.k8s.io"
+    binding = {
+        "apiVersion": f"{group}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "technician"},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": body["metadata"]["name"]},
+        "subjects": [{"kind": "ServiceAccount", "name": "technician", "namespace": "default"}],
+    }
+
+    async def create(api):
+        for document in (body, binding):
+            await api.create(deployment.KINDS[document["kind"]], document, into=dict)
+
+    cluster(create)
+    return cluster.server.account("default:technician")
+
+
+@pytest.mark.parametrize("role", ["technician", "operator"])
+def test_the_role_suffices_for_maintenance_and_changes_no_fabric(maintenance_command, cluster, role):
+    account = bind(cluster, role=role)
+    reach(cluster)
+    at = ("--kubeconfig", account)
+    # gpu-2 has the taint already, so it is in effect at once.
+    assert maintenance_command("on", "device/gpu-2", "--yes", *at)[0] == 0
+    assert maintenance_command("on", "node/node-1", "--dry-run", *at)[0] == 0
+    assert maintenance_command("list", *at)[0] == 0
+    assert spec(cluster) == (["gpu-2"], [])
+    # There is no controller that lifts the taint.
+    assert maintenance_command("off", "device/gpu-2", "--yes", "--timeout", "1", *at)[0] == 1
+    assert objects(cluster) == {}
+
+    async def edit():
+        async with client.connecting(config.from_kubeconfig(account)) as api:
+            for change in ({"endpoint": "https://evil"}, {"tls": {"verify": False}}, {"adapter": "redfish"}):
+                with pytest.raises(kube_errors.Denied):
+                    await api.patch(
+                        kinds.FABRIC, "rack-1", {"spec": change}, content=client.Patch.MERGE, into=dict
+                    )
+            with pytest.raises(kube_errors.Denied):
+                await api.read(kinds.SECRET, "fabric-credentials", namespace="drawbar", into=dict)
+
+    asyncio.run(edit())
+
+
+def test_a_refusal_is_reported_with_what_was_not_done(maintenance_command, cluster):
+    account = bind(cluster, role="technician", without=("create",))
+    status, _, err = maintenance_command("on", "device/gpu-1", "--yes", "--kubeconfig", account)
     assert status == 1
     assert "changed: no Fabric; not changed: rack-1" in err
 
 
 def test_the_list_is_a_table_and_a_document(maintenance_command, cluster):
     assert "Nothing is in maintenance." in maintenance_command("list")[1]
-    write(cluster, maintenance=["gpu-1"], maintenanceNodes=["node-1"])
+    write(cluster, devices=["gpu-1"], nodes=["node-1"], reason="OPS-7")
     out = maintenance_command("list")[1]
     assert [line.split() for line in out.splitlines()[1:]] == [
-        ["rack-1", "device", "gpu-1"],
-        ["rack-1", "node", "node-1"],
+        ["rack-1", "device", "gpu-1", "Unknown", "work", "OPS-7"],
+        ["rack-1", "node", "node-1", "Unknown", "work", "OPS-7"],
     ]
-    assert json.loads(maintenance_command("list", "-o", "json")[1]) == [
-        {"fabric": "rack-1", "devices": ["gpu-1"], "nodes": ["node-1"]}
-    ]
+    (document,) = json.loads(maintenance_command("list", "-o", "json")[1])
+    message = "Waiting for a controller of the driver that spec.driver names."
+    assert document == {
+        "name": "work",
+        "fabric": "rack-1",
+        "devices": ["gpu-1"],
+        "nodes": ["node-1"],
+        "reason": "OPS-7",
+        "applied": "Unknown",
+        "message": message,
+    }
 
 
 @pytest.mark.parametrize(

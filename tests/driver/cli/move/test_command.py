@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from drawbar.driver.api import fabrics
 from drawbar.driver.kube import kinds
 
 
@@ -33,8 +32,9 @@ def test_what_is_not_in_effect_in_time_is_said_with_the_way_back(move_command, w
     assert "evicted: no pod; not evicted: train-0; in maintenance until it is taken out" in err
     assert "drawbar maintenance off device/gpu-1" in err
     assert "not done after 1 s" in err
-    fabric = with_pod(lambda api: api.read(kinds.FABRIC, "rack-1", into=fabrics.Fabric))
-    assert list(fabric.spec.maintenance) == ["gpu-1"]
+    (item,) = with_pod(lambda api: api.list_all(kinds.MAINTENANCE, into=dict)).items
+    assert item["spec"]["devices"] == ["gpu-1"]
+    assert item["spec"]["reason"] == "drawbar move default/train"
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_a_cluster_without_rules_is_one_sentence_with_the_remedy(taint_command, 
     status, _, err = taint_command("list")
     assert status == 1
     assert "serves no DeviceTaintRules" in err
-    assert "spec.maintenance" in err
+    assert "drawbar maintenance on device/NAME" in err
     assert taint_command("preview", "--device", "gpu-1")[0] == 0
 
 

@@ -6,7 +6,7 @@ import pytest
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.controller import attachment_index, faults, hosts, names, pairs
+from drawbar.driver.controller import attachment_index, faults, hosts, maintenance, names, pairs
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import inventory
 from drawbar.driver.kube import kinds
@@ -55,13 +55,15 @@ def coming(*devices):
     ],
 )
 def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
-    fabric = inventory.fabric_of(FABRIC, Session(*ports), coming(*devices), NOW)
+    opened = Session(*ports)
+    fabric = inventory.fabric_of(Cluster(opened, coming(*devices)), FABRIC, opened)
     assert (fabric.hosts, fabric.ports) == ({"n": "h"}, {"n": left})
 
 
 class Cluster:
     """What immediate allocation looks at: the session, what is attached, and nothing published."""
 
+    maintenance = maintenance.Index()
     driver, nodes, allocated = "drawbar.dev", {}, claim_index.Index("drawbar.dev", lambda: NOW)
 
     def __init__(self, opened, placed):

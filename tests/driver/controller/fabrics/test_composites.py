@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.api import attachments, fabrics, meta, slices
+from drawbar.driver.api import attachments, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.controller.pools import devices as pool_devices
@@ -185,8 +185,9 @@ def groups(arranged):
 
 def by_rule(devices, *rules, maintenance=(), reserved=(), **circumstances):
     policy = fabrics.Policy(immediate=fabrics.Reservation(devices=reserved))
-    fabric = spec(composite_rules=rules or (rule(),), maintenance=maintenance, policy=policy)
-    return composites.arrange(fabric, devices, **circumstances)
+    fabric = spec(composite_rules=rules or (rule(),), policy=policy)
+    scope = maintenances.Scope(devices=frozenset(maintenance))
+    return composites.arrange(fabric, devices, maintenance=scope, **circumstances)
 
 
 def called(*members, name="pair"):

@@ -24,6 +24,9 @@ def encoded(values):
 
 
 async def put_secret(cluster, *, name="fabric-credentials", **values):
+    """Write the Secret of a Fabric; it names the endpoint of the world's own fabric."""
+    if values:
+        values = {"origins": f"unix:{cluster.path / 'f.sock'}\n"} | values
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": encoded(values)}
     try:
         await cluster.api.create(kinds.SECRET, body, namespace="drawbar", into=dict)
@@ -35,7 +38,7 @@ async def put_secret(cluster, *, name="fabric-credentials", **values):
 
 
 def parsed(**values):
-    return credentials.parse(core.Secret(metadata=meta.ObjectMeta(name="s"), data=encoded(values)))
+    return credentials.parse(encoded(values))
 
 
 def test_every_key_has_one_meaning_and_the_end_of_a_files_line_none():
@@ -66,7 +69,7 @@ def test_what_is_wrong_is_reported_by_its_key_and_never_by_its_value(values, wor
 def test_bytes_that_are_no_text_are_reported():
     data = {"token": base64.b64encode(b"\xff\xfe").decode(), "password": "no base64!"}
     secret = core.Secret(metadata=meta.ObjectMeta(name="s", namespace="ns"), data=data)
-    _, problems = credentials.parse(secret)
+    _, problems = credentials.parse(secret.data)
     assert sorted(problems) == ["password is no UTF-8 text", "token is no UTF-8 text"]
     assert repr(secret) == "Secret(ns/s)"
 
@@ -117,7 +120,7 @@ async def test_a_secret_that_is_missing_wrong_or_forbidden_is_reported_and_stops
         await put_secret(cluster)
         await until(
             lambda: cluster.fabric_condition("Connected"),
-            lambda condition: "is empty" in condition.get("message", ""),
+            lambda condition: "has no credentials" in condition.get("message", ""),
         )
         await put_secret(cluster, **{"tls.crt": PEM, "tls.key": PEM})
         wrong = await cluster.condition("Connected", reason="CredentialsInvalid")

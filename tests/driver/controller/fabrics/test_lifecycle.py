@@ -1,15 +1,18 @@
 """A Fabric that changes while the controller runs, and an adapter that does not keep its word."""
 
 import asyncio
+import json
 import logging
+import shlex
 from pathlib import Path
 
 import pytest
 import yaml
+from tests.scenes import maintenances
 
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.kube import kinds
+from drawbar.driver.kube import client, kinds
 from drawbar.fabric import contract
 from drawbar.fabric.grpc import server
 
@@ -40,7 +43,8 @@ async def test_what_does_not_concern_the_way_to_the_manager_is_changed_without_c
             ]
 
         assert LABEL not in await cluster.labels("node-1")
-        await change(cluster, hosts=[], maintenance=["disk-0"])
+        await change(cluster, hosts=[])
+        await maintenances.begin(cluster.api, devices=["disk-0"])
         await until(lambda: cluster.labels("node-1"), lambda labels: labels.get(LABEL) == "true")
         await until(marked, lambda value: value == ["disk-0"])
         assert cluster.fabric._deck.seen == {"0": 1}
@@ -65,8 +69,20 @@ async def test_the_fabric_of_the_documentation_is_taken_whole_and_connects(contr
         await cluster.api.create(kinds.SECRET, secret, namespace=secret["metadata"]["namespace"], into=dict)
         stored = await cluster.api.create(kinds.FABRIC, fabric, into=dict)
         assert _within(fabric["spec"], stored["spec"]), "the schema knows every field of it"
-        endpoint = {"spec": {"endpoint": f"unix:{cluster.path / 'f.sock'}"}}
-        await cluster.patch(kinds.FABRIC, "rack-7", endpoint)
+        # It is connected once both the Fabric and its Secret name the socket of this machine.
+        endpoint = f"unix:{cluster.path / 'f.sock'}"
+        await cluster.patch(kinds.FABRIC, "rack-7", {"spec": {"endpoint": endpoint}})
+        refused = await cluster.condition("Connected", "rack-7", reason="CredentialsNotForFabric")
+        command = shlex.split(refused["message"].partition("run: ")[2].partition("; this replaces")[0])
+        patch = json.loads(command[-1])
+        await cluster.api.patch(
+            kinds.SECRET,
+            "fabric-credentials",
+            patch,
+            content=client.Patch.MERGE,
+            into=dict,
+            namespace="drawbar",
+        )
         await cluster.condition("Connected", "rack-7", reason="Connected")
         assert cluster.fabric.door.tls.server_name == fabric["spec"]["tls"]["serverName"]
 
@@ -85,7 +101,8 @@ def _within(small, large):
 class Vault:
     """Has the credentials at once, and they never change."""
 
-    async def follow(self, name):
+    async def follow(self, name, recipient):
+        assert recipient.fabric
         yield contract.Credentials(token=TOKEN)
         await asyncio.Event().wait()
 

@@ -30,7 +30,8 @@ def configuration(**changes):
     return Configuration(**(given | changes))
 
 
-async def make_secret(cluster, **values):
+async def make_secret(cluster, service, **values):
+    values = {"origins": service.url} | values
     data = {name: base64.b64encode(value.encode()).decode() for name, value in values.items()}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "fabric-credentials"}, "data": data}
     await cluster.api.create(kinds.SECRET, body, namespace="drawbar", into=dict)
@@ -48,7 +49,7 @@ async def make_secret(cluster, **values):
 async def test_a_claim_gets_a_device_and_gives_it_back(controller_world, until, form, device_id):
     device = names.label(device_id)
     async with controller_world() as cluster, redfish.serving(configuration(**form)) as service:
-        await make_secret(cluster, username=USER, password=PASSWORD)
+        await make_secret(cluster, service, username=USER, password=PASSWORD)
         cluster.start(leader_election=False)
         await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, **SECRET)
         await cluster.condition("Connected", "rack", status="True")
@@ -122,7 +123,7 @@ async def test_a_failure_is_a_condition_of_its_fabric_with_the_remedy(
     async with controller_world() as cluster, redfish.serving(configuration()) as service:
         if fault is not None:
             service.faults.add(redfish.Fault(kind=fault, methods=("GET",), path="/Fabrics", times=None))
-        await make_secret(cluster, **({"username": USER, "password": PASSWORD} | given))
+        await make_secret(cluster, service, **({"username": USER, "password": PASSWORD} | given))
         cluster.start(leader_election=False)
         await cluster.make_fabric()
         await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, timeoutSeconds=2, **SECRET)
@@ -152,7 +153,7 @@ async def test_no_password_or_token_is_in_anything_that_the_controller_writes(
     async with controller_world() as cluster, redfish.serving(configuration()) as service:
         methods = ("POST", "PATCH", "DELETE") if kind in OF_CHANGES else ("GET", "POST")
         service.faults.add(redfish.Fault(kind=kind, methods=methods, path="/Fabrics", times=None))
-        await make_secret(cluster, username=USER, password=PASSWORD)
+        await make_secret(cluster, service, username=USER, password=PASSWORD)
         cluster.start(leader_election=False, http=settings.Http(address=page))
         await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, timeoutSeconds=2, **SECRET)
         if kind in OF_CHANGES:

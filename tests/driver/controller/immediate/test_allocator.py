@@ -11,7 +11,16 @@ import pytest
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
-from drawbar.driver.controller import absences, attachment_index, faults, hosts, names, pairs, refusals
+from drawbar.driver.controller import (
+    absences,
+    attachment_index,
+    faults,
+    hosts,
+    maintenance,
+    names,
+    pairs,
+    refusals,
+)
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.immediate import allocator
@@ -123,6 +132,7 @@ class World:
             sessions=[self.session],
             attachments=Store(),
             placed=attachment_index.Index(),
+            maintenance=maintenance.Index(),
             nodes=self.nodes,
             absences=absences.Absences(self.nodes, Store({"fab": self.session}), self.now),
             allocated=self.index,

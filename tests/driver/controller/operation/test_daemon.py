@@ -8,6 +8,7 @@ import signal
 import sys
 
 import pytest
+from tests.scenes import maintenances
 
 from drawbar.driver.controller import settings
 from drawbar.driver.controller.operation import instrumentation
@@ -108,8 +109,7 @@ async def test_the_states_of_devices_follow_the_claims_the_fabric_and_the_fabric
         await until(page.metrics, lambda text: states(text) == {"free": 1, "foreign": 1, "attached": 1})
         await cluster.deallocate()
         await cluster.deleting("fab.gpu-0")
-        maintenance = {"spec": {"maintenance": ["GPU/1"]}}
-        await cluster.patch(kinds.FABRIC, "fab", maintenance)
+        await maintenances.begin(cluster.api, devices=["GPU/1"])
         releasing = 'drawbar_controller_attachments{phase="Releasing"} 1.0'
         await until(
             page.metrics,

@@ -7,11 +7,11 @@ import typing
 import msgspec
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import maintenances
 from tests.scenes.pools import HOUR, NOW, device, observed
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller.pools import causes, plan
-from drawbar.driver.kube import kinds
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -239,8 +239,7 @@ async def test_taints_explain_themselves_where_the_api_server_has_the_fields(
         await until(lambda: by_key(cluster, "gpu-0"), lambda taints: "device-lost" in taints)
         await cluster.allocate("disk-0", name="c2", pod="c2")
         await cluster.failed("disk-0", "c2")
-        body = {"spec": {"maintenance": ["GPU/1"]}}
-        await cluster.patch(kinds.FABRIC, "fab", body)
+        await maintenances.begin(cluster.api, devices=["GPU/1"])
         (other,) = {
             device["name"] for spec in await cluster.slices() for device in spec.get("devices", ())
         } - {

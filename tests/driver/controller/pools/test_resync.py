@@ -6,7 +6,7 @@ import itertools
 import types
 
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
-from drawbar.driver.controller import attachment_index, fabric_reconciler, refusals, routing
+from drawbar.driver.controller import attachment_index, fabric_reconciler, maintenance, refusals, routing
 from drawbar.driver.controller import claims as claims_index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import publisher
@@ -72,6 +72,7 @@ async def resyncs(loop, path):
             sessions=sessions.Sessions(registry.adapter_class),
             placed=attachment_index.Index(),
             allocated=claims_index.Index("drawbar.dev", loop.now),
+            maintenance=maintenance.Index(),
         )
         pools = publisher.Publisher(
             api,
@@ -88,6 +89,7 @@ async def resyncs(loop, path):
             time_of_day=loop.now,
             placed=sources.placed,
             allocated=sources.allocated,
+            maintenance=sources.maintenance,
             sessions=sources.sessions,
             pools=pools,
             refusals=refusals.Refusals(lambda fabric: None),

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
@@ -19,12 +20,12 @@ async def in_use(cluster, until, device, claim="c1", **where):
 
 async def test_maintenance_marks_the_device_and_ends_with_its_entry(served_world, until):
     async with served_world() as cluster:
-        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenance": ["gpu-0"]}})
+        await maintenances.begin(cluster.api, devices=["gpu-0"])
         await until(
             lambda: cluster.marks("gpu-0"), lambda taints: taints == [("maintenance", "", "NoSchedule")]
         )
         assert await cluster.marks("disk-0") == []
-        await cluster.patch(kinds.FABRIC, "fab", {"spec": {"maintenance": None}})
+        await maintenances.end(cluster.api)
         await until(lambda: cluster.marks("gpu-0"), lambda taints: taints == [])
 
 

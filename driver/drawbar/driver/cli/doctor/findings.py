@@ -51,6 +51,7 @@ class Check(enum.StrEnum):
     FABRICS_DEGRADED = "fabrics.degraded"
     FABRICS_PUBLISHED = "fabrics.published"
     FABRICS_WRITABLE = "fabrics.writable"
+    FABRICS_MAINTENANCE = "fabrics.maintenance"
     HOSTS_MAPPED = "hosts.mapped"
     HOSTS_AMBIGUOUS = "hosts.ambiguous"
     HOSTS_NODE = "hosts.node"

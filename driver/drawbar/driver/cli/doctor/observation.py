@@ -9,7 +9,7 @@ import functools
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from drawbar.driver.api import attachments, core, drivers, fabrics
+from drawbar.driver.api import attachments, core, drivers, fabrics, maintenances
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
@@ -101,6 +101,7 @@ class _Look:
             pods = start(reader.list_all(kinds.POD, into=core.Pod, namespace=where.namespace))
             published = start(reader.list_all(kinds.SLICE, into=observed.Slice, fields=ours))
             attached = start(reader.list_all(kinds.ATTACHMENT, into=attachments.DeviceAttachment))
+            in_maintenance = start(reader.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance))
             managers = await reader.list_all(kinds.FABRIC, into=fabrics.Fabric)
             served = await resources
             versions = _having(served, "")
@@ -127,6 +128,7 @@ class _Look:
             pods=pods.result(),
             published=published.result(),
             fabrics=managers,
+            maintenances=in_maintenance.result(),
             attachments=attached.result(),
             contexts=contexts,
             trials=tried.result(),

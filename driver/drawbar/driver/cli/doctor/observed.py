@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import attachments, core, fabrics, meta
+from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.kube import exclusions
@@ -236,7 +236,7 @@ class Cluster:
         resource_versions: those of resource.k8s.io that are served; empty if none is.
         taint_rules: the versions that have DeviceTaintRules.
         contexts: the versions that have PodSchedulingContexts, by which a driver's controller can allocate.
-        definitions: by their name our two; None for one that is not there.
+        definitions: by their name ours; None for one that is not there.
         features: None where resource.k8s.io/v1 is not served.
         accounts: by name, whether it exists.
         access: what the daemons' accounts may do.
@@ -266,6 +266,7 @@ class Cluster:
     pods: Reading[tuple[core.Pod, ...]]
     published: Reading[tuple[Slice, ...]]
     fabrics: Reading[tuple[fabrics.Fabric, ...]]
+    maintenances: Reading[tuple[maintenances.Maintenance, ...]]
     attachments: Reading[tuple[attachments.DeviceAttachment, ...]]
     contexts: Reading[tuple[str, ...]] = ()
     trials: tuple[Reading[Trial], ...] = ()

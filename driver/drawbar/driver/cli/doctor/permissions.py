@@ -91,6 +91,8 @@ _NOT_AT_ONCE = "no claim is allocated at once"
 _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "fabrics"): ("list watch patch", "no Fabric is served"),
     (_OURS, "fabrics/status"): ("patch", "no Fabric shows its state"),
+    (_OURS, "maintenances"): ("list watch", "nothing is taken out of service for maintenance"),
+    (_OURS, "maintenances/status"): ("patch", "no Maintenance shows whether it is in effect"),
     (_OURS, "deviceattachments"): ("list watch create patch delete", "no device is attached or detached"),
     (_OURS, "deviceattachments/status"): ("patch", "no device is attached"),
     (_RESOURCES, "resourceslices"): ("list watch create update delete", "no device is published"),

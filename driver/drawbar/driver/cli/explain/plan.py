@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from drawbar.driver.api import attachments, claims, fabrics, meta
+from drawbar.driver.api import attachments, claims, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
@@ -22,7 +22,7 @@ _TAINTS: Mapping[str, str] = {
     "cleaning": "its node erases its last user's data: it is lifted when that is done",
     "not-cleaned": "its node cannot take away what its last user left on it: read the condition Released of its DeviceAttachment",
     "in-use": "another has the device: it is lifted when the fabric reports it free",
-    "maintenance": "when the work is done: drawbar maintenance off device/NAME; it takes it out of spec.maintenance of its Fabric",
+    "maintenance": "when the work is done: drawbar maintenance off device/NAME; drawbar maintenance list shows the reason",
     "node-unhealthy": "read docs/health.md for what the node reports of the device",
     "reserved": "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric",
 }
@@ -359,11 +359,14 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
         return
     for fabric in _fabrics(world, []):
         label = names.node_label(fabric.metadata.name)
-        if name in fabric.spec.maintenance_nodes:
+        named = maintenances.of_fabric(world.cluster.maintenances, fabric.metadata.name, fabric.spec.driver)
+        closing = [item for item in named if name in item.spec.nodes]
+        if closing:
+            reasons = findings.listed([item.spec.reason or item.metadata.name for item in closing])
             yield findings.warning(
                 Check.HOSTS_NODE,
                 subject,
-                f"is in maintenance in the Fabric {fabric.metadata.name}, so no further device goes there",
+                f"is in maintenance for the Fabric {fabric.metadata.name} ({reasons}), so no further device goes there",
                 f"when the work is done: drawbar maintenance off node/{name}",
             )
         elif label not in node.metadata.labels:

@@ -1,7 +1,8 @@
 """The fabric that an operator means: a configuration file, or a Fabric object of the cluster with its Secret.
 
 The file is YAML in the form of a Fabric's `spec`, strict, with `credentialFiles` in place of `credentialsSecretRef`: by key of
-such a Secret, the path of a file, from the folder of the configuration file.
+such a Secret, the path of a file, from the folder of the configuration file. Its user owns the endpoint and the
+credentials, so it names no origins; a Secret of the cluster is sent only to the origins that it names.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver import errors
-from drawbar.driver.api import attachments, core, fabrics, meta
+from drawbar.driver.api import attachments, core, fabrics
 from drawbar.driver.cli.fabric.observed import Cluster, Source
 from drawbar.driver.controller.fabrics import credentials
 from drawbar.driver.kube import client, kinds
@@ -55,7 +56,7 @@ def from_file(path: Path) -> Source:
             data[key] = base64.b64encode(_read(path.parent / name, SECRET_LIMIT_BYTES)).decode()
         except errors.UsageError as error:
             problems.append(f"credentialFiles.{key}: {error}")
-    given, wrong = credentials.parse(core.Secret(metadata=meta.ObjectMeta(), data=data))
+    given, wrong = credentials.parse(data)
     problems += [f"credentialFiles: {problem}" for problem in wrong]
     if problems:
         raise _mistakes(path, problems)
@@ -86,11 +87,16 @@ async def from_cluster(api: client.Client, name: str, namespace: str) -> Source:
     of_fabric = tuple(item for item in listed.items if item.spec.fabric == name)
     cluster = Cluster(fabric=fabric, nodes=tuple(nodes.items), attachments=of_fabric)
     reference = fabric.spec.credentials_secret_ref
-    given = contract.Credentials() if reference is None else await _secret(api, reference.name, namespace)
+    given = contract.Credentials()
+    if reference is not None:
+        recipient = credentials.Recipient.from_spec(name, fabric.spec)
+        given = await _secret(api, reference.name, namespace, recipient)
     return Source(name=name, spec=fabric.spec, credentials=given, cluster=cluster)
 
 
-async def _secret(api: client.Client, name: str, namespace: str) -> contract.Credentials:
+async def _secret(
+    api: client.Client, name: str, namespace: str, recipient: credentials.Recipient
+) -> contract.Credentials:
     where = f"Secret {namespace}/{name}"
     try:
         secret = await api.read(kinds.SECRET, name, into=core.Secret, namespace=namespace)
@@ -102,9 +108,9 @@ async def _secret(api: client.Client, name: str, namespace: str) -> contract.Cre
         raise errors.DrawbarError(
             f"you may not read {where}, which has the credentials of the Fabric; get that permission, or use --config FILE"
         ) from error
-    given, problems = credentials.parse(secret)
-    if problems:
-        raise errors.DrawbarError(f"{where}: {'; '.join(problems)}")
+    given = credentials.choose(name, namespace, secret, recipient)
+    if isinstance(given, credentials.Unusable):
+        raise errors.DrawbarError(given.message)
     return given
 
 

@@ -1,4 +1,4 @@
-"""`drawbar maintenance`: keeps further claims from devices, and further devices from nodes, by the Fabrics' specs.
+"""`drawbar maintenance`: keeps further claims from devices, and further devices from nodes, by Maintenances.
 
-`plan` decides what each Fabric is to name, and what that means; `execution` writes it and waits until it holds.
+`plan` decides the entries of each Fabric, and what they mean; `execution` writes them and waits until they hold.
 """

@@ -11,6 +11,7 @@ from drawbar.driver import errors
 from drawbar.driver.cli import command
 
 TIMEOUT_SECONDS = 60.0
+REASON_CHARS = 256
 KINDS = ("device", "enclosure", "node")
 
 
@@ -38,6 +39,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
                 type=_target,
                 help="device/NAME (with its pool in front where there are several), enclosure/FABRIC/NAME, or node/NAME",
             )
+            if name == "on":
+                action.add_argument(
+                    "--reason",
+                    metavar="TEXT",
+                    type=_reason,
+                    default="",
+                    help="why, such as the number of a ticket; it is shown by list",
+                )
             action.add_argument("--dry-run", action="store_true", help="print the changes, and make none")
             action.add_argument("--yes", action="store_true", help="do not ask before the change")
             action.add_argument(
@@ -65,6 +74,12 @@ def _target(content: str) -> tuple[str, str]:
             f"{content!r} is none: give device/NAME, enclosure/FABRIC/NAME or node/NAME"
         )
     return kind, name
+
+
+def _reason(content: str) -> str:
+    if len(content) > REASON_CHARS or not content.isprintable():
+        raise argparse.ArgumentTypeError(f"give at most {REASON_CHARS} characters that can be printed")
+    return content
 
 
 def _seconds(content: str) -> float:
@@ -104,7 +119,7 @@ async def _change(args: argparse.Namespace) -> int:
     target, on = plan.Target(kind=kind, name=name), args.action == "on"
     async with client.connecting(config.load(args.kubeconfig)) as api:
         cluster, labels = await execution.read(api, target, driver=_driver(args))
-        planned = plan.plan(cluster, labels, target, on=on)
+        planned = plan.plan(cluster, labels, target, on=on, reason=args.reason if on else "")
         sentences = plan.consequences(planned, target)
         document = {
             "target": f"{kind}/{name}",
@@ -155,20 +170,25 @@ def _print(args: argparse.Namespace, document: dict[str, Any]) -> None:
 
 
 async def _list(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import fabrics
+    from drawbar.driver.api import maintenances, meta
     from drawbar.driver.cli import tables
     from drawbar.driver.kube import client, config, kinds
 
     async with client.connecting(config.load(args.kubeconfig)) as api:
-        listing = await api.list_all(kinds.FABRIC, into=fabrics.Fabric)
+        listing = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
     ours = [
         {
-            "fabric": fabric.metadata.name,
-            "devices": sorted(fabric.spec.maintenance),
-            "nodes": sorted(fabric.spec.maintenance_nodes),
+            "name": item.metadata.name,
+            "fabric": item.spec.fabric,
+            "devices": sorted(item.spec.devices),
+            "nodes": sorted(item.spec.nodes),
+            "reason": item.spec.reason,
+            "applied": applied.status if applied is not None else "Unknown",
+            "message": applied.message if applied is not None else "",
         }
-        for fabric in listing.items
-        if fabric.spec.driver == _driver(args) and (fabric.spec.maintenance or fabric.spec.maintenance_nodes)
+        for item in sorted(listing.items, key=lambda item: (item.spec.fabric, item.metadata.name))
+        for applied in (meta.find(item.status.conditions, maintenances.APPLIED),)
+        if item.spec.driver == _driver(args)
     ]
     if args.output == "json":
         sys.stdout.write(json.dumps(ours, indent=2) + "\n")
@@ -178,13 +198,18 @@ async def _list(args: argparse.Namespace) -> int:
         sys.stdout.write(yaml.safe_dump(ours, sort_keys=False))
     else:
         lines = [
-            (entry["fabric"], kind, name)
+            (entry["fabric"], kind, name, entry["applied"], entry["name"], entry["reason"])
             for entry in ours
             for kind, names in (("device", entry["devices"]), ("node", entry["nodes"]))
             for name in names
         ]
         command.print_tables(
-            lambda out: tables.rows(out, ("FABRIC", "KIND", "NAME"), lines, "Nothing is in maintenance.")
+            lambda out: tables.rows(
+                out,
+                ("FABRIC", "KIND", "NAME", "APPLIED", "MAINTENANCE", "REASON"),
+                lines,
+                "Nothing is in maintenance.",
+            )
         )
     return 0
 
@@ -194,7 +219,7 @@ STATUSES = (
     "in time; 2 the command line is wrong; 130 interrupted. What was done and what not is printed on stderr."
 )
 EXAMPLES = (
-    "drawbar maintenance on device/gpu-1",
+    'drawbar maintenance on device/gpu-1 --reason "OPS-1234: new riser"',
     "drawbar maintenance on enclosure/rack-1/enc-1 --dry-run",
     "drawbar maintenance on node/worker-7 --yes",
     "drawbar maintenance off device/gpu-1",
@@ -205,7 +230,7 @@ COMMAND = command.Command(
     help="keep further claims from devices, and further devices from nodes",
     description=(
         "Takes devices, the devices of an enclosure, or a node out of service without ending a pod: no further claim is given the\n"
-        "devices, or no further device goes to the node. Who has a device keeps it. It stands in the Fabrics' spec."
+        "devices, or no further device goes to the node. Who has a device keeps it. It stands in objects of the kind Maintenance."
     ),
     examples=EXAMPLES,
     configure=configure,

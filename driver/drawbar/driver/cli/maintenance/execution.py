@@ -1,14 +1,13 @@
-"""Writes a plan into Fabrics, and waits until the controller has done what follows."""
+"""Writes a plan into Maintenances, and waits until the controller has done what follows."""
 
 import asyncio
 import sys
-from collections.abc import Iterable
 
 from drawbar.driver import backoff, errors
-from drawbar.driver.api import core, fabrics
+from drawbar.driver.api import core, maintenances
 from drawbar.driver.cli import progress
 from drawbar.driver.cli.maintenance import plan
-from drawbar.driver.cli.status import live, observed, reading, tree
+from drawbar.driver.cli.status import live, observed, reading
 from drawbar.driver.controller import names
 from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -16,7 +15,7 @@ from drawbar.driver.kube import errors as kube_errors
 MANAGER = "drawbar-maintenance"
 TAINT = "maintenance"
 TRIES = 5
-"""Against others who write the same Fabric at the same moment."""
+"""Against others who write the same Maintenance at the same moment."""
 
 
 async def read(
@@ -46,12 +45,12 @@ async def write(api: client.Client, planned: plan.Plan) -> None:
     """Write each change; what was written before a failure is reported on stderr.
 
     Raises:
-        errors.DrawbarError: a Fabric is refused, is gone, or is written by others all the time.
+        errors.DrawbarError: a Maintenance is refused, or is written by others all the time.
     """
     done: list[str] = []
     try:
         for change in planned.changes:
-            await _write_one(api, change, planned.devices, on=planned.on)
+            await _write_one(api, planned, change)
             done.append(change.fabric)
     except BaseException:
         left = [change.fabric for change in planned.changes if change.fabric not in done]
@@ -61,33 +60,41 @@ async def write(api: client.Client, planned: plan.Plan) -> None:
         raise
 
 
-async def _write_one(
-    api: client.Client, change: plan.Change, devices: Iterable[tree.Device], *, on: bool
-) -> None:
+async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change) -> None:
     pauses = backoff.Backoff()
     for _ in range(TRIES):
-        fabric = await api.read(kinds.FABRIC, change.fabric, into=fabrics.Fabric)
-        body = {
-            # So that an entry written at the same moment is not lost.
-            "metadata": {"resourceVersion": fabric.metadata.resource_version},
-            "spec": plan.spec(fabric, change, devices, on=on),
-        }
+        listed = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
         try:
-            await api.patch(
-                kinds.FABRIC,
-                change.fabric,
-                body,
-                content=client.Patch.MERGE,
-                into=fabrics.Fabric,
-                manager=MANAGER,
-            )
-        except kube_errors.Conflict:
+            for write in plan.writes(planned, change, listed.items):
+                await _write_object(api, write)
+        except (kube_errors.Conflict, kube_errors.NotFound):
             await asyncio.sleep(pauses.failed())
         else:
             return
     raise errors.DrawbarError(
-        f"Fabric {change.fabric} was written by others each of {TRIES} times; try again, or look who writes it: "
-        f"kubectl get fabric {change.fabric} --show-managed-fields -o yaml"
+        f"a Maintenance of Fabric {change.fabric} was written by others each of {TRIES} times; try again, or look who writes it: "
+        "kubectl get maintenances --show-managed-fields -o yaml"
+    )
+
+
+async def _write_object(api: client.Client, write: plan.Write) -> None:
+    if write.spec is None and write.before is not None:
+        metadata = write.before.metadata
+        await api.delete(
+            kinds.MAINTENANCE, write.name, uid=metadata.uid, resource_version=metadata.resource_version
+        )
+        return
+    body = plan.document(write)
+    if write.before is None:
+        await api.create(kinds.MAINTENANCE, body, into=maintenances.Maintenance)
+        return
+    await api.patch(
+        kinds.MAINTENANCE,
+        write.name,
+        body,
+        content=client.Patch.MERGE,
+        into=maintenances.Maintenance,
+        manager=MANAGER,
     )
 
 

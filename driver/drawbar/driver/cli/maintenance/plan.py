@@ -1,17 +1,22 @@
-"""What a Fabric is to name so that a device, an enclosure or a node is in maintenance or back from it; pure."""
+"""The entries of Maintenances that a device, an enclosure or a node needs to be in maintenance or back from it; pure.
 
-from collections.abc import Iterable
+The verb adds entries to one Maintenance of each Fabric, and takes them out of all.
+"""
+
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+
 from drawbar.driver import errors
-from drawbar.driver.api import fabrics
+from drawbar.driver.api import drivers, fabrics, maintenances
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.status import observed, tree
 from drawbar.driver.controller import names
 
-ALL = "*"
-"""In a Fabric's spec.maintenance: each of its devices."""
+REASON_HASH_CHARS = 10
 
 
 class Nothing(errors.DrawbarError):
@@ -36,7 +41,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What one Fabric is to name more, or no longer.
+    """The entries that the Maintenances of one Fabric are to have more, or no longer.
 
     Attributes:
         fabric: its name.
@@ -57,11 +62,15 @@ class Plan:
         on: whether maintenance begins.
         changes: by fabric; empty where everything is as it should be.
         devices: those that are concerned.
+        driver: that serves the Fabrics.
+        reason: a text for people, where maintenance begins.
     """
 
     on: bool
     changes: tuple[Change, ...]
     devices: tuple[tree.Device, ...]
+    driver: str = drivers.DEFAULT
+    reason: str = ""
 
     @property
     def in_use(self) -> tuple[tree.Device, ...]:
@@ -69,7 +78,24 @@ class Plan:
         return tuple(device for device in self.devices if device.claims)
 
 
-def plan(cluster: observed.Cluster, labels: frozenset[str], target: Target, *, on: bool) -> Plan:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """A Maintenance as it is to be.
+
+    Attributes:
+        name: of the object.
+        before: the object as it is; None where it is to be created.
+        spec: None where it is to be deleted, since it would have no entry.
+    """
+
+    name: str
+    before: maintenances.Maintenance | None
+    spec: maintenances.MaintenanceSpec | None
+
+
+def plan(
+    cluster: observed.Cluster, labels: frozenset[str], target: Target, *, on: bool, reason: str = ""
+) -> Plan:
     """Return the changes for a target.
 
     Args:
@@ -77,10 +103,17 @@ def plan(cluster: observed.Cluster, labels: frozenset[str], target: Target, *, o
         labels: those of the node, where one is meant.
         target: what is meant.
         on: whether maintenance begins.
+        reason: a text for people.
 
     Raises:
         Nothing: see there.
     """
+    scopes = {
+        fabric.metadata.name: maintenances.unite(
+            maintenances.of_fabric(cluster.maintenances, fabric.metadata.name, cluster.driver)
+        )
+        for fabric in cluster.fabrics
+    }
     shown = tree.build(cluster)
     ours = {
         fabric.metadata.name: fabric for fabric in cluster.fabrics if fabric.spec.driver == cluster.driver
@@ -89,7 +122,7 @@ def plan(cluster: observed.Cluster, labels: frozenset[str], target: Target, *, o
         devices = tuple(
             device for device in shown.devices if device.node == target.name and device.attachment
         )
-        wanted = _reaching(ours.values(), labels, target.name, devices, on=on)
+        wanted = _reaching(ours.values(), scopes, labels, target.name, devices, on=on)
         listed = [Change(fabric=name, nodes=frozenset({target.name})) for name in wanted]
     else:
         placed = _placed(shown, target)
@@ -103,15 +136,22 @@ def plan(cluster: observed.Cluster, labels: frozenset[str], target: Target, *, o
     for change in listed:
         if change.fabric not in ours:
             raise Nothing(f"there is no Fabric {change.fabric}; kubectl get fabrics lists them")
-        if not on and change.devices and ALL in ours[change.fabric].spec.maintenance:
+        if not on and change.devices and maintenances.ALL in scopes[change.fabric].devices:
+            (first, *_) = (
+                item.metadata.name
+                for item in maintenances.of_fabric(cluster.maintenances, change.fabric, cluster.driver)
+                if maintenances.ALL in item.spec.devices
+            )
             raise Nothing(
-                f"Fabric {change.fabric} has {ALL} in its spec.maintenance, so each of its devices is in maintenance; take that out first: "
-                f"kubectl edit fabric {change.fabric}"
+                f"Maintenance {first} has {maintenances.ALL} in its spec.devices, so each device of Fabric {change.fabric} is in "
+                f"maintenance; take that out first: kubectl edit maintenance {first}"
             )
     return Plan(
         on=on,
-        changes=tuple(change for change in listed if _differs(ours[change.fabric], change, devices, on=on)),
+        changes=tuple(change for change in listed if _differs(scopes[change.fabric], change, devices, on=on)),
         devices=devices,
+        driver=cluster.driver,
+        reason=reason,
     )
 
 
@@ -155,6 +195,7 @@ def _placed(shown: tree.Tree, target: Target) -> list[tuple[str, tree.Device]]:
 
 def _reaching(
     ours: Iterable[fabrics.Fabric],
+    scopes: Mapping[str, maintenances.Scope],
     labels: frozenset[str],
     node: str,
     devices: Iterable[tree.Device],
@@ -166,7 +207,7 @@ def _reaching(
     wanted = []
     for fabric in ours:
         name = fabric.metadata.name
-        is_named = node in fabric.spec.maintenance_nodes
+        is_named = node in scopes[name].nodes
         is_host = names.node_label(name) in labels or name in attached
         is_host = is_host or any(mapping.node == node for mapping in fabric.spec.hosts)
         if is_named or (on and is_host):
@@ -178,36 +219,96 @@ def _reaching(
     return sorted(wanted)
 
 
-def _differs(fabric: fabrics.Fabric, change: Change, devices: Iterable[tree.Device], *, on: bool) -> bool:
-    named = _named(fabric, devices)
+def _differs(scope: maintenances.Scope, change: Change, devices: Iterable[tree.Device], *, on: bool) -> bool:
+    named = {device.name for device in devices if scope.devices & {device.name, device.id}}
     if on:
-        return bool(
-            change.devices - named
-            if ALL not in fabric.spec.maintenance and change.devices
-            else change.nodes - set(fabric.spec.maintenance_nodes)
+        if change.devices and maintenances.ALL not in scope.devices:
+            return bool(change.devices - named)
+        return bool(change.nodes - scope.nodes)
+    return bool(change.devices & named or change.nodes & scope.nodes)
+
+
+def object_name(fabric: str, reason: str) -> str:
+    """Return the name of the Maintenance that the verb adds entries to: one for each Fabric and reason."""
+    if not reason:
+        return fabric
+    return f"{fabric}-{hashlib.sha256(reason.encode()).hexdigest()[:REASON_HASH_CHARS]}"
+
+
+def writes(planned: Plan, change: Change, listed: Iterable[maintenances.Maintenance]) -> tuple[Write, ...]:
+    """Return the writes of a change.
+
+    Args:
+        planned: the plan that the change is of.
+        change: the entries of one Fabric.
+        listed: all Maintenances, as they are now.
+
+    Raises:
+        Nothing: the Maintenance that the entries are to be added to is one of another Fabric.
+    """
+    by_name = {item.metadata.name: item for item in listed}
+    of_fabric = maintenances.of_fabric(by_name.values(), change.fabric, planned.driver)
+    of_change = [device for device in planned.devices if device.name in change.devices]
+    if planned.on:
+        return _additions(planned, change, of_change, of_fabric, by_name)
+    out = {entry for device in of_change for entry in (device.name, device.id)}
+    result = []
+    for item in of_fabric:
+        spec = msgspec.structs.replace(
+            item.spec,
+            devices=tuple(entry for entry in item.spec.devices if entry not in out),
+            nodes=tuple(node for node in item.spec.nodes if node not in change.nodes),
         )
-    return bool(change.devices & named or change.nodes & set(fabric.spec.maintenance_nodes))
+        if spec != item.spec:
+            left = spec if spec.devices or spec.nodes else None
+            result.append(Write(name=item.metadata.name, before=item, spec=left))
+    return tuple(result)
 
 
-def _named(fabric: fabrics.Fabric, devices: Iterable[tree.Device]) -> set[str]:
-    """Return the names of the devices that the Fabric names, be it by name or by id."""
-    entries = set(fabric.spec.maintenance)
-    return {device.name for device in devices if entries & {device.name, device.id}}
+def _additions(
+    planned: Plan,
+    change: Change,
+    devices: Iterable[tree.Device],
+    of_fabric: Iterable[maintenances.Maintenance],
+    by_name: Mapping[str, maintenances.Maintenance],
+) -> tuple[Write, ...]:
+    scope = maintenances.unite(of_fabric)
+    named = {device.name for device in devices if scope.has_device(device.name, device.id)}
+    more, nodes = change.devices - named, change.nodes - scope.nodes
+    if not more and not nodes:
+        return ()
+    name = object_name(change.fabric, planned.reason)
+    before = by_name.get(name)
+    spec = maintenances.MaintenanceSpec(fabric=change.fabric, driver=planned.driver, reason=planned.reason)
+    if before is not None:
+        if (before.spec.fabric, before.spec.driver) != (change.fabric, planned.driver):
+            raise Nothing(
+                f"the Maintenance {name} is of Fabric {before.spec.fabric}, so nothing can be added to it for Fabric "
+                f"{change.fabric}; give it another name, or use --reason"
+            )
+        spec = before.spec
+    spec = msgspec.structs.replace(
+        spec, devices=tuple(sorted({*spec.devices, *more})), nodes=tuple(sorted({*spec.nodes, *nodes}))
+    )
+    return (Write(name=name, before=before, spec=spec),)
 
 
-def spec(
-    fabric: fabrics.Fabric, change: Change, devices: Iterable[tree.Device], *, on: bool
-) -> dict[str, Any]:
-    """Return what of the Fabric's spec is to be written."""
-    of_change = [device for device in devices if device.name in change.devices]
-    if on:
-        entries = {*fabric.spec.maintenance, *(change.devices - _named(fabric, of_change))}
-        nodes = {*fabric.spec.maintenance_nodes, *change.nodes}
-    else:
-        out = {entry for device in of_change for entry in (device.name, device.id)}
-        entries = set(fabric.spec.maintenance) - out
-        nodes = set(fabric.spec.maintenance_nodes) - change.nodes
-    return {"maintenance": sorted(entries), "maintenanceNodes": sorted(nodes)}
+def document(write: Write) -> dict[str, Any]:
+    """Return the object that a write creates, or the merge patch that changes it."""
+    assert write.spec is not None
+    if write.before is None:
+        spec = msgspec.to_builtins(write.spec)
+        return {
+            "apiVersion": maintenances.API_VERSION,
+            "kind": maintenances.KIND,
+            "metadata": {"name": write.name},
+            "spec": {key: value for key, value in spec.items() if value},
+        }
+    # So that an entry written at the same moment is not lost.
+    return {
+        "metadata": {"resourceVersion": write.before.metadata.resource_version},
+        "spec": {"devices": list(write.spec.devices), "nodes": list(write.spec.nodes)},
+    }
 
 
 def consequences(planned: Plan, target: Target) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ class Move:
     Attributes:
         claim: `NAMESPACE/NAME`.
         devices: that the claim is to leave.
-        change: which Fabrics are to name them in their maintenance; what they name already is not in it.
+        change: the entries of Maintenances; those that are there already are not in it.
         pods: to be evicted.
         spare: how many devices of the same class, model and fabric are free, for each device.
     """
@@ -94,7 +94,13 @@ def plan(cluster: observed.Cluster, claim: ResourceClaim, pods: Iterable[Pod]) -
     return Move(
         claim=name,
         devices=devices,
-        change=maintenance.Plan(on=True, changes=changes, devices=devices),
+        change=maintenance.Plan(
+            on=True,
+            changes=changes,
+            devices=devices,
+            driver=cluster.driver,
+            reason=f"drawbar move {name}"[:256],
+        ),
         pods=used_by,
         spare=_spare(tree.build(cluster), devices),
     )

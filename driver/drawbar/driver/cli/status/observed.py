@@ -6,6 +6,7 @@ from drawbar.driver.api import meta
 from drawbar.driver.api.attachments import DeviceAttachment
 from drawbar.driver.api.claims import ResourceClaim
 from drawbar.driver.api.fabrics import Fabric
+from drawbar.driver.api.maintenances import Maintenance
 from drawbar.driver.api.slices import ResourceSlice
 
 
@@ -73,6 +74,7 @@ class Cluster:
 
     driver: str
     fabrics: tuple[Fabric, ...] = ()
+    maintenances: tuple[Maintenance, ...] = ()
     slices: tuple[ResourceSlice, ...] = ()
     attachments: tuple[DeviceAttachment, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()

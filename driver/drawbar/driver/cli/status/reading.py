@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from drawbar.driver import errors
-from drawbar.driver.api import attachments, claims, core, fabrics, slices
+from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
 from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
 from drawbar.driver.cli.status import observed
@@ -110,17 +110,25 @@ async def read(api: client.Client, target: Target, *, driver: str) -> observed.C
 
 
 async def _whole(readings: _Readings, _target: Target, driver: str) -> observed.Cluster:
-    listed_fabrics, listed_slices, listed_attachments, listed_claims = await asyncio.gather(
+    (
+        listed_fabrics,
+        listed_maintenances,
+        listed_slices,
+        listed_attachments,
+        listed_claims,
+    ) = await asyncio.gather(
         readings.list_all(kinds.FABRIC, fabrics.Fabric),
+        readings.list_all(kinds.MAINTENANCE, maintenances.Maintenance),
         readings.list_all(kinds.SLICE, slices.ResourceSlice, fields=f"spec.driver={driver}"),
         readings.list_all(kinds.ATTACHMENT, attachments.DeviceAttachment),
         readings.list_all(kinds.CLAIM, claims.ResourceClaim),
     )
-    if readings.failed == 4:
+    if readings.failed == 5:
         raise errors.DrawbarError("nothing can be read: " + readings.unread[0])
     return observed.Cluster(
         driver=driver,
         fabrics=listed_fabrics,
+        maintenances=listed_maintenances,
         slices=listed_slices,
         attachments=listed_attachments,
         claims=listed_claims,

@@ -31,7 +31,7 @@ _WHO_AM_I = kinds.Kind(
 _UNSEEN_MINOR = 36
 UNSEEN = (
     "the scheduler of Kubernetes 1.36 does not see DeviceTaintRules: a rule evicts, and a new pod may be given the device again; "
-    "name fabric devices in their Fabric's spec.maintenance as well"
+    "put fabric devices into maintenance as well: drawbar maintenance on device/NAME"
 )
 
 
@@ -61,7 +61,7 @@ async def rule_kind(api: client.Client) -> kinds.Kind:
     if kind is None:
         raise errors.DrawbarError(
             "the API server serves no DeviceTaintRules; use Kubernetes 1.37, turn on the gate DRADeviceTaintRules with its API version, "
-            "or name fabric devices in their Fabric's spec.maintenance"
+            "or put fabric devices into maintenance: drawbar maintenance on device/NAME"
         )
     return kind
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import attachment_index, names, pairs, policies
+from drawbar.driver.controller import names, pairs, policies
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
@@ -23,11 +23,10 @@ def listed(cluster: Cluster) -> Iterator[tuple[fabrics.Fabric, session.Session]]
             yield fabric, opened
 
 
-def fabric_of(
-    fabric: fabrics.Fabric, opened: session.Session, placed: attachment_index.Index, now: datetime.datetime
-) -> matching.Fabric:
+def fabric_of(cluster: Cluster, fabric: fabrics.Fabric, opened: session.Session) -> matching.Fabric:
     """Return what a fabric can do for the nodes that it reaches, without those in maintenance or whose host is at fault."""
-    policy, closed_nodes = fabric.spec.policy, frozenset(fabric.spec.maintenance_nodes)
+    policy, placed, now = fabric.spec.policy, cluster.placed, cluster.clock()
+    closed_nodes = cluster.maintenance.scope(opened.name).nodes
     probation = datetime.timedelta(seconds=policy.probation_seconds)
     blamed = opened.faults.blamed(probation, now)
     host_of = {
@@ -104,7 +103,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
     reserved_devices: dict[names.DeviceKey, matching.Device] = {}
     reached: dict[str, matching.Fabric] = {}
     for fabric, opened in _reserving(cluster):
-        does = fabric_of(fabric, opened, cluster.placed, now)
+        does = fabric_of(cluster, fabric, opened)
         # A classic claim is attached before it is allocated; this one would be bound to wait.
         reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
         places = devices.homes(
@@ -138,7 +137,7 @@ def _is_free(cluster: Cluster, fabric: fabrics.Fabric, device: contract.Device, 
     return (
         device.connection is None
         and device.health is not contract.Health.CRITICAL
-        and not {device.id, key.device, "*"} & set(fabric.spec.maintenance)
+        and not cluster.maintenance.scope(fabric.metadata.name).has_device(device.id, key.device)
         and cluster.attachments.get(key.attachment) is None
         and not cluster.allocated.with_device(key)
     )

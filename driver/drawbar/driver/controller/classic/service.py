@@ -234,7 +234,7 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
     reached: dict[str, matching.Fabric] = {}
     devices: dict[names.DeviceKey, matching.Device] = {}
     for fabric, opened in inventory.listed(cluster):
-        reached[opened.name] = inventory.fabric_of(fabric, opened, cluster.placed, cluster.clock())
+        reached[opened.name] = inventory.fabric_of(cluster, fabric, opened)
         for published in cluster.pools.in_fabric(opened.name):
             for shown in published.spec.devices:
                 key = names.DeviceKey(fabric=opened.name, device=shown.name)

@@ -25,7 +25,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 
-from drawbar.driver.api import attachments, fabrics, slices
+from drawbar.driver.api import attachments, fabrics, maintenances, slices
 from drawbar.driver.controller import names
 from drawbar.fabric import contract
 
@@ -46,6 +46,7 @@ _WORST_FIRST = (
     contract.Health.OK,
 )
 _Members = tuple[str, ...]
+NO_MAINTENANCE = maintenances.Scope()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +107,7 @@ def arrange(
     published: Mapping[str, _Members] | None = None,
     missing: Collection[str] = (),
     chooses: bool = False,
+    maintenance: maintenances.Scope = NO_MAINTENANCE,
 ) -> Arrangement:
     """Return the composites of a fabric with these devices.
 
@@ -118,12 +120,13 @@ def arrange(
         published: as `published` returns it.
         missing: names of the devices that count as they were although they are not listed.
         chooses: the fabric chooses the device itself, so that its devices are places.
+        maintenance: the devices in maintenance become members last.
     """
     named, rules = (spec.composites, spec.composite_rules) if spec is not None else ((), ())
     published = published or {}
     if not named and not rules and not held and not published:
         return Arrangement()
-    room = _Room(devices, held or {}, given, missing)
+    room = _Room(devices, held or {}, given, missing, maintenance)
     for name, members in published.items():
         if name in room.given and name not in room.members and not room.is_taken(members):
             room.add(name, members)
@@ -148,7 +151,9 @@ class _Room:
         held: Mapping[str, _Members],
         given: Collection[str],
         missing: Collection[str],
+        maintenance: maintenances.Scope,
     ) -> None:
+        self.maintenance = maintenance
         self.listed = {names.label(device.id): device for device in devices}
         self.given, self.missing = given, missing
         self.members = dict(held)
@@ -202,7 +207,7 @@ class _Room:
                         self.unlisted[name] = members
                         self._reserve(name, members)
             rest = {device: part for device, part in takes.items() if not self.is_taken((device,))}
-            for members in self._groups(rule, rest, frozenset(spec.maintenance)):
+            for members in self._groups(rule, rest):
                 self._add_new(rule, members)
             over = [device for device in sorted(rest, key=_in_order) if device not in self.owners]
             if rule.leftover is fabrics.Leftover.WITHHELD:
@@ -263,14 +268,12 @@ class _Room:
             return listed.enclosure, ""
         return (listed.enclosure, listed.switch) if listed.switch else None
 
-    def _groups(
-        self, rule: fabrics.CompositeRule, rest: Mapping[str, int], maintenance: frozenset[str]
-    ) -> Iterable[_Members]:
+    def _groups(self, rule: fabrics.CompositeRule, rest: Mapping[str, int]) -> Iterable[_Members]:
         """Yield the complete groups of devices that are in no composite, of those first that can be attached now."""
         by_place: dict[tuple[str, str], dict[tuple[int, str], list[str]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        for device in sorted(rest, key=lambda name: (self._is_unfit(name, maintenance), _in_order(name))):
+        for device in sorted(rest, key=lambda name: (self._is_unfit(name), _in_order(name))):
             place = self._place(rule, device)
             if place is not None:
                 by_place[place][rest[device], self.listed[device].model].append(device)
@@ -282,16 +285,16 @@ class _Room:
                     devices[first : first + count] for first in range(0, len(devices) - count + 1, count)
                 ]
             for of_part in runs:
-                of_part.sort(key=lambda run: sum(self._is_unfit(device, maintenance) for device in run))
+                of_part.sort(key=lambda run: sum(self._is_unfit(device) for device in run))
             for parts in zip(*runs, strict=False):
                 yield tuple(device for run in parts for device in sorted(run, key=_in_order))
 
-    def _is_unfit(self, name: str, maintenance: frozenset[str]) -> bool:
+    def _is_unfit(self, name: str) -> bool:
         device = self.listed[name]
         return (
             device.health is contract.Health.CRITICAL
             or device.connection is not None
-            or not maintenance.isdisjoint({name, device.id})
+            or self.maintenance.has_device(name, device.id)
         )
 
     def _add_new(self, rule: fabrics.CompositeRule, members: _Members) -> None:

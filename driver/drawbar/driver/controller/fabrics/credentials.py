@@ -1,26 +1,30 @@
 """The credentials of a Fabric: one Secret in the controller's own namespace, followed by its name alone.
 
 The permission that this needs names each Secret (`deploy/manifests/controller-rbac.yaml`): no other one can be read,
-listed or watched. What stands in a Secret leaves this module only as `contract.Credentials`.
+listed or watched. What stands in a Secret leaves this module only as `contract.Credentials`, and only for a recipient
+that the Secret itself names: the right to change a Fabric is not the right to its Secret.
 """
 
 import asyncio
 import base64
 import binascii
+import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+import shlex
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
+from typing import Self
 
 from drawbar.driver import backoff
-from drawbar.driver.api import core
+from drawbar.driver.api import core, fabrics
 from drawbar.driver.kube import client, errors, kinds
-from drawbar.fabric import contract, tls
+from drawbar.fabric import contract, origins, tls
 
 log = logging.getLogger(__name__)
 
 ROLE = "drawbar-fabric-credentials"
 
-# The closed meaning of a Secret's keys.
+# The closed meaning of a Secret's keys: those of credentials, and those that say where these may be sent.
 KEYS = {
     "username": "username",
     "password": "password",
@@ -29,7 +33,14 @@ KEYS = {
     "tls.crt": "certificate",
     "tls.key": "key",
 }
+ORIGINS = "origins"
+FABRICS = "fabrics"
+SERVER_NAMES = "server-names"
+INSECURE = "insecure-skip-verify"
+RECIPIENT_KEYS = (ORIGINS, FABRICS, SERVER_NAMES, INSECURE)
+LINES_MAX = 64
 _LINES = ("username", "password", "token")
+_TRUTHS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +54,50 @@ class Unusable:
 Given = contract.Credentials | Unusable
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipient:
+    """A Fabric that asks for credentials, and the place that it would have them sent to.
+
+    Attributes:
+        fabric: its name.
+        endpoint: where its manager is.
+        verify: whether the manager's certificate must be valid.
+        server_name: the name that the certificate must have; empty for the endpoint's host.
+    """
+
+    fabric: str
+    endpoint: str
+    verify: bool = True
+    server_name: str = ""
+
+    @classmethod
+    def from_spec(cls, fabric: str, spec: fabrics.FabricSpec) -> Self:
+        """Return the recipient that a Fabric's spec describes."""
+        return cls(
+            fabric=fabric,
+            endpoint=spec.endpoint,
+            verify=spec.tls.verify,
+            server_name=spec.tls.server_name,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """The recipients that a Secret names for its credentials.
+
+    Attributes:
+        origins: where they may be sent; empty for nowhere.
+        fabrics: the Fabrics that may have them; empty for any.
+        server_names: the further names that the certificate of a manager may have.
+        insecure: whether a manager may have them whose certificate is not verified.
+    """
+
+    origins: frozenset[str] = frozenset()
+    fabrics: frozenset[str] = frozenset()
+    server_names: frozenset[str] = frozenset()
+    insecure: bool = False
+
+
 class Vault:
     """The Secrets of one namespace, each by its name."""
 
@@ -51,8 +106,8 @@ class Vault:
         self._namespace = namespace
         self._role = role
 
-    async def follow(self, name: str) -> AsyncGenerator[Given, None]:
-        """Yield what the Secret gives now, and again whenever that changes.
+    async def follow(self, name: str, recipient: Recipient) -> AsyncGenerator[Given, None]:
+        """Yield the credentials that the Secret has for the recipient, and again whenever they change.
 
         A Secret that can no longer be read leaves its last credentials in force; one that is deleted, or no longer gives
         any, ends them. Nothing is raised.
@@ -62,7 +117,12 @@ class Vault:
         while True:
             began, pause = loop.time(), 0.0
             try:
-                async for given in self._versions(name):
+                async for secret in self._versions(name):
+                    given = (
+                        secret
+                        if isinstance(secret, Unusable)
+                        else choose(name, self._namespace, secret, recipient)
+                    )
                     if given != last:
                         last = given
                         yield given
@@ -75,8 +135,8 @@ class Vault:
                 log.info("cannot follow a Secret, trying again: %s", error, extra={"secret": name})
             await asyncio.sleep(pauses.ended(loop.time() - began, pause))
 
-    async def _versions(self, name: str) -> AsyncIterator[Given]:
-        """Yield what one list and watch give, to the end of the watch."""
+    async def _versions(self, name: str) -> AsyncIterator[core.Secret | Unusable | None]:
+        """Yield the Secret of one list and watch, to the end of the watch; None while there is none."""
         only = f"metadata.name={name}"
         listing = await self._api.list_all(
             kinds.SECRET, into=core.Secret, namespace=self._namespace, fields=only
@@ -84,7 +144,7 @@ class Vault:
         if listing.unreadable:
             yield Unusable(reason="CredentialsUnread", message=str(listing.unreadable[0]))
         else:
-            yield self._read(name, listing.items[0] if listing.items else None)
+            yield listing.items[0] if listing.items else None
         async for event in self._api.watch(
             kinds.SECRET,
             into=core.Secret,
@@ -95,20 +155,7 @@ class Vault:
             if event.unreadable is not None and event.type != "DELETED":
                 yield Unusable(reason="CredentialsUnread", message=str(event.unreadable))
             elif event.item is not None:
-                yield self._read(name, None if event.type == "DELETED" else event.item)
-
-    def _read(self, name: str, secret: core.Secret | None) -> Given:
-        where = f"Secret {self._namespace}/{name}"
-        if secret is None:
-            message = f"{where} does not exist; create it, or mend spec.credentialsSecretRef"
-            return Unusable(reason="CredentialsMissing", message=message)
-        if not secret.data:
-            message = f"{where} is empty; give it some of {', '.join(KEYS)}"
-            return Unusable(reason="CredentialsMissing", message=message)
-        given, problems = parse(secret)
-        if problems:
-            return Unusable(reason="CredentialsInvalid", message=f"{where}: {'; '.join(problems)}")
-        return given
+                yield None if event.type == "DELETED" else event.item
 
     def _unread(self, name: str, error: errors.KubeError) -> Unusable:
         where = f"Secret {self._namespace}/{name}"
@@ -121,17 +168,87 @@ class Vault:
         return Unusable(reason="CredentialsUnread", message=f"{where} cannot be read: {error}")
 
 
-def parse(secret: core.Secret) -> tuple[contract.Credentials, tuple[str, ...]]:
-    """Return the credentials in a Secret, and a sentence for everything that is wrong with it; none quotes a value."""
-    problems = [f"the key {key} is unknown" for key in sorted(secret.data.keys() - KEYS.keys())]
+def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Recipient) -> Given:
+    """Return the credentials that a Secret has for a recipient, or the reason why it has none."""
+    where = f"Secret {namespace}/{name}"
+    if secret is None:
+        message = f"{where} does not exist; create it, or mend spec.credentialsSecretRef"
+        return Unusable(reason="CredentialsMissing", message=message)
+    if not KEYS.keys() & secret.data.keys():
+        message = f"{where} has no credentials; give it some of {', '.join(KEYS)}"
+        return Unusable(reason="CredentialsMissing", message=message)
+    for_recipients = {key: value for key, value in secret.data.items() if key in RECIPIENT_KEYS}
+    given, problems = parse(
+        {key: value for key, value in secret.data.items() if key not in RECIPIENT_KEYS},
+        accepted=(*KEYS, *RECIPIENT_KEYS),
+    )
+    grant, wrong = parse_grant(for_recipients)
+    if problems or wrong:
+        message = f"{where}: {'; '.join((*problems, *wrong))}"
+        return Unusable(reason="CredentialsInvalid", message=message)
+    return refuse(name, namespace, grant, recipient) or given
+
+
+def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unusable | None:
+    """Return the reason why a recipient gets no credentials, or None if the Secret names it."""
+    where = f"Secret {namespace}/{name}"
+    origin = origins.of_endpoint(recipient.endpoint)
+    if origin is None:
+        # Not quoted: it may have a password in it.
+        message = (
+            f"{where} is sent nowhere, since the endpoint of Fabric {recipient.fabric} has no origin that it could name; "
+            f"write the endpoint as {origins.FORMS}, without a user name"
+        )
+        return Unusable(reason="CredentialsNotForFabric", message=message)
+
+    def unless(key: str, value: str, sentence: str) -> Unusable:
+        patch = json.dumps({"stringData": {key: value}})
+        command = (
+            f"kubectl --namespace {namespace} patch secret {name} --type=merge --patch {shlex.quote(patch)}"
+        )
+        reason = "CredentialsNotForFabric" if grant.origins else "CredentialsUnbound"
+        replaces = "; this replaces the lines that are there" if key != INSECURE and grant.origins else ""
+        return Unusable(
+            reason=reason, message=f"{sentence}, so nothing is sent; if it is meant, run: {command}{replaces}"
+        )
+
+    if not grant.origins:
+        return unless(
+            ORIGINS, origin, f"{where} has no key {ORIGINS} that names the fabric manager, here {origin}"
+        )
+    if origin not in grant.origins:
+        return unless(ORIGINS, origin, f"{where} is not for {origin}: its key {ORIGINS} names others")
+    if grant.fabrics and recipient.fabric not in grant.fabrics:
+        sentence = f"{where} is not for Fabric {recipient.fabric}: its key {FABRICS} names others"
+        return unless(FABRICS, recipient.fabric, sentence)
+    if not recipient.verify and not grant.insecure:
+        sentence = f"{where} is not for a manager whose certificate is not verified (spec.tls.verify of Fabric {recipient.fabric})"
+        return unless(INSECURE, "true", sentence)
+    if recipient.server_name not in {"", origins.host(origin)} | grant.server_names:
+        sentence = (
+            f"{where} is not for a manager with a certificate for {json.dumps(recipient.server_name)} (spec.tls.serverName of Fabric "
+            f"{recipient.fabric})"
+        )
+        return unless(SERVER_NAMES, recipient.server_name, sentence)
+    return None
+
+
+def parse(
+    data: Mapping[str, str], *, accepted: tuple[str, ...] = tuple(KEYS)
+) -> tuple[contract.Credentials, tuple[str, ...]]:
+    """Return the credentials in a Secret's data, and a sentence for each problem; none quotes a value.
+
+    Args:
+        data: the values in base64, by key.
+        accepted: the keys that the sentence about an unknown key lists.
+    """
+    problems = [f"the key {key} is unknown" for key in sorted(data.keys() - KEYS.keys())]
     if problems:
-        problems.append(f"known are {', '.join(KEYS)}")
+        problems.append(f"known are {', '.join(accepted)}")
     values = {}
-    for key in KEYS.keys() & secret.data.keys():
-        try:
-            text = base64.b64decode(secret.data[key], validate=True).decode()
-        except (binascii.Error, ValueError):
-            problems.append(f"{key} is no UTF-8 text")
+    for key in KEYS.keys() & data.keys():
+        text = _decoded(key, data[key], problems)
+        if text is None:
             continue
         if KEYS[key] in _LINES:
             # Made from a file, it has the end of the file's line.
@@ -143,3 +260,44 @@ def parse(secret: core.Secret) -> tuple[contract.Credentials, tuple[str, ...]]:
         values[KEYS[key]] = text
     given = contract.Credentials(**values)
     return given, (*problems, *(() if problems else tls.problems(given)))
+
+
+def parse_grant(data: Mapping[str, str]) -> tuple[Grant, tuple[str, ...]]:
+    """Return the recipients that a Secret's data names, and a sentence for each problem; none quotes a value."""
+    problems: list[str] = []
+    listed: dict[str, list[str]] = {key: [] for key in (ORIGINS, FABRICS, SERVER_NAMES)}
+    for key in listed.keys() & data.keys():
+        text = _decoded(key, data[key], problems)
+        if text is None:
+            continue
+        listed[key] = [line.strip() for line in text.split("\n") if line.strip()]
+        if not 0 < len(listed[key]) <= LINES_MAX:
+            problems.append(
+                f"{key} has {len(listed[key])} lines; give 1 to {LINES_MAX}, or leave the key out"
+            )
+    named = [origins.parse(line) for line in listed[ORIGINS]]
+    problems += [
+        f"line {number} of {ORIGINS} is no origin; write {origins.FORMS}"
+        for number, origin in enumerate(named, start=1)
+        if origin is None
+    ]
+    insecure: bool | None = False
+    if INSECURE in data:
+        insecure = _TRUTHS.get((_decoded(INSECURE, data[INSECURE], problems) or "").strip())
+        if insecure is None:
+            problems.append(f"{INSECURE} is neither true nor false; write one of the two")
+    grant = Grant(
+        origins=frozenset(origin for origin in named if origin is not None),
+        fabrics=frozenset(listed[FABRICS]),
+        server_names=frozenset(listed[SERVER_NAMES]),
+        insecure=insecure is True,
+    )
+    return grant, tuple(problems)
+
+
+def _decoded(key: str, value: str, problems: list[str]) -> str | None:
+    try:
+        return base64.b64decode(value, validate=True).decode()
+    except (binascii.Error, ValueError):
+        problems.append(f"{key} is no UTF-8 text")
+        return None

@@ -122,6 +122,7 @@ class Session:
         adapters: redacting_adapter.AdapterOf,
         *,
         vault: credentials.Vault | None = None,
+        networks: contract.Networks | None = None,
         cluster: str = "",
     ) -> None:
         self.name = fabric.metadata.name
@@ -158,6 +159,7 @@ class Session:
         self._listener = listener
         self._adapters = adapters
         self._vault = vault
+        self._networks = networks
         self._mark = marks.mark(cluster, self.name, fabric.spec.driver)
         self._adapter: contract.FabricAdapter | None = None
         # Of a fabric that chooses the device itself.
@@ -279,7 +281,9 @@ class Session:
         if self._vault is None or reference is None:
             await self._serve(contract.Credentials())
             return
-        async with asyncio.TaskGroup() as tasks, aclosing(self._vault.follow(reference.name)) as followed:
+        recipient = credentials.Recipient.from_spec(self.name, self.spec)
+        following = self._vault.follow(reference.name, recipient)
+        async with asyncio.TaskGroup() as tasks, aclosing(following) as followed:
             serving: asyncio.Task[None] | None = None
             async for given in followed:
                 if serving is not None:
@@ -302,6 +306,7 @@ class Session:
             credentials=given,
             tls=contract.Tls(verify=self.spec.tls.verify, server_name=self.spec.tls.server_name),
             limits=self._limits,
+            networks=self._networks,
         )
         try:
             adapter_class = self._adapters(self.spec.adapter)

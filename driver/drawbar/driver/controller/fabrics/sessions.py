@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
+from drawbar.fabric import contract
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,9 +26,11 @@ class Sessions:
         self,
         adapters: redacting_adapter.AdapterOf,
         vault: credentials.Vault | None = None,
+        networks: contract.Networks | None = None,
     ) -> None:
         self.cluster = ""
         self._vault = vault
+        self._networks = networks
         self._listener: session.Listener | None = None
         self._adapters = adapters
         self._running: dict[str, _Running] = {}
@@ -54,7 +57,12 @@ class Sessions:
         self.drop(name)
         assert self._listener is not None
         opened = session.Session(
-            fabric, self._listener, self._adapters, vault=self._vault, cluster=self.cluster
+            fabric,
+            self._listener,
+            self._adapters,
+            vault=self._vault,
+            networks=self._networks,
+            cluster=self.cluster,
         )
         task = tasks.create_task(opened.run(), name=f"fabric-{name}")
         self._running[name] = _Running(session=opened, task=task)

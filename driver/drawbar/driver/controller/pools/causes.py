@@ -11,7 +11,7 @@
 | a finding, such as `link-narrow` | as the node's health policy has it | its node found it | it is gone, or the node let go of the device |
 | `node-unhealthy` | NoSchedule | its node reports it unhealthy, without a finding | the node reports it well, or let go of it |
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
-| `maintenance` | NoSchedule | the Fabric's `spec.maintenance` names it | it no longer does |
+| `maintenance` | NoSchedule | a Maintenance of its Fabric names it | none does any more |
 | `wear-limited` | NoSchedule | it was erased as often as a day allows | enough of these erasures are a day old |
 | `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
 
@@ -155,7 +155,7 @@ class Unreachable:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """`spec.maintenance` of its Fabric names it, or all."""
+    """A Maintenance of its Fabric names it, or all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,7 +415,8 @@ def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
             data = {"source": "controller", "fabric": fabric}
         case Maintenance():
             key = MAINTENANCE
-            text = f"spec.maintenance of the Fabric {fabric} names it, or all; lifted when it no longer does."
+            text = f"A Maintenance of the Fabric {fabric} names it, or all; lifted when none does any more "
+            text += "(kubectl get maintenances)."
             data = {"source": "operator", "fabric": fabric}
         case Reserved():
             key = RESERVED

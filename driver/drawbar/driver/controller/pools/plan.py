@@ -25,7 +25,7 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
-from drawbar.driver.api import attachments, claims, drivers, fabrics, meta, slices
+from drawbar.driver.api import attachments, claims, drivers, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.controller.pools import causes, devices
@@ -51,6 +51,7 @@ class Facts:
         made: by the id of each device that claims are given shares of, its memory that is in slices of ours.
         chooses: the fabric chooses the device itself, so that its devices are places.
         worn: by device name, of those erased as often as a day allows, when they may be used again; on the steady clock.
+        maintenance: its devices that are given to no further claim.
     """
 
     fabric: fabrics.Fabric
@@ -63,6 +64,7 @@ class Facts:
     made: Mapping[str, int] = field(default_factory=dict)
     chooses: bool = False
     worn: Mapping[str, datetime.datetime] = field(default_factory=dict)
+    maintenance: maintenances.Scope = field(default_factory=maintenances.Scope)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +274,7 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         published=composites.published(observed.published),
         missing=observed.facts.missing,
         chooses=observed.facts.chooses,
+        maintenance=observed.facts.maintenance,
     )
     whole = tuple(
         composites.composed(name, present)
@@ -365,9 +368,7 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
     silent = 0 < observed.facts.silent_seconds >= observed.policy.unreachable_grace_seconds
     if silent and not ours and not connected:
         result.append(causes.Unreachable())
-    if {name, device.id if device is not None else name, "*"}.intersection(
-        observed.facts.fabric.spec.maintenance
-    ):
+    if observed.facts.maintenance.has_device(name, device.id if device is not None else name):
         result.append(causes.Maintenance())
     if device is not None and observed.policy.immediate.holds(device.id, device.model):
         result.append(causes.Reserved())

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
-from drawbar.driver.controller import attachment_index
+from drawbar.driver.controller import attachment_index, maintenance
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import causes, plan
@@ -32,12 +32,13 @@ _ADOPTED = frozenset({"attributes", "capacity"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the plan of a fabric's pools rests on beside its slices: Fabrics, sessions, attachments and claims."""
+    """What the plan of a fabric's pools rests on beside its slices: Fabrics, sessions, attachments, claims and Maintenances."""
 
     fabrics: mirror.Mirror[fabrics.Fabric]
     sessions: sessions.Sessions
     placed: attachment_index.Index
     allocated: claim_index.Index
+    maintenance: maintenance.Index
 
 
 class Publisher:
@@ -134,7 +135,8 @@ class Publisher:
             # Its slices are left over.
             withdrawal = plan.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
-        report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={})
+        scope = self._sources.maintenance.scope(name)
+        report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope)
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
             report = plan.Facts(
@@ -146,6 +148,7 @@ class Publisher:
                 missing=view.missing,
                 chooses=view.chooses,
                 worn=view.erasures.over(fabric.spec.policy.erases_per_device_per_day, now),
+                maintenance=scope,
                 claimed=self._sources.allocated.pools(name),
                 made={
                     device.id: view.made_bytes(device)

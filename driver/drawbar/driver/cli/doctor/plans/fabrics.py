@@ -7,7 +7,7 @@ mapping are those of `controller.hosts`; the reasons are those of `docs/conditio
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drawbar.driver.api import core, fabrics, meta
+from drawbar.driver.api import core, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -21,6 +21,8 @@ _CREDENTIALS = frozenset(
         "CredentialsInvalid",
         "CredentialsForbidden",
         "CredentialsUnread",
+        "CredentialsUnbound",
+        "CredentialsNotForFabric",
         "Unauthenticated",
         "PermissionDenied",
     }
@@ -33,6 +35,8 @@ _REMEDIES: Mapping[str, str] = {
     "SocketForbidden": "run the sidecar as the controller's user, or let it open its socket to a group that both have",
     "CredentialsMissing": "create the Secret that spec.credentialsSecretRef names, with known keys (docs/fabrics.md)",
     "CredentialsInvalid": "mend the Secret as the message says",
+    "CredentialsUnbound": "if the message names the fabric manager, run its command, which adds the manager to the Secret",
+    "CredentialsNotForFabric": "put the Fabric right; or, if the change is meant, run the command of the message",
     "CredentialsForbidden": "add the Secret's name to resourceNames of the Role drawbar-fabric-credentials",
     "CredentialsUnread": "wait for the API server; if it stays so, look at the controller's log",
     "Unauthenticated": "the fabric manager refuses the credentials: mend the Secret",
@@ -66,6 +70,24 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
         )
     for fabric in ours:
         yield from _fabric(cluster, fabric)
+    yield from _maintenances(cluster)
+
+
+def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Yield a finding for each Maintenance of this driver that is not wholly in effect."""
+    if isinstance(cluster.maintenances, Unread):
+        yield findings.unread(Check.FABRICS_MAINTENANCE, cluster.maintenances)
+        return
+    for item in cluster.maintenances:
+        applied = meta.find(item.status.conditions, maintenances.APPLIED)
+        if item.spec.driver != cluster.where.driver or (applied is not None and applied.reason == "Applied"):
+            continue
+        yield findings.warning(
+            Check.FABRICS_MAINTENANCE,
+            f"Maintenance {item.metadata.name}",
+            f"is not wholly in effect: {applied.message if applied is not None else 'no controller has judged it'}",
+            f"mend its spec, or delete it: kubectl delete maintenance {item.metadata.name}",
+        )
 
 
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:

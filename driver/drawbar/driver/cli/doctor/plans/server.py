@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from drawbar.driver.api import attachments, fabrics, meta
+from drawbar.driver.api import attachments, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.driver.cli.doctor.observed import Reading
@@ -21,6 +21,7 @@ from drawbar.driver.slices import encoding
 VERSION = "v1alpha1"
 FABRICS = "fabrics.drawbar.dev"
 ATTACHMENTS = "deviceattachments.drawbar.dev"
+MAINTENANCES = "maintenances.drawbar.dev"
 _SELECTABLE = ".spec.driver"
 _APPLY = (
     "apply the CRDs of this version (deploy/drawbar/crds/); Helm does not change CRDs that are there already"
@@ -36,6 +37,10 @@ class _Part(NamedTuple):
 
 KINDS: Mapping[str, tuple[_Part, ...]] = {
     FABRICS: (_Part("spec", fabrics.FabricSpec), _Part("status", fabrics.FabricStatus)),
+    MAINTENANCES: (
+        _Part("spec", maintenances.MaintenanceSpec),
+        _Part("status", maintenances.MaintenanceStatus),
+    ),
     ATTACHMENTS: (_Part("spec", attachments.AttachmentSpec), _Part("status", attachments.AttachmentStatus)),
 }
 
@@ -272,7 +277,7 @@ def _rules(cluster: observed.Cluster) -> Iterator[Finding]:
             Check.FEATURES_TAINT_RULES,
             "DeviceTaintRules",
             "are not served: an administrator cannot taint devices by a rule of Kubernetes",
-            "name devices in a Fabric's spec.maintenance, which does the same for fabric devices, or use 1.37",
+            "use drawbar maintenance on device/NAME, which does the same for fabric devices, or use 1.37",
         )
 
 

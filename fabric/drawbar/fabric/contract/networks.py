@@ -1,0 +1,67 @@
+"""The addresses that adapters may connect to.
+
+Whoever edits a Fabric chooses an endpoint; the controller reaches addresses that its editor does not reach, such as the
+metadata service of a cloud. So an adapter asks for each address just before it connects, after every resolution of a name.
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Self
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+# Of clouds, at addresses that are not link-local: AWS by IPv6, Azure, Alibaba, Oracle.
+METADATA = frozenset(
+    ipaddress.ip_address(address)
+    for address in ("fd00:ec2::254", "168.63.129.16", "100.100.100.200", "192.0.0.192")
+)
+# RFC 6052: its last 32 bits are an IPv4 address.
+_TRANSLATED = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Networks:
+    """The networks that an administrator allows.
+
+    Attributes:
+        allowed: these and no others; empty for all but loopback, link-local and multicast addresses and the metadata
+            services of clouds.
+    """
+
+    allowed: tuple[Network, ...] = ()
+
+    @classmethod
+    def parse(cls, texts: Iterable[str]) -> Self:
+        """Return the networks that the texts are, such as 10.0.0.0/8.
+
+        Raises:
+            ValueError: a text is none.
+        """
+        return cls(allowed=tuple(ipaddress.ip_network(text) for text in texts))
+
+    def permits(self, text: str) -> bool:
+        """Return whether an adapter may connect to the address; what is no address is not permitted."""
+        try:
+            address = _plain(ipaddress.ip_address(text.partition("%")[0]))
+        except ValueError:
+            return False
+        if self.allowed:
+            return any(address in network for network in self.allowed)
+        return not (
+            address.is_loopback
+            or address.is_link_local
+            or address.is_multicast
+            or address.is_unspecified
+            or address in METADATA
+        )
+
+
+def _plain(address: Address) -> Address:
+    """Return the IPv4 address within an IPv6 address, if there is one."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if address in _TRANSLATED:
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.ipv4_mapped or address.sixtofour or address
