@@ -225,9 +225,11 @@ class Tls(meta.Struct, frozen=True):
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
-    Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, its name, `node_annotation`, the machine's
-    UUID. Devices that `maintenance` names
-    by id, or all of them for `*`, are given to no claim; a claim that has one keeps it. `driver` is who serves the Fabric.
+    Which node a host is, `controller.hosts` decides. Devices that `maintenance` names by id, or all of them for `*`, are given
+    to no claim; a claim that has one keeps it. `driver` is who serves the Fabric.
+
+    Attributes:
+        trust_host_names: no machine can write the name of its host, so a host is the node of its name.
     """
 
     adapter: str
@@ -240,6 +242,7 @@ class FabricSpec(meta.Struct, frozen=True):
     hosts: tuple[HostMapping, ...] = ()
     node_label: str = ""
     node_annotation: str = ""
+    trust_host_names: bool = False
     maintenance: tuple[str, ...] = ()
     maintenance_nodes: tuple[str, ...] = ()
     policy: Policy = Policy()
@@ -251,6 +254,8 @@ class FabricStatus(meta.Struct, frozen=True):
     """What the controller sees.
 
     Attributes:
+        mapped_endpoint: the endpoint of the fabric manager whose hosts `mapped_hosts` has.
+        mapped_hosts: which host is which node; a mapping stays, also when another controller takes over.
         unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
             erased: the next node does that first.
     """
@@ -259,6 +264,8 @@ class FabricStatus(meta.Struct, frozen=True):
     devices: int = 0
     attached: int = 0
     hosts: int = 0
+    mapped_endpoint: str = ""
+    mapped_hosts: tuple[HostMapping, ...] = ()
     unclean: tuple[str, ...] = ()
 
 

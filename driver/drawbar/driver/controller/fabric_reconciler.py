@@ -278,22 +278,22 @@ class FabricReconciler:
         with self._cluster.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
             await self._cluster.nodes.merge(node, body, manager=self._cluster.manager)
 
-    def map(self, fabric: str) -> None:
+    def map(self, fabric_name: str) -> None:
         """Map the fabric's hosts to nodes, and add the jobs that depend on a change of that."""
-        view = self._cluster.sessions.get(fabric)
+        view = self._cluster.sessions.get(fabric_name)
         if view is None or not view.listed:
             return
-        held = {host: node for node, host in view.nodes.host_of.items()}
-        if not held:
-            # Just begun: what is attached shows which node was which host.
-            held = {
-                attachment.spec.host_id: attachment.spec.node_name
-                for attachment in self._cluster.placed.in_fabric(fabric)
-            }
+        fabric = self._cluster.fabrics.get(fabric_name)
+        # When this controller has just begun, another one mapped them; what is attached shows that too.
+        held = view.nodes.remembered or (hosts.from_status(fabric) if fabric is not None else {})
+        held = held or {
+            attachment.spec.host_id: attachment.spec.node_name
+            for attachment in self._cluster.placed.in_fabric(fabric_name)
+        }
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
             view.nodes = mapped
-            self.add(Job.STATUS, fabric, after=routing.GATHER_SECONDS)
+            self.add(Job.STATUS, fabric_name, after=routing.GATHER_SECONDS)
             self.add(Job.LABELS, after=routing.GATHER_SECONDS)
 
     def _closed(self) -> dict[str, set[str]]:

@@ -98,6 +98,10 @@ def status(
         devices=view.devices,
         attached=attached,
         hosts=view.hosts,
+        mapped_endpoint=fabric.status.mapped_endpoint if view.nodes is None else fabric.spec.endpoint,
+        mapped_hosts=fabric.status.mapped_hosts
+        if view.nodes is None
+        else hosts.to_status(view.nodes.remembered),
         unclean=fabric.status.unclean,
     )
 
@@ -113,6 +117,8 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "devices": wanted.devices,
             "attached": wanted.attached,
             "hosts": wanted.hosts,
+            "mappedEndpoint": wanted.mapped_endpoint,
+            "mappedHosts": msgspec.to_builtins(wanted.mapped_hosts),
         },
     }
 
