@@ -14,13 +14,23 @@ from dataclasses import replace
 from typing import assert_never
 
 from drawbar.driver.api import drivers, fabrics, meta
-from drawbar.driver.controller import adminaccess, daemons, hosts, labels, marks, names, policies, routing
+from drawbar.driver.controller import (
+    adminaccess,
+    daemons,
+    damping,
+    hosts,
+    labels,
+    marks,
+    names,
+    policies,
+    routing,
+)
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
 from drawbar.driver.controller.routing import Job
+from drawbar.driver.kube import client, workers
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
 
@@ -62,6 +72,8 @@ class FabricReconciler:
         # Called after each job.
         self.done: Callable[[Job], None] | None = None
         self._queue: workers.WorkQueue[tuple[Job, str]] = workers.WorkQueue()
+        # By Fabric and node: whether the node is offered.
+        self._damper: damping.Damper[tuple[str, str]] = damping.Damper()
 
     def add(self, job: Job, fabric: str = "", *, after: float = 0.0) -> None:
         """Add a job, to be done now or after some seconds."""
@@ -87,7 +99,9 @@ class FabricReconciler:
     async def _reconcile(self, key: tuple[Job, str]) -> float | None:
         job, name = key
         again: float | None = None
-        with self._watchdog.watching(f"{job} {name}"):
+        # What is written of no Fabric, or of several, has a share of its own.
+        payer = "" if job in (Job.LABELS, Job.ADMIN) else name
+        with self._watchdog.watching(f"{job} {name}"), client.writing_for(payer):
             match job:
                 case Job.PUBLISH:
                     again = await self._publish(name)
@@ -249,34 +263,81 @@ class FabricReconciler:
             namesake = self._cluster.nodes.get(view.name) is not None
             view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
         reached = {
-            view.name: self._with_room(view) if view.listed else None for view in self._cluster.sessions
+            view.name: self._steady(view, self._with_room(view)) if view.listed else None
+            for view in self._cluster.sessions
         }
+        self._damper.retain(self._is_host)
         changes = labels.plan(self._cluster.nodes, reached, self._closed(), value=value)
         self._cluster.refusals.retain(_NODE, {_NODE + change.node for change in changes})
-        # One node that may not be labelled must not keep the others from their labels.
-        refused: list[kube_errors.KubeError] = []
-        for change in sorted(
-            changes, key=lambda planned: self._cluster.refusals.is_refused(_NODE + planned.node)
-        ):
-            try:
-                await self._label(change)
-            except (kube_errors.Denied, kube_errors.Invalid) as error:
-                refused.append(error)
-                if len(refused) == REFUSED_NODES_MAX:
-                    break
-        if refused:
-            raise refused[0]
-
-    async def _label(self, change: labels.Change) -> None:
-        node = self._cluster.nodes.get(change.node)
-        if node is None:
-            return
         limited = {
             view.name: [rule.model for rule in view.spec.policy.models] for view in self._cluster.sessions
         }
+        by_fabric: dict[tuple[str, ...], list[labels.Change]] = {}
+        for change in sorted(
+            changes, key=lambda planned: self._cluster.refusals.is_refused(_NODE + planned.node)
+        ):
+            by_fabric.setdefault(labels.concerned(change, limited), []).append(change)
+        refused: list[kube_errors.KubeError] = []
+        async with asyncio.TaskGroup() as tasks:
+            # One Fabric that has many changes must not keep the others from theirs.
+            for concerned, planned in by_fabric.items():
+                tasks.create_task(
+                    self._label_all(concerned, planned, refused), name=f"labels-{','.join(concerned)}"
+                )
+        if refused:
+            raise refused[0]
+
+    async def _label_all(
+        self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
+    ) -> None:
+        """Write the labels that concern the same Fabrics, until the API server answers no more or has refused many."""
+        with client.writing_for(concerned[0] if len(concerned) == 1 else ""):
+            for change in changes:
+                try:
+                    await self._label(change, concerned)
+                except (kube_errors.Denied, kube_errors.Invalid) as error:
+                    # One node that may not be labelled must not keep the others from their labels.
+                    refused.append(error)
+                    if len(refused) >= REFUSED_NODES_MAX:
+                        return
+                except kube_errors.KubeError as error:
+                    refused.append(error)
+                    return
+
+    async def _label(self, change: labels.Change, concerned: tuple[str, ...]) -> None:
+        node = self._cluster.nodes.get(change.node)
+        if node is None:
+            return
         body = {"metadata": {"labels": change.labels}}
-        with self._cluster.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
+        with self._cluster.refusals.attempt(concerned, _NODE + change.node):
             await self._cluster.nodes.merge(node, body, manager=self._cluster.manager)
+
+    def _steady(self, view: session.Session, offered: frozenset[str]) -> frozenset[str]:
+        """Return the offered nodes whose label is not held back because it came and went too often."""
+        now, steady = asyncio.get_running_loop().time(), set[str]()
+        for node in view.nodes.remembered.values():
+            key, good = (view.name, node), node in offered
+            if good and key not in self._damper:
+                steady.add(node)
+                continue
+            attached = self._cluster.placed.on(node)
+            work = frozenset(
+                attachment.metadata.uid for attachment in attached if attachment.spec.fabric == view.name
+            )
+            if self._damper.look(key, good=good, now=now, work=work):
+                steady.add(node)
+        held = {
+            node: seconds for (name, node), seconds in self._damper.held(now).items() if name == view.name
+        }
+        if held:
+            self.add(Job.LABELS, after=min(held.values()) + LOOK_AGAIN_SECONDS)
+        view.report("unsteady nodes", labels.held_back(sorted(held)))
+        return frozenset(steady)
+
+    def _is_host(self, key: tuple[str, str]) -> bool:
+        fabric, node = key
+        view = self._cluster.sessions.get(fabric)
+        return view is not None and (not view.listed or node in view.nodes.remembered.values())
 
     def map(self, fabric_name: str) -> None:
         """Map the fabric's hosts to nodes, and add the jobs that depend on a change of that."""

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 NORMAL, WARNING = "Normal", "Warning"
 UNREADABLE = "ObjectUnreadable"
 QUEUE_LIMIT = 1000
+# Events wait among themselves: no Fabric has this name.
+PAYER = "Events"
 # A shared claim may have hundreds of users.
 PODS_LIMIT = 8
 # The API server's limits, in bytes; a longer field makes it refuse the event.
@@ -91,7 +93,8 @@ class Recorder:
         while True:
             namespace, event = await self._queue.get()
             try:
-                await self._api.create(kinds.EVENT, event, into=dict[str, Any], namespace=namespace)
+                with client.writing_for(PAYER):
+                    await self._api.create(kinds.EVENT, event, into=dict[str, Any], namespace=namespace)
             except errors.KubeError as error:
                 log.info("event was not recorded: %s", error, extra={"reason": event["reason"]})
 
