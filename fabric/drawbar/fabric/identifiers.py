@@ -7,8 +7,11 @@ identifier.
 Source: DMTF DSP0134 (SMBIOS), 7.2.1 System UUID; the placeholders are those that boards of several makers show.
 """
 
+import functools
 import re
 
+# All hosts are compared again with each change of one of them.
+CACHED_MAX = 16_384
 _HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
 _REPEATED = re.compile(r"(.)\1+")
 _PLACEHOLDERS = frozenset(
@@ -48,12 +51,14 @@ _PLACEHOLDER_PREFIXES = ("to be filled", "unspecified")
 _FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
 
 
+@functools.lru_cache(CACHED_MAX)
 def serial(text: str) -> str:
     """Return a serial number as it is compared; empty for a placeholder."""
     compared = " ".join(text.split()).casefold()
     return "" if _is_placeholder(compared) else compared
 
 
+@functools.lru_cache(CACHED_MAX)
 def system_uuid(text: str) -> str:
     """Return a system UUID as it is compared, the same for both orders of its bytes; empty for a placeholder."""
     compared = serial(text)

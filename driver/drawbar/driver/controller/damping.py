@@ -116,6 +116,10 @@ class Damper(Generic[K]):
         due = {key: signal.due_seconds(now) for key, signal in self._signals.items()}
         return {key: seconds for key, seconds in due.items() if seconds is not None}
 
+    def unsteady(self) -> list[K]:
+        """Return the things that have to be good for a while before they are shown so."""
+        return [key for key, signal in self._signals.items() if not signal.shown and signal.hold_seconds]
+
     def retain(self, is_there: Callable[[K], bool]) -> None:
         """Forget the things that are no more."""
         for key in [key for key in self._signals if not is_there(key)]:

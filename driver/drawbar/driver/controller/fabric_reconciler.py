@@ -7,6 +7,7 @@ before it is done is adding it once.
 import asyncio
 import datetime
 import logging
+import math
 import random
 import weakref
 from collections.abc import Callable
@@ -51,6 +52,8 @@ RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
 # What refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
 REFUSED_NODES_MAX = 10
+# A manager whose hosts or devices keep changing has its Fabric's status written so often, after so many writes at once.
+STATUS_SECONDS, STATUS_BURST = 2.0, 10
 # A field manager of its own: an apply takes back what its manager left out, and attachments are written under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 
@@ -69,6 +72,8 @@ class FabricReconciler:
         self._watchdog = watchdog
         # Of the Fabrics that are being written.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        # By Fabric: when its status may be written next, were there no burst; on the event loop's clock.
+        self._status_due: dict[str, float] = {}
         # Called after each job.
         self.done: Callable[[Job], None] | None = None
         self._queue: workers.WorkQueue[tuple[Job, str]] = workers.WorkQueue()
@@ -108,7 +113,10 @@ class FabricReconciler:
                 case Job.STATUS | Job.FINALIZER:
                     # One after the other: each makes what the other has seen of the object stale.
                     async with self._locks.setdefault(name, asyncio.Lock()):
-                        await (self._write_status if job is Job.STATUS else self._write_finalizer)(name)
+                        if job is Job.STATUS:
+                            again = await self._write_status(name)
+                        else:
+                            await self._write_finalizer(name)
                 case Job.ADMIN:
                     await self._write_admin_access(name)
                 case Job.LABELS:
@@ -197,10 +205,11 @@ class FabricReconciler:
             view.unpublished = refused
             self.add(Job.STATUS, fabric)
 
-    async def _write_status(self, name: str) -> None:
+    async def _write_status(self, name: str) -> float | None:
+        """Write the status if it is another; return the seconds to wait first if it was written too often lately."""
         fabric, view = self._cluster.fabrics.get(name), self._cluster.sessions.get(name)
         if fabric is None or view is None:
-            return
+            return None
         wanted = status.status(
             fabric,
             replace(view.view, troubles=self._troubles(fabric), refused=self._cluster.refusals.message(name)),
@@ -209,11 +218,17 @@ class FabricReconciler:
             now=self._cluster.time_of_day(),
         )
         if wanted == fabric.status:
-            return
+            return None
+        now = asyncio.get_running_loop().time()
+        due = max(self._status_due.get(name, -math.inf), now - STATUS_BURST * STATUS_SECONDS)
+        if due > now:
+            return due - now
+        self._status_due[name] = due + STATUS_SECONDS
         document = status.document(fabric, wanted)
         await self._cluster.fabrics.apply(
             fabric, document, manager=self._cluster.manager, subresource="status"
         )
+        return None
 
     async def _write_finalizer(self, name: str) -> None:
         """Keep a Fabric while something is attached through it."""
@@ -266,7 +281,12 @@ class FabricReconciler:
             view.name: self._steady(view, self._with_room(view)) if view.listed else None
             for view in self._cluster.sessions
         }
-        self._damper.retain(self._is_host)
+        there = {
+            view.name: set(view.nodes.remembered.values()) if view.listed else None
+            for view in self._cluster.sessions
+        }
+        self._damper.retain(lambda key: (hosts_of := there.get(key[0], set())) is None or key[1] in hosts_of)
+        self._status_due = {name: due for name, due in self._status_due.items() if name in there}
         changes = labels.plan(self._cluster.nodes, reached, self._closed(), value=value)
         self._cluster.refusals.retain(_NODE, {_NODE + change.node for change in changes})
         limited = {
@@ -333,11 +353,6 @@ class FabricReconciler:
             self.add(Job.LABELS, after=min(held.values()) + LOOK_AGAIN_SECONDS)
         view.report("unsteady nodes", labels.held_back(sorted(held)))
         return frozenset(steady)
-
-    def _is_host(self, key: tuple[str, str]) -> bool:
-        fabric, node = key
-        view = self._cluster.sessions.get(fabric)
-        return view is not None and (not view.listed or node in view.nodes.remembered.values())
 
     def map(self, fabric_name: str) -> None:
         """Map the fabric's hosts to nodes, and add the jobs that depend on a change of that."""

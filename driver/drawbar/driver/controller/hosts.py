@@ -188,7 +188,8 @@ class _Pairs:
         problems = []
         contested_hosts, contested_nodes = set[str](), set[str]()
         for group in groups:
-            hosts, nodes = self._free_hosts(group.hosts), self._free_nodes(group.nodes)
+            hosts = self._free_hosts(group.hosts)
+            nodes = self._free_nodes(group.nodes) if hosts else []
             if len(hosts) > 1 and len(nodes) > 1:
                 contested_hosts.update(hosts)
                 contested_nodes.update(nodes)
@@ -336,7 +337,9 @@ class _View:
         return [*self._by_name(), *marks, *identities]
 
     def _claimable(self) -> Iterator[tuple[str, core.Node]]:
-        """Yield the nodes that have no restricted label."""
+        """Return the nodes that have no restricted label."""
+        if not self._reserved:
+            return iter(self.nodes.items())
         return ((name, node) for name, node in self.nodes.items() if not self._safe_value(name))
 
     def _by_name(self) -> list[_Group]:
@@ -388,6 +391,8 @@ def _disputes(
     group: _Group, pairs: _Pairs, settled: frozenset[tuple[str, str]], view: _View
 ) -> Iterator[str]:
     """Yield a sentence for each claim to what is another's, of the first few of the group."""
+    if len(group.hosts) == len(group.nodes) == 1 and pairs.node_of.get(group.hosts[0]) == group.nodes[0]:
+        return
     for host, node in itertools.islice(itertools.product(group.hosts, group.nodes), NAMED_MAX * NAMED_MAX):
         owner, other = pairs.host_of.get(node), pairs.node_of.get(host)
         if other == node or (owner is None and other is None) or {(_HOST, host), (_NODE, node)} & settled:
@@ -408,8 +413,12 @@ def _index(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     """Return the members by their value, without an empty one."""
     members: dict[str, list[str]] = {}
     for value, member in entries:
-        if value:
-            members.setdefault(value, []).append(member)
+        if not value:
+            continue
+        if value in members:
+            members[value].append(member)
+        else:
+            members[value] = [member]
     return members
 
 

@@ -93,6 +93,6 @@ def held_back(nodes: Sequence[str]) -> str:
         return ""
     more = f" and {len(nodes) - NAMED_MAX} more" if len(nodes) > NAMED_MAX else ""
     return (
-        f"{', '.join(nodes[:NAMED_MAX])}{more} could be offered again, but changed too often lately, so their hosts have to stay "
-        "well for a while first: look at the ports of these hosts, and at the node daemons there"
+        f"{', '.join(nodes[:NAMED_MAX])}{more} came and went too often lately, so their hosts have to stay well for a while before "
+        "they are offered again: look at the ports of these hosts, and at the node daemons there"
     )
