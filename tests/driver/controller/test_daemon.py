@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import functools
 
 import pytest
 from tests.scenes import attachments as scenes
@@ -46,9 +47,29 @@ async def test_a_node_that_claims_to_be_the_host_of_another_unmaps_no_node_and_i
         mine = {"metadata": {"annotations": {"rack/host": "host-node-1"}}}
         await cluster.patch(kinds.NODE, NODES[1], mine)
         mapped = await cluster.condition("HostsMapped", status="False")
-        assert "node node-2 claims to be host host-node-1, which is node node-1" in mapped["message"]
+        assert "host host-node-1 and node node-2 have the annotation in common" in mapped["message"]
         for name in NODES:
             assert (await cluster.labels(name))["fabric.drawbar.dev/fab"] == "true"
+
+
+async def test_a_controller_that_begins_keeps_the_mapping_of_the_one_before_whatever_a_node_claims_meanwhile(
+    served_world, until
+):
+    async with served_world(spec={"nodeAnnotation": "rack/host"}) as cluster:
+        await cluster.condition("HostsMapped", status="True")
+        mapped = (await cluster.api.read(kinds.FABRIC, "fab", into=dict))["status"]["mappedHosts"]
+        assert mapped == [{"host": f"host-{name}", "node": name} for name in NODES]
+        await cluster.stop()
+        mine = {"metadata": {"annotations": {"rack/host": "host-node-1"}}}
+        await cluster.patch(kinds.NODE, NODES[1], mine)
+        for name in NODES:
+            await cluster.patch(kinds.NODE, name, {"metadata": {"labels": {"fabric.drawbar.dev/fab": None}}})
+        cluster.start()
+        await cluster.condition("HostsMapped", status="False")
+        for name in NODES:
+            await until(
+                functools.partial(cluster.labels, name), lambda labels: "fabric.drawbar.dev/fab" in labels
+            )
 
 
 async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_are_shown_on_the_fabric(

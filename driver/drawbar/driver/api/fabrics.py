@@ -226,8 +226,10 @@ class Tls(meta.Struct, frozen=True):
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
-    Which node a host is, `controller.hosts` decides: by `hosts`, `node_label`, its name, `node_annotation`, the machine's
-    UUID. `driver` is who serves the Fabric.
+    Which node a host is, `controller.hosts` decides. `driver` is who serves the Fabric.
+
+    Attributes:
+        trust_host_names: no machine can write the name of its host, so a host is the node of its name.
     """
 
     adapter: str
@@ -240,6 +242,7 @@ class FabricSpec(meta.Struct, frozen=True):
     hosts: tuple[HostMapping, ...] = ()
     node_label: str = ""
     node_annotation: str = ""
+    trust_host_names: bool = False
     policy: Policy = Policy()
     composites: tuple[Composite, ...] = ()
     composite_rules: tuple[CompositeRule, ...] = ()
@@ -265,6 +268,8 @@ class FabricStatus(meta.Struct, frozen=True):
     """What the controller sees.
 
     Attributes:
+        mapped_endpoint: the endpoint of the fabric manager whose hosts `mapped_hosts` has.
+        mapped_hosts: which host is which node; a mapping stays, also when another controller takes over.
         unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
             erased: the next node does that first.
         incompatible: pairs that are not tried now.
@@ -274,6 +279,8 @@ class FabricStatus(meta.Struct, frozen=True):
     devices: int = 0
     attached: int = 0
     hosts: int = 0
+    mapped_endpoint: str = ""
+    mapped_hosts: tuple[HostMapping, ...] = ()
     unclean: tuple[str, ...] = ()
     incompatible: tuple[IncompatiblePair, ...] = ()
 

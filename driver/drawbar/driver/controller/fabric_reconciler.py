@@ -7,6 +7,7 @@ before it is done is adding it once.
 import asyncio
 import datetime
 import logging
+import math
 import random
 import weakref
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from drawbar.driver.api import drivers, fabrics, meta
 from drawbar.driver.controller import (
     adminaccess,
     daemons,
+    damping,
     hosts,
     labels,
     maintenance,
@@ -29,8 +31,8 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
 from drawbar.driver.controller.routing import Job
+from drawbar.driver.kube import client, workers
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
 
@@ -51,6 +53,8 @@ RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
 # What refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
 REFUSED_NODES_MAX = 10
+# A manager whose hosts or devices keep changing has its Fabric's status written so often, after so many writes at once.
+STATUS_SECONDS, STATUS_BURST = 2.0, 10
 # A field manager of its own: an apply takes back what its manager left out, and attachments are written under another.
 ADMIN_MANAGER = "drawbar-controller-admin-access"
 
@@ -69,9 +73,13 @@ class FabricReconciler:
         self._watchdog = watchdog
         # Of the Fabrics that are being written.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
+        # By Fabric: when its status may be written next, were there no burst; on the event loop's clock.
+        self._status_due: dict[str, float] = {}
         # Called after each job.
         self.done: Callable[[Job], None] | None = None
         self._queue: workers.WorkQueue[tuple[Job, str]] = workers.WorkQueue()
+        # By Fabric and node: whether the node is offered.
+        self._damper: damping.Damper[tuple[str, str]] = damping.Damper()
 
     def add(self, job: Job, fabric: str = "", *, after: float = 0.0) -> None:
         """Add a job, to be done now or after some seconds."""
@@ -97,14 +105,19 @@ class FabricReconciler:
     async def _reconcile(self, key: tuple[Job, str]) -> float | None:
         job, name = key
         again: float | None = None
-        with self._watchdog.watching(f"{job} {name}"):
+        # What is written of no Fabric, or of several, has a share of its own.
+        payer = "" if job in (Job.LABELS, Job.ADMIN) else name
+        with self._watchdog.watching(f"{job} {name}"), client.writing_for(payer):
             match job:
                 case Job.PUBLISH:
                     again = await self._publish(name)
                 case Job.STATUS | Job.FINALIZER:
                     # One after the other: each makes what the other has seen of the object stale.
                     async with self._locks.setdefault(name, asyncio.Lock()):
-                        await (self._write_status if job is Job.STATUS else self._write_finalizer)(name)
+                        if job is Job.STATUS:
+                            again = await self._write_status(name)
+                        else:
+                            await self._write_finalizer(name)
                 case Job.ADMIN:
                     await self._write_admin_access(name)
                 case Job.LABELS:
@@ -197,10 +210,11 @@ class FabricReconciler:
             view.unpublished = refused
             self.add(Job.STATUS, fabric)
 
-    async def _write_status(self, name: str) -> None:
+    async def _write_status(self, name: str) -> float | None:
+        """Write the status if it is another; return the seconds to wait first if it was written too often lately."""
         fabric, view = self._cluster.fabrics.get(name), self._cluster.sessions.get(name)
         if fabric is None or view is None:
-            return
+            return None
         wanted = status.status(
             fabric,
             replace(
@@ -214,11 +228,17 @@ class FabricReconciler:
             now=self._cluster.time_of_day(),
         )
         if wanted == fabric.status:
-            return
+            return None
+        now = asyncio.get_running_loop().time()
+        due = max(self._status_due.get(name, -math.inf), now - STATUS_BURST * STATUS_SECONDS)
+        if due > now:
+            return due - now
+        self._status_due[name] = due + STATUS_SECONDS
         document = status.document(fabric, wanted)
         await self._cluster.fabrics.apply(
             fabric, document, manager=self._cluster.manager, subresource="status"
         )
+        return None
 
     async def _write_finalizer(self, name: str) -> None:
         """Keep a Fabric while something is attached through it."""
@@ -288,51 +308,98 @@ class FabricReconciler:
             namesake = self._cluster.nodes.get(view.name) is not None
             view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
         reached = {
-            view.name: self._with_room(view) if view.listed else None for view in self._cluster.sessions
+            view.name: self._steady(view, self._with_room(view)) if view.listed else None
+            for view in self._cluster.sessions
         }
+        there = {
+            view.name: set(view.nodes.remembered.values()) if view.listed else None
+            for view in self._cluster.sessions
+        }
+        self._damper.retain(lambda key: (hosts_of := there.get(key[0], set())) is None or key[1] in hosts_of)
+        self._status_due = {name: due for name, due in self._status_due.items() if name in there}
         changes = labels.plan(self._cluster.nodes, reached, self._closed(), value=value)
         self._cluster.refusals.retain(_NODE, {_NODE + change.node for change in changes})
-        # One node that may not be labelled must not keep the others from their labels.
-        refused: list[kube_errors.KubeError] = []
-        for change in sorted(
-            changes, key=lambda planned: self._cluster.refusals.is_refused(_NODE + planned.node)
-        ):
-            try:
-                await self._label(change)
-            except (kube_errors.Denied, kube_errors.Invalid) as error:
-                refused.append(error)
-                if len(refused) == REFUSED_NODES_MAX:
-                    break
-        if refused:
-            raise refused[0]
-
-    async def _label(self, change: labels.Change) -> None:
-        node = self._cluster.nodes.get(change.node)
-        if node is None:
-            return
         limited = {
             view.name: [rule.model for rule in view.spec.policy.models] for view in self._cluster.sessions
         }
+        by_fabric: dict[tuple[str, ...], list[labels.Change]] = {}
+        for change in sorted(
+            changes, key=lambda planned: self._cluster.refusals.is_refused(_NODE + planned.node)
+        ):
+            by_fabric.setdefault(labels.concerned(change, limited), []).append(change)
+        refused: list[kube_errors.KubeError] = []
+        async with asyncio.TaskGroup() as tasks:
+            # One Fabric that has many changes must not keep the others from theirs.
+            for concerned, planned in by_fabric.items():
+                tasks.create_task(
+                    self._label_all(concerned, planned, refused), name=f"labels-{','.join(concerned)}"
+                )
+        if refused:
+            raise refused[0]
+
+    async def _label_all(
+        self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
+    ) -> None:
+        """Write the labels that concern the same Fabrics, until the API server answers no more or has refused many."""
+        with client.writing_for(concerned[0] if len(concerned) == 1 else ""):
+            for change in changes:
+                try:
+                    await self._label(change, concerned)
+                except (kube_errors.Denied, kube_errors.Invalid) as error:
+                    # One node that may not be labelled must not keep the others from their labels.
+                    refused.append(error)
+                    if len(refused) >= REFUSED_NODES_MAX:
+                        return
+                except kube_errors.KubeError as error:
+                    refused.append(error)
+                    return
+
+    async def _label(self, change: labels.Change, concerned: tuple[str, ...]) -> None:
+        node = self._cluster.nodes.get(change.node)
+        if node is None:
+            return
         body = {"metadata": {"labels": change.labels}}
-        with self._cluster.refusals.attempt(labels.concerned(change, limited), _NODE + change.node):
+        with self._cluster.refusals.attempt(concerned, _NODE + change.node):
             await self._cluster.nodes.merge(node, body, manager=self._cluster.manager)
 
-    def map(self, fabric: str) -> None:
+    def _steady(self, view: session.Session, offered: frozenset[str]) -> frozenset[str]:
+        """Return the offered nodes whose label is not held back because it came and went too often."""
+        now, steady = asyncio.get_running_loop().time(), set[str]()
+        for node in view.nodes.remembered.values():
+            key, good = (view.name, node), node in offered
+            if good and key not in self._damper:
+                steady.add(node)
+                continue
+            attached = self._cluster.placed.on(node)
+            work = frozenset(
+                attachment.metadata.uid for attachment in attached if attachment.spec.fabric == view.name
+            )
+            if self._damper.look(key, good=good, now=now, work=work):
+                steady.add(node)
+        held = {
+            node: seconds for (name, node), seconds in self._damper.held(now).items() if name == view.name
+        }
+        if held:
+            self.add(Job.LABELS, after=min(held.values()) + LOOK_AGAIN_SECONDS)
+        view.report("unsteady nodes", labels.held_back(sorted(held)))
+        return frozenset(steady)
+
+    def map(self, fabric_name: str) -> None:
         """Map the fabric's hosts to nodes, and add the jobs that depend on a change of that."""
-        view = self._cluster.sessions.get(fabric)
+        view = self._cluster.sessions.get(fabric_name)
         if view is None or not view.listed:
             return
-        held = {host: node for node, host in view.nodes.host_of.items()}
-        if not held:
-            # Just begun: what is attached shows which node was which host.
-            held = {
-                attachment.spec.host_id: attachment.spec.node_name
-                for attachment in self._cluster.placed.in_fabric(fabric)
-            }
+        fabric = self._cluster.fabrics.get(fabric_name)
+        # When this controller has just begun, another one mapped them; what is attached shows that too.
+        held = view.nodes.remembered or (hosts.from_status(fabric) if fabric is not None else {})
+        held = held or {
+            attachment.spec.host_id: attachment.spec.node_name
+            for attachment in self._cluster.placed.in_fabric(fabric_name)
+        }
         mapped = hosts.node_map(view.spec, view.hosts, self._cluster.nodes, held)
         if mapped != view.nodes:
             view.nodes = mapped
-            self.add(Job.STATUS, fabric, after=routing.GATHER_SECONDS)
+            self.add(Job.STATUS, fabric_name, after=routing.GATHER_SECONDS)
             self.add(Job.LABELS, after=routing.GATHER_SECONDS)
 
     def _closed(self) -> dict[str, set[str]]:

@@ -1,36 +1,57 @@
 """Which host of a fabric is which node; pure.
 
-A kubelet writes its own Node: its status, its annotations and most of its labels. So what it cannot write decides first,
-and the first of these that names a node of the cluster:
+Neither side can be relied on. A kubelet writes its own Node: its status, its annotations and most of its labels. Root of a
+machine writes parts of what its BMC reports, such as the HostName, through the vendor's agent, IPMI or the Redfish host
+interface. So what either of them reports is a claim. The first of these that names a node of the cluster decides:
 
-1. the Fabric's `spec.hosts`, by the host's id or name;
-2. `spec.nodeLabel`, if it is a label of `node-restriction.kubernetes.io`: a node whose label has the host's id, its name or
-   one of its identifiers (a serial number, say) as its value;
-3. the host's name, since a kubelet's credentials are for the Node of one name.
+1. the Fabric's `spec.hosts`, by the host's id;
+2. `spec.nodeLabel`, if it is a label of `node-restriction.kubernetes.io`: a node whose label has the host's id as its value;
+3. the host's name, if the Fabric has `spec.trustHostNames`: no machine can write it;
+4. the mapping that held before, see `NodeMap.remembered`;
+5. the label of 2, with the host's serial number or system UUID as its value;
+6. the host's id, if it is the name of a node;
+7. claims: the host's name is that of a node; an ordinary `spec.nodeLabel`, or `spec.nodeAnnotation`, of a node names the host by
+   id, name or an identifier; or both have one system UUID (the node's `status.nodeInfo.systemUUID`) or one serial number
+   (the node's annotation `drawbar.dev/serial`). A node that names hosts in its marks claims none by its machine.
 
-The other hosts belong to the nodes that claim them. A node whose `spec.nodeLabel` or `spec.nodeAnnotation` names hosts
-claims these; another claims the host that its machine is known by: the host's identifier `system-uuid` is the node's
-`status.nodeInfo.systemUUID`, or its identifier `serial` is the node's annotation `drawbar.dev/serial`.
+Claims that contradict each other map none of their hosts and nodes. Placeholders are no identifiers. A node that has the
+restricted label is claimed by nothing else.
 
-Of several nodes that claim one host, it stays with the one that it was mapped to before, then goes to those that claim no
-other host, then to the node that was created first: a node that copies another's identity never unmaps it. Two hosts that
-would be one node, and two nodes between which nothing decides, are ambiguous: none of them is mapped, since a device would
-go to the wrong machine. Every claim to what is another's is a problem.
+Invariants:
+
+- a mapping that held stays, whatever any other host or node claims, as long as the Node exists, and an administrator does not
+  decide otherwise by 1, 2, 3 or 5;
+- so no claim of one host takes away, or changes, the node of another, and no claim maps a second host to a node that is
+  mapped, also while the fabric does not list the host that the node is;
+- a host is one node at most, and a node one host;
+- each claim that is not granted is a problem, unless an administrator has decided by 1, 2, 3 or 5.
 
 Source: NodeRestriction admission plugin, for the labels that a kubelet may not write.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import enum
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import core, fabrics
-from drawbar.fabric import contract
+from drawbar.fabric import contract, identifiers
 
 SYSTEM_UUID = "system-uuid"
 SERIAL = "serial"
 # The kubelet reports no serial number of its machine; the installation of the machines can annotate it.
 SERIAL_ANNOTATION = "drawbar.dev/serial"
 RESTRICTED_DOMAIN = "node-restriction.kubernetes.io"
+# How an identifier of a machine is compared, by its kind.
+COMPARABLE: Mapping[str, Callable[[str], str]] = {
+    SYSTEM_UUID: identifiers.system_uuid,
+    SERIAL: identifiers.serial,
+}
+# Of one identifier that many have; a message has room for a few.
+NAMED_MAX = 8
+REMEMBERED_MAX = 5000
+# A Fabric has room for little more than a megabyte.
+REMEMBERED_BYTES = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,12 +61,14 @@ class NodeMap:
     Attributes:
         host_of: by node name, the host's id.
         with_room: nodes whose host can take one more device.
-        problems: a sentence for each host that could not be mapped for a reason that an administrator can remove.
+        problems: a sentence for each claim that was not granted, and for each mistake in `spec.hosts`.
+        remembered: by host id the node that it is. Beside `host_of`, hosts that the fabric does not list now.
     """
 
     host_of: Mapping[str, str] = field(default_factory=dict)
     with_room: frozenset[str] = frozenset()
     problems: tuple[str, ...] = ()
+    remembered: Mapping[str, str] = field(default_factory=dict)
 
     def node_of(self, host_id: str) -> str | None:
         """Return which node the host is, if any."""
@@ -66,142 +89,369 @@ def node_map(
         nodes: the nodes of the cluster.
         held: by host id, the node that the host was mapped to before.
     """
-    cluster, listed = _Cluster(spec, nodes), tuple(hosts)
-    problems: list[str] = []
-    trusted = {host.id: cluster.trusted(host) for host in listed}
-    fixed = {node for trusted_nodes in trusted.values() for node in trusted_nodes}
-    claims = _claims(cluster, listed)
-    mapped: dict[str, list[contract.Host]] = {}
-    for host in listed:
-        problems += cluster.problems(host)
-        candidates, claimants = trusted[host.id], claims[host.id]
-        if not candidates and not cluster.is_settled(host):
-            candidates = _preferred(claimants - fixed, claims, (held or {}).get(host.id), cluster)
-        if len(candidates) > 1:
-            names = ", ".join(sorted(candidates))
-            problems.append(f"host {host.id} would be nodes {names}; name one of them in spec.hosts")
-            continue
-        for node in candidates:
-            mapped.setdefault(node, []).append(host)
-        if not cluster.is_settled(host):
-            owner = f", which is node {next(iter(candidates))}" if candidates else ""
-            problems += [
-                f"node {node} claims to be host {host.id}{owner}; look who changed that Node, or name the node in "
-                "spec.hosts"
-                for node in sorted(claimants - candidates)
-            ]
-    for node, rivals in mapped.items():
-        if len(rivals) > 1:
-            ids = ", ".join(sorted(host.id for host in rivals))
-            problems.append(f"hosts {ids} would all be node {node}; name one of them in spec.hosts")
-    single = {node: rivals[0] for node, rivals in mapped.items() if len(rivals) == 1}
+    view, pairs = _View(spec, hosts, nodes), _Pairs()
+    problems = [*view.mistakes()]
+    for groups in (view.configured(), view.labelled_by_id(), view.trusted_names()):
+        problems += pairs.match(groups)
+    settled = pairs.taken
+    pairs.keep(view.unmoved(held or {}))
+    by_label, before = view.labelled_by_machine(), pairs.taken
+    problems += pairs.match(by_label)
+    settled |= pairs.taken - before
+    problems += pairs.match(view.ids())
+    claims = view.claims()
+    problems += pairs.match(claims)
+    for group in (*by_label, *claims):
+        problems += _disputes(group, pairs, settled, view)
+    remembered = {host: node for host, node in pairs.node_of.items() if node in view.nodes}
+    mapped = {node: host for host, node in remembered.items() if host in view.hosts}
     return NodeMap(
-        host_of={node: host.id for node, host in single.items()},
-        with_room=frozenset(node for node, host in single.items() if _has_room(host)),
-        problems=tuple(problems),
+        host_of=mapped,
+        with_room=frozenset(node for node, host in mapped.items() if _has_room(view.hosts[host])),
+        problems=tuple(dict.fromkeys(problems)),
+        remembered=remembered,
     )
 
 
-def _claims(cluster: "_Cluster", hosts: Iterable[contract.Host]) -> dict[str, set[str]]:
-    """Return by host id the nodes that claim it, each by the most explicit way in which it claims any host."""
-    listed = tuple(hosts)
-    marked = {host.id: cluster.marked(host) for host in listed}
-    explicit = {node for marked_nodes in marked.values() for node in marked_nodes}
-    return {host.id: marked[host.id] | (cluster.machines(host) - explicit) for host in listed}
+def from_status(fabric: fabrics.Fabric) -> dict[str, str]:
+    """Return by host id the node that each host was, as the status has it; nothing of another fabric manager's hosts."""
+    if fabric.status.mapped_endpoint != fabric.spec.endpoint:
+        return {}
+    return {entry.host: entry.node for entry in fabric.status.mapped_hosts}
 
 
-def _preferred(
-    claimants: set[str], claims: Mapping[str, set[str]], before: str | None, cluster: "_Cluster"
-) -> set[str]:
-    """Return the one of several claimants that the host is mapped to; several where nothing decides."""
-    if before in claimants:
-        return {before}
-    modest = {node for node in claimants if sum(node in claimed for claimed in claims.values()) == 1}
-    candidates = modest or claimants
-    if len(candidates) < 2 or not all(cluster.created(node) for node in candidates):
-        return candidates
-    first = min(cluster.created(node) for node in candidates)
-    return {node for node in candidates if cluster.created(node) == first}
+def to_status(remembered: Mapping[str, str]) -> tuple[fabrics.HostMapping, ...]:
+    """Return which host is which node, as much of it as a Fabric's status has room for."""
+    room, entries = REMEMBERED_BYTES, list[fabrics.HostMapping]()
+    for host, node in sorted(remembered.items()):
+        size = len(host.encode()) + len(node.encode())
+        if size <= room and len(entries) < REMEMBERED_MAX:
+            room -= size
+            entries.append(fabrics.HostMapping(host=host, node=node))
+    return tuple(entries)
 
 
-class _Cluster:
-    """The nodes by everything that a host may be known by."""
+# What `_Pairs.taken` holds.
+_HOST, _NODE = "host", "node"
 
-    def __init__(self, spec: fabrics.FabricSpec, nodes: Iterable[core.Node]) -> None:
-        self._configured = {entry.host: entry.node for entry in spec.hosts}
+
+class _Means(enum.Enum):
+    """What a host and a node have in common, with the words of a message."""
+
+    CONFIGURED = "spec.hosts"
+    LABEL = "the label"
+    ANNOTATION = "the annotation"
+    NAME = "the name"
+    SYSTEM_UUID = "the system UUID"
+    SERIAL = "the serial number"
+    ID = "the id"
+
+
+_OF_MACHINE: Mapping[str, _Means] = {SYSTEM_UUID: _Means.SYSTEM_UUID, SERIAL: _Means.SERIAL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """The hosts and the nodes that have one thing in common: what each of them claims to be."""
+
+    means: _Means
+    hosts: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+class _Pairs:
+    """Which host is which node so far. A host or node that is contested has no partner and gets none."""
+
+    def __init__(self) -> None:
+        self.node_of: dict[str, str] = {}
+        self.host_of: dict[str, str] = {}
+        self._contested_hosts: set[str] = set()
+        self._contested_nodes: set[str] = set()
+
+    @property
+    def taken(self) -> frozenset[tuple[str, str]]:
+        """The hosts and nodes that are paired or contested."""
+        hosts = ((_HOST, host) for host in self.node_of.keys() | self._contested_hosts)
+        nodes = ((_NODE, node) for node in self.host_of.keys() | self._contested_nodes)
+        return frozenset((*hosts, *nodes))
+
+    def keep(self, held: Mapping[str, str]) -> None:
+        """Pair hosts and nodes that were paired before, unless one of them is taken."""
+        for host, node in sorted(held.items()):
+            if self._free_hosts([host]) and self._free_nodes([node]):
+                self.node_of[host], self.host_of[node] = node, host
+
+    def match(self, groups: Iterable[_Group]) -> list[str]:
+        """Pair each host and node that claim each other and nothing else; return a sentence for each contradiction."""
+        nodes_of: dict[str, dict[str, _Means]] = {}
+        hosts_of: dict[str, dict[str, _Means]] = {}
+        problems = []
+        contested_hosts, contested_nodes = set[str](), set[str]()
+        for group in groups:
+            hosts = self._free_hosts(group.hosts)
+            nodes = self._free_nodes(group.nodes) if hosts else []
+            if len(hosts) > 1 and len(nodes) > 1:
+                contested_hosts.update(hosts)
+                contested_nodes.update(nodes)
+                problems.append(
+                    f"hosts {_listed(hosts)} and nodes {_listed(nodes)} all have {group.means.value} in common; name them "
+                    "in spec.hosts"
+                )
+                continue
+            for host, node in itertools.product(hosts, nodes):
+                nodes_of.setdefault(host, {})[node] = group.means
+                hosts_of.setdefault(node, {})[host] = group.means
+        problems += (
+            f"host {host} would be nodes {_listed(means)} by {_words(means)}; name one of them in spec.hosts"
+            for host, means in nodes_of.items()
+            if len(means) > 1
+        )
+        problems += (
+            f"hosts {_listed(means)} would all be node {node} by {_words(means)}; name one of them in spec.hosts"
+            for node, means in hosts_of.items()
+            if len(means) > 1
+        )
+        for host, means in nodes_of.items():
+            node = next(iter(means))
+            is_alone = len(means) == len(hosts_of[node]) == 1
+            if is_alone and host not in contested_hosts and node not in contested_nodes:
+                self.node_of[host], self.host_of[node] = node, host
+        self._contested_hosts |= (contested_hosts | nodes_of.keys()) - self.node_of.keys()
+        self._contested_nodes |= (contested_nodes | hosts_of.keys()) - self.host_of.keys()
+        return problems
+
+    def _free_hosts(self, hosts: Iterable[str]) -> list[str]:
+        return [host for host in hosts if host not in self.node_of and host not in self._contested_hosts]
+
+    def _free_nodes(self, nodes: Iterable[str]) -> list[str]:
+        return [node for node in nodes if node not in self.host_of and node not in self._contested_nodes]
+
+
+class _View:
+    """The hosts and the nodes by everything that they may be known by."""
+
+    def __init__(
+        self, spec: fabrics.FabricSpec, hosts: Iterable[contract.Host], nodes: Iterable[core.Node]
+    ) -> None:
+        self._spec = spec
         self._label_is_safe = is_restricted(spec.node_label)
-        self._created: dict[str, str] = {}
-        self._labelled: dict[str, set[str]] = {}
-        self._marked: dict[str, set[str]] = {}
-        self._machines: dict[tuple[str, str], set[str]] = {}
-        for node in nodes:
-            name, metadata = node.metadata.name, node.metadata
-            self._created[name] = metadata.creation_timestamp or ""
-            label, note = metadata.labels.get(spec.node_label), metadata.annotations.get(spec.node_annotation)
-            if label:
-                self._labelled.setdefault(label, set()).add(name)
-            for mark in (note, None if self._label_is_safe else label):
-                if mark:
-                    self._marked.setdefault(mark, set()).add(name)
-            self._is_machine(SYSTEM_UUID, node.status.node_info.system_uuid, name)
-            self._is_machine(SERIAL, metadata.annotations.get(SERIAL_ANNOTATION, ""), name)
+        self.hosts = {host.id: host for host in hosts}
+        self.nodes = {node.metadata.name: node for node in nodes}
+        # Nodes by the value of the restricted label: they are claimed by nothing else.
+        self._reserved = self._marked(spec.node_label, "labels") if self._label_is_safe else {}
+        self._named = _index((host.name, host.id) for host in self.hosts.values())
+        self._machines = {
+            kind: _index((_identity(kind, host), host.id) for host in self.hosts.values())
+            for kind in COMPARABLE
+        }
 
-    def _is_machine(self, kind: str, value: str, node: str) -> None:
-        if identity := comparable(value):
-            self._machines.setdefault((kind, identity), set()).add(node)
+    def mistakes(self) -> Iterator[str]:
+        """Yield what is wrong with `spec.hosts`."""
+        for entry in self._spec.hosts:
+            listed, maps = self._by_id(entry.host), f"spec.hosts maps host {entry.host} to node {entry.node}"
+            if listed and entry.node not in self.nodes:
+                yield f"{maps}, which does not exist"
+            elif not listed and entry.host in self._named:
+                yield (
+                    f"{maps}, and that is the name of host {_listed(self._named[entry.host])}; put the host's id there, or set "
+                    "spec.trustHostNames if no machine can write the names"
+                )
+            elif not listed and entry.node in self.nodes:
+                yield f"{maps}, and the fabric lists no such host"
 
-    def created(self, node: str) -> str:
-        """Return when the Node was created, as an RFC 3339 time of one form; empty where that is not known."""
-        return self._created[node]
+    def configured(self) -> list[_Group]:
+        """Return the pairs of `spec.hosts`; where one of the two does not exist, the other one has no other partner."""
+        return [
+            _Group(
+                means=_Means.CONFIGURED, hosts=self._by_id(entry.host) or (entry.host,), nodes=(entry.node,)
+            )
+            for entry in self._spec.hosts
+        ]
 
-    def problems(self, host: contract.Host) -> Iterator[str]:
-        """Return what is wrong with `spec.hosts` as to that host."""
-        node = self._configured_node(host)
-        if node is not None and node not in self._created:
-            yield f"spec.hosts maps host {host.id} to node {node}, which does not exist"
+    def labelled_by_id(self) -> list[_Group]:
+        """Return the groups of a restricted label that has the id of a host, or a name that is trusted."""
+        return [
+            _Group(means=_Means.LABEL, hosts=hosts, nodes=tuple(nodes))
+            for value, nodes in self._reserved.items()
+            if (hosts := self._by_id(value))
+        ]
 
-    def is_settled(self, host: contract.Host) -> bool:
-        """Return whether an administrator has named the node, so that other claims do not matter."""
-        return self._configured_node(host) is not None or bool(self._safely_labelled(host))
+    def trusted_names(self) -> list[_Group]:
+        """Return the hosts that have the name of a node, if no machine can write the names."""
+        return self._by_name() if self._spec.trust_host_names else []
 
-    def trusted(self, host: contract.Host) -> set[str]:
-        """Return the nodes that the host is by what no kubelet can write of its own Node."""
-        configured = self._configured_node(host)
-        if configured is not None:
-            return {configured} & self._created.keys()
-        return self._safely_labelled(host) or {host.name} & self._created.keys()
+    def unmoved(self, held: Mapping[str, str]) -> dict[str, str]:
+        """Return the pairs that held before, of nodes that exist and have no restricted label that names another host.
 
-    def marked(self, host: contract.Host) -> set[str]:
-        """Return the nodes whose ordinary label or annotation names the host."""
-        return {node for mark in _names(host) for node in self._marked.get(mark, ())}
+        The label names another host only if this one shows another identifier: what a BMC does not show for a moment,
+        another machine may show on purpose.
+        """
+        return {
+            host: node for host, node in held.items() if node in self.nodes and not self._is_moved(host, node)
+        }
 
-    def machines(self, host: contract.Host) -> set[str]:
-        """Return the nodes whose machine the host is, by the Node's status or annotation."""
-        identities = [(kind, comparable(host.identifiers.get(kind, ""))) for kind in (SYSTEM_UUID, SERIAL)]
-        return {node for identity in identities for node in self._machines.get(identity, ())}
+    def _is_moved(self, host_id: str, node: str) -> bool:
+        host, value = self.hosts.get(host_id), self._safe_value(node)
+        matches = self._by_machine(value)
+        return (
+            host is not None
+            and len(matches) == 1
+            and host_id not in matches
+            and bool(_identity(_label_kind(value), host))
+        )
 
-    def _configured_node(self, host: contract.Host) -> str | None:
-        return self._configured.get(host.id) or self._configured.get(host.name)
+    def labelled_by_machine(self) -> list[_Group]:
+        """Return the groups of a restricted label that has a serial number or a system UUID."""
+        return [
+            _Group(means=_Means.LABEL, hosts=self._by_machine(value), nodes=tuple(nodes))
+            for value, nodes in self._reserved.items()
+            if not self._by_id(value)
+        ]
 
-    def _safely_labelled(self, host: contract.Host) -> set[str]:
-        if not self._label_is_safe:
-            return set()
-        return {node for mark in _names(host) for node in self._labelled.get(mark, ())}
+    def ids(self) -> list[_Group]:
+        """Return the hosts whose id is the name of a node."""
+        return [
+            _Group(means=_Means.ID, hosts=(host,), nodes=(host,))
+            for host in self.hosts
+            if host in self.nodes and not self._safe_value(host)
+        ]
+
+    def claims(self) -> list[_Group]:
+        """Return the groups of what a machine, or a kubelet, can write."""
+        marks = [
+            *([] if self._label_is_safe else self._by_mark(self._spec.node_label, "labels", _Means.LABEL)),
+            *self._by_mark(self._spec.node_annotation, "annotations", _Means.ANNOTATION),
+        ]
+        explicit = {node for group in marks for node in group.nodes}
+        identities: list[_Group] = []
+        for kind, means in _OF_MACHINE.items():
+            hosts = self._machines[kind]
+            nodes = _index(
+                (_reported(kind, node), name) for name, node in self._claimable() if name not in explicit
+            )
+            identities += (
+                _Group(means=means, hosts=tuple(hosts[value]), nodes=tuple(members))
+                for value, members in nodes.items()
+                if value in hosts
+            )
+        return [*self._by_name(), *marks, *identities]
+
+    def _claimable(self) -> Iterator[tuple[str, core.Node]]:
+        """Return the nodes that have no restricted label."""
+        if not self._reserved:
+            return iter(self.nodes.items())
+        return ((name, node) for name, node in self.nodes.items() if not self._safe_value(name))
+
+    def _by_name(self) -> list[_Group]:
+        return [
+            _Group(means=_Means.NAME, hosts=tuple(self._named[name]), nodes=(name,))
+            for name, _ in self._claimable()
+            if name in self._named
+        ]
+
+    def _by_mark(self, key: str, kind: str, means: _Means) -> list[_Group]:
+        """Return the groups of an ordinary label or annotation."""
+        marked = self._marked(key, kind)
+        if not marked:
+            return []
+        names = _index(
+            (mark, host.id)
+            for host in self.hosts.values()
+            for mark in dict.fromkeys((host.id, host.name, *host.identifiers.values()))
+        )
+        return [
+            _Group(means=means, hosts=tuple(names[value]), nodes=tuple(nodes))
+            for value, nodes in marked.items()
+            if value in names
+        ]
+
+    def _marked(self, key: str, kind: str) -> dict[str, list[str]]:
+        """Return the nodes by the value of a label or an annotation."""
+        if not key:
+            return {}
+        return _index((getattr(node.metadata, kind).get(key, ""), name) for name, node in self.nodes.items())
+
+    def _safe_value(self, node: str) -> str:
+        """Return the value of the node's restricted label; empty without one."""
+        return self.nodes[node].metadata.labels.get(self._spec.node_label, "") if self._label_is_safe else ""
+
+    def _by_id(self, value: str) -> tuple[str, ...]:
+        """Return the host of that id, or the hosts of that name if names are trusted."""
+        if value in self.hosts:
+            return (value,)
+        return tuple(self._named.get(value, ())) if self._spec.trust_host_names else ()
+
+    def _by_machine(self, value: str) -> tuple[str, ...]:
+        """Return the hosts that have the identifier that a restricted label has."""
+        kind = _label_kind(value)
+        return tuple(self._machines[kind].get(COMPARABLE[kind](value), ()))
+
+
+def _disputes(
+    group: _Group, pairs: _Pairs, settled: frozenset[tuple[str, str]], view: _View
+) -> Iterator[str]:
+    """Yield a sentence for each claim to what is another's, of the first few of the group."""
+    if len(group.hosts) == len(group.nodes) == 1 and pairs.node_of.get(group.hosts[0]) == group.nodes[0]:
+        return
+    for host, node in itertools.islice(itertools.product(group.hosts, group.nodes), NAMED_MAX * NAMED_MAX):
+        owner, other = pairs.host_of.get(node), pairs.node_of.get(host)
+        if other == node or (owner is None and other is None) or {(_HOST, host), (_NODE, node)} & settled:
+            continue
+        mapped = []
+        if owner is not None:
+            listed = "" if owner in view.hosts else ", which the fabric does not list now"
+            mapped.append(f"node {node} is host {owner}{listed}")
+        if other is not None:
+            mapped.append(f"host {host} is node {other}")
+        yield (
+            f"host {host} and node {node} have {group.means.value} in common, but {' and '.join(mapped)}; find out who wrote "
+            f"it, or name the host of node {node} in spec.hosts"
+        )
+
+
+def _index(entries: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Return the members by their value, without an empty one."""
+    members: dict[str, list[str]] = {}
+    for value, member in entries:
+        if not value:
+            continue
+        if value in members:
+            members[value].append(member)
+        else:
+            members[value] = [member]
+    return members
+
+
+def _label_kind(value: str) -> str:
+    """Return the kind of identifier that a restricted label has: one kind alone, so that a serial number is never taken for a UUID."""
+    return SYSTEM_UUID if identifiers.is_uuid(value) else SERIAL
+
+
+def _identity(kind: str, host: contract.Host) -> str:
+    return COMPARABLE[kind](host.identifiers.get(kind, ""))
+
+
+def _reported(kind: str, node: core.Node) -> str:
+    """Return the identifier of a node's machine as the Node has it."""
+    if kind == SYSTEM_UUID:
+        return identifiers.system_uuid(node.status.node_info.system_uuid)
+    return identifiers.serial(node.metadata.annotations.get(SERIAL_ANNOTATION, ""))
+
+
+def _listed(members: Iterable[str]) -> str:
+    names = sorted(members)
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return ", ".join(names[:NAMED_MAX]) + more
+
+
+def _words(means: Mapping[str, _Means]) -> str:
+    return " and ".join(sorted({entry.value for entry in means.values()}))
 
 
 def is_restricted(label: str) -> bool:
     """Return whether the API server keeps kubelets from writing that label."""
     domain, slash, _ = label.partition("/")
     return bool(slash) and f".{domain}".endswith(f".{RESTRICTED_DOMAIN}")
-
-
-def _names(host: contract.Host) -> tuple[str, ...]:
-    return (host.id, host.name, *host.identifiers.values())
-
-
-def comparable(identifier: str) -> str:
-    """Return the identifier as it is compared: firmware may write it in capitals and with blanks around it."""
-    return identifier.strip().casefold()
 
 
 def shape(node: core.Node) -> tuple[object, ...]:

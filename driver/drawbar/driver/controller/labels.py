@@ -3,11 +3,13 @@
 The pools' nodeSelector asks for the label, so a full or unmapped node is avoided without tainting a healthy device.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drawbar.driver.api import core
 from drawbar.driver.controller import names
+
+NAMED_MAX = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,4 +84,15 @@ def foreign(nodes: Iterable[core.Node], fabric: str, *, value: str = "true") -> 
         f"device; take it off: kubectl label node {node.metadata.name} {label}-"
         for node in nodes
         if (held := node.metadata.labels.get(label, value)) != value
+    )
+
+
+def held_back(nodes: Sequence[str]) -> str:
+    """Return a sentence on the nodes of a fabric whose label came and went too often; empty without any."""
+    if not nodes:
+        return ""
+    more = f" and {len(nodes) - NAMED_MAX} more" if len(nodes) > NAMED_MAX else ""
+    return (
+        f"{', '.join(nodes[:NAMED_MAX])}{more} came and went too often lately, so their hosts have to stay well for a while before "
+        "they are offered again: look at the ports of these hosts, and at the node daemons there"
     )

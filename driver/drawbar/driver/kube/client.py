@@ -11,10 +11,12 @@ Source: Kubernetes API concepts (watch, chunked lists, server-side apply).
 """
 
 import asyncio
+import contextvars
 import enum
 import socket
 import urllib.parse
 import weakref
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -26,9 +28,24 @@ import msgspec
 from drawbar.driver.api import meta
 from drawbar.driver.kube import bodies, config, decoding, errors, exclusions, kinds
 
+_PAYER: contextvars.ContextVar[str] = contextvars.ContextVar("payer", default="")
+
+
+@contextmanager
+def writing_for(payer: str) -> Iterator[None]:
+    """Have the writes in the block, and in the tasks that begin there, wait in the queue of that payer, such as a Fabric."""
+    token = _PAYER.set(payer)
+    try:
+        yield
+    finally:
+        _PAYER.reset(token)
+
 
 class Pace:
-    """Limits the rate of writes, first come, first served.
+    """Limits the rate of writes. Payers that wait are served in turn, each first come, first served.
+
+    So a payer with any number of writes delays one of another payer by one write at most, and the share of one that
+    writes nothing is used by the others. Bounded by the callers that wait.
 
     Args:
         per_second: sustained rate.
@@ -40,14 +57,40 @@ class Pace:
         self._burst = burst
         # The time of the next write, were there no burst; on the event loop's clock.
         self._next = 0.0
+        # By payer, in the order in which they are served.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
+        self._timer: asyncio.TimerHandle | None = None
 
     async def take(self) -> None:
-        """Wait until this caller may write; bounded by the number of callers that wait already."""
-        now = asyncio.get_running_loop().time()
-        start = max(self._next, now - (self._burst - 1) * self._interval)
-        self._next = start + self._interval
-        if start > now:
-            await asyncio.sleep(start - now)
+        """Wait until this caller may write."""
+        loop = asyncio.get_running_loop()
+        if not self._waiting and self._start(loop.time()) <= loop.time():
+            self._next = self._start(loop.time()) + self._interval
+            return
+        place = loop.create_future()
+        self._waiting.setdefault(_PAYER.get(), deque()).append(place)
+        if self._timer is None:
+            self._timer = loop.call_at(self._start(loop.time()), self._serve)
+        await place
+
+    def _start(self, now: float) -> float:
+        """Return when the next write may begin."""
+        return max(self._next, now - (self._burst - 1) * self._interval)
+
+    def _serve(self) -> None:
+        """Let those write for whom it is time, and come again for the others."""
+        loop = asyncio.get_running_loop()
+        while self._waiting and (start := self._start(loop.time())) <= loop.time():
+            payer = next(iter(self._waiting))
+            queue = self._waiting.pop(payer)
+            place = queue.popleft()
+            if queue:
+                # Behind the others.
+                self._waiting[payer] = queue
+            if not place.done():
+                place.set_result(None)
+                self._next = start + self._interval
+        self._timer = loop.call_at(self._start(loop.time()), self._serve) if self._waiting else None
 
 
 T = TypeVar("T")

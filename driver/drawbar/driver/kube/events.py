@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 NORMAL, WARNING = "Normal", "Warning"
 UNREADABLE = "ObjectUnreadable"
 QUEUE_LIMIT = 1000
+# Events wait among themselves: no Fabric has this name.
+PAYER = "Events"
 # A shared claim may have hundreds of users.
 PODS_LIMIT = 8
 # The API server's limits, in bytes; a longer field makes it refuse the event.
@@ -185,7 +187,8 @@ class Recorder:
                 self.dropped += not series.name
                 continue
             try:
-                await self._send(series, event)
+                with client.writing_for(PAYER):
+                    await self._send(series, event)
             except errors.KubeError as error:
                 log.info("event was not recorded: %s", error, extra={"reason": event["reason"]})
 

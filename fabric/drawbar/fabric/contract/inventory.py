@@ -58,7 +58,7 @@ class Host:
     """A machine that the fabric reaches.
 
     Attributes:
-        id: stable, unique in the fabric.
+        id: stable, unique in the fabric, and never what the machine itself can write, such as the HostName of its BMC.
         name: for people.
         identifiers: what ties it to a node: "system-uuid", "serial", "hostname".
         ports: in the fabric's own order.

@@ -27,7 +27,8 @@ def node_map(source: observed.Source, hosts: tuple[contract.Host, ...]) -> host_
     """Return which host is which node, as the controller maps them; empty without a cluster."""
     if source.cluster is None:
         return host_map.NodeMap()
-    return host_map.node_map(source.spec, hosts, source.cluster.nodes)
+    held = host_map.from_status(source.cluster.fabric)
+    return host_map.node_map(source.spec, hosts, source.cluster.nodes, held)
 
 
 def _setup(

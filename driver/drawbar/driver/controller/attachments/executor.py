@@ -21,8 +21,8 @@ from drawbar.driver.controller import cluster, marks, names, outcomes, policies,
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
 from drawbar.driver.controller.fabrics import composites, session
 from drawbar.driver.controller.operation import latency
+from drawbar.driver.kube import client, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.kube import mirror, workers
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -333,6 +333,7 @@ async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> N
         with (
             context.watchdog.watching(f"device {key.attachment}"),
             context.cluster.refusals.attempt((key.fabric,), f"device {key.device}"),
+            client.writing_for(key.fabric),
         ):
             return await reconcile(context, key)
 

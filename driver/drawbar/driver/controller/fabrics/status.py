@@ -100,6 +100,10 @@ def status(
         devices=view.devices,
         attached=attached,
         hosts=view.hosts,
+        mapped_endpoint=fabric.status.mapped_endpoint if view.nodes is None else fabric.spec.endpoint,
+        mapped_hosts=fabric.status.mapped_hosts
+        if view.nodes is None
+        else hosts.to_status(view.nodes.remembered),
         unclean=fabric.status.unclean,
         incompatible=view.incompatible,
     )
@@ -117,6 +121,8 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "attached": wanted.attached,
             "hosts": wanted.hosts,
             "incompatible": [msgspec.to_builtins(pair) for pair in wanted.incompatible],
+            "mappedEndpoint": wanted.mapped_endpoint,
+            "mappedHosts": msgspec.to_builtins(wanted.mapped_hosts),
         },
     }
 

@@ -7,7 +7,7 @@
 | `cleaning` | NoSchedule | its node erases its user's data | it is free |
 | `not-cleaned` | NoSchedule | its node cannot take away what its user left on it | it could, or it is detached by force |
 | `in-use` | NoSchedule | a host without a claim, an attachment made by hand, or a release that takes long | it is free |
-| `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well |
+| `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well, see `pools.health` |
 | a finding, such as `link-narrow` | as the node's health policy has it | its node found it | it is gone, or the node let go of the device |
 | `node-unhealthy` | NoSchedule | its node reports it unhealthy, without a finding | the node reports it well, or let go of it |
 | `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
@@ -394,7 +394,8 @@ def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
         case FabricHealth():
             key, value = FABRIC_HEALTH, cause.health
             effect = encoding.NO_EFFECT if cause.health == "warning" else effect
-            text = f"Its fabric manager reports it as {cause.health}; lifted when it reports it well."
+            text = f"Its fabric manager reports it as {cause.health}; lifted when it reports it well, "
+            text += "and after several changes only once that has held for a while."
             data = {"source": "fabric", "fabric": fabric}
         case Finding():
             key, value, effect = cause.name, cause.value, cause.effect

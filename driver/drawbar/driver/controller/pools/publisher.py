@@ -15,7 +15,7 @@ from drawbar.driver.api import fabrics, slices
 from drawbar.driver.controller import attachment_index, maintenance
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import composites, sessions
-from drawbar.driver.controller.pools import causes, plan
+from drawbar.driver.controller.pools import causes, health, plan
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import encoding
@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # An API server is upgraded, or its gates are set, while the controller runs.
 PROBE_EVERY = datetime.timedelta(minutes=10)
+LOOK_AGAIN_SECONDS = 0.1
 # An API server may write these in another way.
 _ADOPTED = frozenset({"attributes", "capacity"})
 
@@ -73,6 +74,8 @@ class Publisher:
         self._composites: dict[str, dict[str, dict[str, tuple[str, ...]]]] = {}
         # By fabric and device, of those that failed.
         self._failed: sightings.Sightings[tuple[str, str]] = sightings.Sightings()
+        # By fabric what its manager reports of a device, and whether it answers.
+        self._health: dict[str, health.Health] = {}
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
@@ -110,7 +113,7 @@ class Publisher:
             for action in plan.plan(observed, now):
                 match action:
                     case plan.LookAgain(at=moment):
-                        again = max(0.1, (moment - now).total_seconds())
+                        again = max(LOOK_AGAIN_SECONDS, (moment - now).total_seconds())
                     case plan.LeftOut(devices=devices):
                         left_out = devices
                     case plan.Withheld():
@@ -122,7 +125,8 @@ class Publisher:
                     case _:
                         assert_never(action)
             self._left_out[fabric] = left_out
-            return again
+            held = self._health[fabric].held(_monotonic()) if fabric in self._health else None
+            return min((moment for moment in (again, held) if moment is not None), default=None)
 
     def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> plan.Observed | None:
         """Return what the plan rests on; None where there is no such Fabric and nothing published."""
@@ -132,6 +136,7 @@ class Publisher:
         if fabric is None and self._sources.fabrics.is_unreadable(name):
             return None
         if fabric is None:
+            self._health.pop(name, None)
             # Its slices are left over.
             withdrawal = plan.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
@@ -139,10 +144,13 @@ class Publisher:
         report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope)
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+            steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
             report = plan.Facts(
                 fabric=fabric,
-                devices=view.devices if view.listed else None,
-                silent_seconds=view.silent_seconds,
+                devices=steady.of_devices(view.devices, seconds) if view.listed else None,
+                silent_seconds=steady.of_manager(
+                    view.silent_seconds, fabric.spec.policy.unreachable_grace_seconds, seconds
+                ),
                 probations=view.faults.probations(probation, now),
                 failures=view.faults.failures(),
                 missing=view.missing,
@@ -244,3 +252,8 @@ class Publisher:
             raise kube_errors.Conflict(
                 f"ResourceSlice {stored.metadata.name}: the API server dropped {', '.join(sorted(lost))}"
             )
+
+
+def _monotonic() -> float:
+    """Return the seconds on the event loop's clock."""
+    return asyncio.get_running_loop().time()

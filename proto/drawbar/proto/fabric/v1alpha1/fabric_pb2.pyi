@@ -585,6 +585,9 @@ class Host(_message.Message):
     IDENTIFIERS_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
+    """The fabric manager's own. Never what the machine can write, such as the
+    HostName of its BMC: a host whose id is the name of a node is that node.
+    """
     name: _builtins.str
     @_builtins.property
     def identifiers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:

@@ -12,6 +12,7 @@ from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
 from drawbar.driver.controller import hosts, names
+from drawbar.fabric import identifiers
 
 YOUNG_SECONDS = 30.0
 """So long a new Fabric may be without a word of the controller's."""
@@ -260,12 +261,12 @@ def _machines(nodes: Sequence[core.Node]) -> Iterator[Finding]:
     """Machines that would be known by what several have."""
     yield from _twice(
         "system UUID",
-        {node.metadata.name: hosts.comparable(node.status.node_info.system_uuid) for node in nodes},
+        {node.metadata.name: identifiers.system_uuid(node.status.node_info.system_uuid) for node in nodes},
     )
     yield from _twice(
         f"annotation {hosts.SERIAL_ANNOTATION}",
         {
-            node.metadata.name: hosts.comparable(node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, ""))
+            node.metadata.name: identifiers.serial(node.metadata.annotations.get(hosts.SERIAL_ANNOTATION, ""))
             for node in nodes
         },
     )

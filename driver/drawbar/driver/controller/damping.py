@@ -1,0 +1,126 @@
+"""Hold-down of what keeps changing between good and bad; pure.
+
+Each change of a Node's label or of a device's taint is a write that the scheduler and all kubelets' peers read. A fabric
+manager that reports a port as used and free by turns, or a device as sick and well, would cause them without end. So bad
+news shows at once, and good news only after it has held for a while. This is the damping of flapping routes:
+
+- the first `FREE_DROPS` times it comes back at once, for ordinary changes come in ones and twos;
+- after that it has to hold for `HOLD_FIRST_SECONDS`, and for twice as long after each further drop, up to `HOLD_MAX_SECONDS`;
+- each `CALM_SECONDS` for which it is shown as good make up for one drop;
+- a drop that this cluster's own work explains, such as an attach that fills the last port, does not count.
+
+Invariants: what is bad is never shown as good; what stays good is shown as good after `HOLD_MAX_SECONDS` at the latest; over any
+time the good news shown are at most `FREE_DROPS` + 1 and one for each `HOLD_FIRST_SECONDS`, but for those that own work explains.
+
+Source: RFC 2439, BGP Route Flap Damping, with counts in place of its figure of merit.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
+
+FREE_DROPS = 3
+HOLD_FIRST_SECONDS = 10.0
+DOUBLINGS_MAX = 5
+HOLD_MAX_SECONDS = HOLD_FIRST_SECONDS * 2**DOUBLINGS_MAX
+CALM_SECONDS = 60.0
+
+K = TypeVar("K", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """The history of one thing, by seconds of one monotonic clock.
+
+    Attributes:
+        shown: it is shown as good.
+        shown_since: when that last changed.
+        good_since: since when it has been good without a break; None while it is bad.
+        drops: how often it went bad without an explanation, less those that it made up for.
+        work: what of this cluster's work concerned it when it was last shown as good.
+    """
+
+    shown: bool = True
+    shown_since: float
+    good_since: float | None
+    drops: int = 0
+    work: frozenset[str] = frozenset()
+
+    @property
+    def hold_seconds(self) -> float:
+        """How long it has to be good before it is shown so."""
+        if self.drops <= FREE_DROPS:
+            return 0.0
+        return HOLD_FIRST_SECONDS * 2.0 ** min(self.drops - FREE_DROPS - 1, DOUBLINGS_MAX)
+
+    def due_seconds(self, now: float) -> float | None:
+        """Return after how many seconds it is shown as good, if it stays so; None if it is not waiting for that."""
+        if self.shown or self.good_since is None:
+            return None
+        return max(0.0, self.good_since + self.hold_seconds - now)
+
+
+def observe(
+    signal: Signal | None, *, good: bool, now: float, work: frozenset[str] = frozenset()
+) -> Signal | None:
+    """Return the history with one more observation; None for what is good and has nothing to make up for.
+
+    Args:
+        signal: the history so far; None without one, which counts as good.
+        good: as it is now.
+        now: on the clock of the history.
+        work: of this cluster, by its identifiers. Work that is new since it was last shown as good explains a drop.
+    """
+    if signal is None:
+        signal = Signal(shown_since=now, good_since=now, work=work)
+    calm = int((now - signal.shown_since) / CALM_SECONDS) if signal.shown else 0
+    if good:
+        return _observe_good(signal, calm, now, work)
+    if signal.shown:
+        is_explained = not work <= signal.work
+        drops = max(0, signal.drops - calm) + (0 if is_explained else 1)
+        limit = FREE_DROPS + DOUBLINGS_MAX + 1
+        return replace(signal, shown=False, shown_since=now, good_since=None, drops=min(drops, limit))
+    return replace(signal, good_since=None)
+
+
+def _observe_good(signal: Signal, calm: int, now: float, work: frozenset[str]) -> Signal | None:
+    if signal.shown:
+        return signal if calm < signal.drops else None
+    signal = replace(signal, good_since=now if signal.good_since is None else signal.good_since)
+    if signal.due_seconds(now):
+        return signal
+    return replace(signal, shown=True, shown_since=now, work=work) if signal.drops else None
+
+
+class Damper(Generic[K]):
+    """The histories of many things. Bounded by the things that are bad, or were lately."""
+
+    def __init__(self) -> None:
+        self._signals: dict[K, Signal] = {}
+
+    def __contains__(self, key: K) -> bool:
+        return key in self._signals
+
+    def look(self, key: K, *, good: bool, now: float, work: frozenset[str] = frozenset()) -> bool:
+        """Take over how a thing is now; return whether to show it as good."""
+        signal = observe(self._signals.get(key), good=good, now=now, work=work)
+        if signal is None:
+            self._signals.pop(key, None)
+            return True
+        self._signals[key] = signal
+        return signal.shown
+
+    def held(self, now: float) -> dict[K, float]:
+        """Return the things that are good and not shown so, with the seconds until they are."""
+        due = {key: signal.due_seconds(now) for key, signal in self._signals.items()}
+        return {key: seconds for key, seconds in due.items() if seconds is not None}
+
+    def unsteady(self) -> list[K]:
+        """Return the things that have to be good for a while before they are shown so."""
+        return [key for key, signal in self._signals.items() if not signal.shown and signal.hold_seconds]
+
+    def retain(self, is_there: Callable[[K], bool]) -> None:
+        """Forget the things that are no more."""
+        for key in [key for key in self._signals if not is_there(key)]:
+            del self._signals[key]

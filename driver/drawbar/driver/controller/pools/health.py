@@ -1,0 +1,52 @@
+"""What a fabric manager reports of its devices, without what keeps changing; pure.
+
+A device that is reported as sick is so at once. It is well again once that has held for a while, which grows with each change
+([damping]); the same holds for a manager that is silent.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from drawbar.driver.controller import damping
+from drawbar.fabric import contract
+
+_CRITICAL, _WARNING, _SILENT = contract.Health.CRITICAL, contract.Health.WARNING, "silent"
+LOOK_AGAIN_SECONDS = 0.1
+
+
+class Health:
+    """The health of one fabric and its devices. Bounded by the devices that are sick, or were lately."""
+
+    def __init__(self) -> None:
+        # By a device's id, and how bad it is.
+        self._damper: damping.Damper[tuple[str, str]] = damping.Damper()
+
+    def of_devices(self, devices: Iterable[contract.Device], now: float) -> tuple[contract.Device, ...]:
+        """Return the devices with the health that they are shown with."""
+        listed = tuple(devices)
+        ids = {device.id for device in listed}
+        self._damper.retain(lambda key: key[1] == _SILENT or key[0] in ids)
+        return tuple(self._of_device(device, now) for device in listed)
+
+    def of_manager(self, silent_seconds: float, grace_seconds: float, now: float) -> float:
+        """Return for how long the manager has been silent; the grace while it is back and has not stayed so for long enough."""
+        is_silent = 0 < silent_seconds >= grace_seconds
+        if self._damper.look(("", _SILENT), good=not is_silent, now=now):
+            return silent_seconds
+        return max(silent_seconds, grace_seconds, LOOK_AGAIN_SECONDS)
+
+    def held(self, now: float) -> float | None:
+        """Return the seconds until something is shown as well that is so already; None if nothing is waiting."""
+        held = self._damper.held(now).values()
+        return max(LOOK_AGAIN_SECONDS, min(held)) if held else None
+
+    def _of_device(self, device: contract.Device, now: float) -> contract.Device:
+        for worst, good in (
+            (_CRITICAL, device.health is not _CRITICAL),
+            (_WARNING, device.health not in (_CRITICAL, _WARNING)),
+        ):
+            if good and (device.id, worst.value) not in self._damper:
+                continue
+            if not self._damper.look((device.id, worst.value), good=good, now=now):
+                return device if device.health is worst else replace(device, health=worst)
+        return device
