@@ -1,5 +1,6 @@
 """Adapters before other adapters pass every call on."""
 
+import asyncio
 import contextlib
 import inspect
 
@@ -59,3 +60,96 @@ async def test_every_call_of_the_contract_goes_through_within_the_context_of_its
     assert adapter.around == [call]
     # A call that ends the adapter has no answer.
     assert answer == (None if call == "close" else (call, *given))
+
+
+class Listed:
+    """A fabric whose listings end when the test ends them; each answers with the devices of its beginning."""
+
+    def __init__(self, *devices):
+        self.devices_now = devices
+        self.listings = []
+
+    async def devices(self):
+        shown, over = self.devices_now, asyncio.Event()
+        self.listings.append(over)
+        await over.wait()
+        return contract.Inventory(version=str(len(self.listings)), devices=shown)
+
+
+class Keeping(wrapping.KeepingAdapter):
+    """Shows the devices that it keeps."""
+
+    @property
+    def kept(self):
+        return {device.id: device.model for device in self._devices.values()}
+
+    async def read(self):
+        return await self._read()
+
+    def report(self, device_id, device):
+        self._put(device_id, device)
+
+
+def device(name, model=""):
+    return contract.Device(id=name, device_class="gpu", model=model, enclosure="e1")
+
+
+async def begin(adapter, fabric):
+    """Begin a listing; return its task once the fabric is asked."""
+    count = len(fabric.listings)
+    listing = asyncio.create_task(adapter.read())
+    while len(fabric.listings) == count:
+        await asyncio.sleep(0)
+    return listing
+
+
+@pytest.fixture
+def fabric():
+    return Listed(device("d1", "old"))
+
+
+async def test_the_end_of_one_listing_leaves_the_reports_of_another_alone(fabric):
+    """Two listings that nothing was reported in are equal, and still not the same."""
+    adapter = Keeping(fabric)
+    first, second = await begin(adapter, fabric), await begin(adapter, fabric)
+    fabric.listings[1].set()
+    await second
+    adapter.report("d1", device("d1", "reported"))
+    fabric.listings[0].set()
+    await first
+    assert adapter.kept == {"d1": "reported"}
+
+
+async def test_a_report_reaches_the_listing_that_is_left_when_another_ends(fabric):
+    adapter = Keeping(fabric)
+    first, second = await begin(adapter, fabric), await begin(adapter, fabric)
+    fabric.listings[0].set()
+    await first
+    adapter.report("d1", device("d1", "reported"))
+    fabric.listings[1].set()
+    await second
+    assert adapter.kept == {"d1": "reported"}
+
+
+async def test_of_two_listings_the_one_that_began_last_stays(fabric):
+    """Without a watch nothing else would correct the older one."""
+    adapter = Keeping(fabric)
+    first = await begin(adapter, fabric)
+    fabric.devices_now = (device("d1", "new"),)
+    second = await begin(adapter, fabric)
+    fabric.listings[1].set()
+    await second
+    fabric.listings[0].set()
+    await first
+    assert adapter.kept == {"d1": "new"}
+
+
+async def test_a_listing_that_fails_leaves_nothing_behind(fabric):
+    adapter = Keeping(fabric)
+    first, second = await begin(adapter, fabric), await begin(adapter, fabric)
+    first.cancel()
+    await asyncio.wait({first})
+    adapter.report("d2", device("d2", "reported"))
+    fabric.listings[1].set()
+    assert await second == "2"
+    assert adapter.kept == {"d1": "old", "d2": "reported"}

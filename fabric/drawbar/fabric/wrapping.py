@@ -132,8 +132,11 @@ class KeepingAdapter(WrappingAdapter):
         """See `WrappingAdapter`."""
         super().__init__(adapter)
         self._devices: dict[str, contract.Device] = {}
-        # What was reported while a listing was under way, one for each.
-        self._meanwhile: list[dict[str, contract.Device | None]] = []
+        # The reports since each listing under way began, by the listing's number.
+        self._meanwhile: dict[int, dict[str, contract.Device | None]] = {}
+        self._begun = 0
+        # The number of the listing that the devices are from.
+        self._newest = 0
         # On the loop's clock.
         self._arranged_at = 0.0
         self._arranging: asyncio.TimerHandle | None = None
@@ -169,13 +172,20 @@ class KeepingAdapter(WrappingAdapter):
         await super().close()
 
     async def _read(self) -> str:
-        """List the devices, except for what is reported meanwhile; return the version."""
-        meanwhile: dict[str, contract.Device | None] = {}
-        self._meanwhile.append(meanwhile)
+        """List the devices, except for what is reported meanwhile; return the version.
+
+        Of listings that overlap, the one that began last stays, in whatever order they end.
+        """
+        self._begun += 1
+        number = self._begun
+        meanwhile = self._meanwhile[number] = {}
         try:
             inventory = await self._adapter.devices()
         finally:
-            self._meanwhile.remove(meanwhile)
+            del self._meanwhile[number]
+        if number < self._newest:
+            return inventory.version
+        self._newest = number
         listed: dict[str, contract.Device | None] = {device.id: device for device in inventory.devices}
         self._devices = {
             device_id: device for device_id, device in (listed | meanwhile).items() if device is not None
@@ -184,7 +194,7 @@ class KeepingAdapter(WrappingAdapter):
 
     def _put(self, device_id: str, device: contract.Device | None) -> None:
         """Take over what was reported of a device; None where it is gone."""
-        for meanwhile in self._meanwhile:
+        for meanwhile in self._meanwhile.values():
             meanwhile[device_id] = device
         if device is None:
             self._devices.pop(device_id, None)
