@@ -67,10 +67,19 @@ $(VENV)/.redfish: requirements-redfish.txt $(VENV)/.installed
 	touch $@
 
 storm: venv ## the controller, and the redfish adapter, through thousands of random steps; make storm EXAMPLES=2000, SEED=N for the same again
-	@seed=$(or $(SEED),$$RANDOM)
-	echo "== make storm EXAMPLES=$(EXAMPLES) SEED=$$seed takes the same steps again"
-	DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) DRAWBAR_CLASSIC_EXAMPLES=300 $(BIN)/pytest -q --hypothesis-seed=$$seed tests/driver/storm tests/driver/controller/classic/planner/test_negotiation_property.py
-	DRAWBAR_REDFISH_STEPS=1000 DRAWBAR_REDFISH_SEED=$$seed $(BIN)/pytest -q -n auto tests/fabric/redfish/test_random_steps.py
+	@seed=$(or $(SEED),$$RANDOM) failed=()
+	part() {
+		local name="$$1" began=$$SECONDS
+		echo "== storm: $$name, make storm EXAMPLES=$(EXAMPLES) SEED=$$seed takes the same steps again"
+		if "$${@:2}"; then echo "== storm: $$name passed in $$((SECONDS - began)) s"
+		else failed+=("$$name"); echo "== storm: $$name FAILED in $$((SECONDS - began)) s"; fi
+	}
+	each=($(BIN)/pytest -q -n auto --dist worksteal)
+	part "the controller" env DRAWBAR_STORM_EXAMPLES=$(EXAMPLES) "$${each[@]}" --hypothesis-seed=$$seed tests/driver/storm
+	part "classic negotiation" env DRAWBAR_CLASSIC_EXAMPLES=$$((2 * $(EXAMPLES))) "$${each[@]}" --hypothesis-seed=$$seed tests/driver/controller/classic/planner/test_negotiation_property.py
+	part "the redfish adapter" env DRAWBAR_REDFISH_STEPS=1000 DRAWBAR_REDFISH_SEED=$$seed "$${each[@]}" tests/fabric/redfish/test_random_steps.py
+	if (($${#failed[@]})); then printf 'error: the storm with SEED=%s failed in: %s\n' "$$seed" "$${failed[*]}" >&2; exit 1; fi
+	echo "== storm: every part passed with SEED=$$seed"
 
 fuzz: venv $(VENV)/.fuzz ## wrong input for every parser, guided by coverage; make fuzz ARGS="--seconds 1800 --seed N claim redfish"
 	@$(BIN)/python tests/fuzz/run.py $(ARGS)

@@ -68,10 +68,17 @@ class Listed:
     def __init__(self, *devices):
         self.devices_now = devices
         self.listings = []
+        self._asked = asyncio.Event()
+
+    async def asked(self):
+        """Return once it is asked for another listing."""
+        await self._asked.wait()
+        self._asked.clear()
 
     async def devices(self):
         shown, over = self.devices_now, asyncio.Event()
         self.listings.append(over)
+        self._asked.set()
         await over.wait()
         return contract.Inventory(version=str(len(self.listings)), devices=shown)
 
@@ -94,21 +101,25 @@ def device(name, model=""):
     return contract.Device(id=name, device_class="gpu", model=model, enclosure="e1")
 
 
-async def begin(adapter, fabric):
-    """Begin a listing; return its task once the fabric is asked."""
-    count = len(fabric.listings)
-    listing = asyncio.create_task(adapter.read())
-    while len(fabric.listings) == count:
-        await asyncio.sleep(0)
-    return listing
-
-
 @pytest.fixture
 def fabric():
     return Listed(device("d1", "old"))
 
 
-async def test_the_end_of_one_listing_leaves_the_reports_of_another_alone(fabric):
+@pytest.fixture
+async def begin():
+    """`await begin(adapter, fabric)`: begins a listing; returns its task once the fabric is asked."""
+    async with asyncio.TaskGroup() as tasks:
+
+        async def begun(adapter, fabric):
+            listing = tasks.create_task(adapter.read(), name="listing")
+            await fabric.asked()
+            return listing
+
+        yield begun
+
+
+async def test_the_end_of_one_listing_leaves_the_reports_of_another_alone(fabric, begin):
     """Two listings that nothing was reported in are equal, and still not the same."""
     adapter = Keeping(fabric)
     first, second = await begin(adapter, fabric), await begin(adapter, fabric)
@@ -120,7 +131,7 @@ async def test_the_end_of_one_listing_leaves_the_reports_of_another_alone(fabric
     assert adapter.kept == {"d1": "reported"}
 
 
-async def test_a_report_reaches_the_listing_that_is_left_when_another_ends(fabric):
+async def test_a_report_reaches_the_listing_that_is_left_when_another_ends(fabric, begin):
     adapter = Keeping(fabric)
     first, second = await begin(adapter, fabric), await begin(adapter, fabric)
     fabric.listings[0].set()
@@ -131,7 +142,7 @@ async def test_a_report_reaches_the_listing_that_is_left_when_another_ends(fabri
     assert adapter.kept == {"d1": "reported"}
 
 
-async def test_of_two_listings_the_one_that_began_last_stays(fabric):
+async def test_of_two_listings_the_one_that_began_last_stays(fabric, begin):
     """Without a watch nothing else would correct the older one."""
     adapter = Keeping(fabric)
     first = await begin(adapter, fabric)
@@ -144,7 +155,7 @@ async def test_of_two_listings_the_one_that_began_last_stays(fabric):
     assert adapter.kept == {"d1": "new"}
 
 
-async def test_a_listing_that_fails_leaves_nothing_behind(fabric):
+async def test_a_listing_that_fails_leaves_nothing_behind(fabric, begin):
     adapter = Keeping(fabric)
     first, second = await begin(adapter, fabric), await begin(adapter, fabric)
     first.cancel()
