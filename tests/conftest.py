@@ -10,6 +10,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from tests.scenes import defects
 
 # How long an example takes depends on how busy the machine is.
 hypothesis.settings.register_profile(
@@ -43,6 +44,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config):
+    config.addinivalue_line("markers", "defects: the test has a worker of a daemon fail unexpectedly")
     config.addinivalue_line("markers", "whole: only in `make chart`, which has the time for it")
 
 
@@ -68,6 +70,15 @@ def _logging_as_before():
     root.setLevel(level)
     for handler in set(root.handlers) - set(handlers):
         root.removeHandler(handler)
+
+
+@pytest.fixture(autouse=True)
+def _no_defects(request):
+    """Fail where a daemon in this process met an unexpected error: it goes on, and the test would not notice."""
+    defects.SEEN.clear()
+    yield
+    if not request.node.get_closest_marker("defects"):
+        defects.check()
 
 
 @pytest.fixture

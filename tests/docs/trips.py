@@ -50,6 +50,7 @@ LEFT_OUT = {
     "node.operation": "measures what passes: metrics and counted uevents",
     "controller.attachments.actions": "values: what a plan returns",
     "node.attachments.actions": "values: what a plan rests on and returns",
+    "containment": "keeps unexpected errors from ending a daemon: every round and every callback is made in it",
     "routes": "values: the rows of both routing tables",
     "sightings": "a collection: when something was first seen",
     "controller.pairs": "a collection: which devices were refused at which hosts, and when",

@@ -74,7 +74,7 @@ class World(clusters.Cluster):
         options = settings.Settings(**usual | changes)
         self.controllers.append(asyncio.Task(daemon.run(options)))
 
-    async def controller(self, measured=None, **changes):
+    async def controller(self, measured=None, *, around=None, **changes):
         """Start a controller whose parts a test may look at; return it."""
         path = str(self.path / "controller")
         options = settings.Settings(**{"kubeconfig": path, "leader_election": False} | changes)
@@ -83,7 +83,9 @@ class World(clusters.Cluster):
         async def run():
             async with client.connecting(config.load(path)) as api, asyncio.TaskGroup() as tasks:
                 parts = measured or instrumentation.Instrumentation(options)
-                controller = daemon._Controller(options, api, daemon.Surroundings(), parts, watches.Served())
+                controller = daemon._Controller(
+                    options, api, around or daemon.Surroundings(), parts, watches.Served()
+                )
                 made.set_result(controller)
                 await controller.serve(tasks)
 

@@ -15,9 +15,11 @@ class DrawbarError(Exception):
 
     Attributes:
         exit_code: the process's exit status of an error that is not handled.
+        ends_daemon: whether a daemon ends with it where it is not handled; otherwise it is tried again.
     """
 
     exit_code = 1
+    ends_daemon = True
 
 
 class UsageError(DrawbarError):

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from drawbar.driver import containment
 from drawbar.driver.api import classic
 from drawbar.driver.controller import watches
 from drawbar.driver.kube import client, config, discovery, errors
@@ -11,7 +12,7 @@ from drawbar.mocks import apiserver
 
 OLD = watches.Served(modern=False, versions=frozenset({classic.Version.V1ALPHA2}))
 NEW = watches.Served(modern=False, versions=frozenset({classic.Version.V1ALPHA3}))
-TASK = "served versions"
+TASK = "served-versions"
 V1ALPHA2, V1ALPHA3 = classic.Version.V1ALPHA2, classic.Version.V1ALPHA3
 CONTEXTS = frozenset({"podschedulingcontexts", "resourceclaims"})
 
@@ -65,7 +66,7 @@ async def test_it_goes_on_while_nothing_changed_or_no_server_answers(connected):
 async def test_only_versions_that_pass_are_followed(connected, profile, expected, followed):
     async with apiserver.serving(profile=profile) as server, connected(server) as api:
         async with asyncio.TaskGroup() as tasks:
-            assert await watches.offered(api, tasks) == expected
+            assert await watches.offered(api, tasks, containment.Containment()) == expected
             running = [task for task in asyncio.all_tasks() if task.get_name() == TASK]
             for task in running:
                 task.cancel()

@@ -8,7 +8,7 @@ import ssl
 import aiohttp
 import pytest
 
-from drawbar.driver import errors
+from drawbar.driver import containment, errors
 from drawbar.driver.healthmonitor import receiver, settings
 from drawbar.driver.operation import address, certificates
 from drawbar.mocks.apiserver import listeners
@@ -23,7 +23,8 @@ class Server:
     def __init__(self, folder):
         self.folder = folder
         self.batches, self.statuses = [], []
-        self.ready = True
+        self.ready, self.fails = True, False
+        self.contained = containment.Containment()
         self.text, key = listeners.issue_certificate()
         (folder / "crt").write_bytes(self.text)
         (folder / "key").write_bytes(key)
@@ -32,6 +33,8 @@ class Server:
     def receive(self, batch):
         if not self.ready:
             raise receiver.NotReady("not read yet")
+        if self.fails:
+            raise ZeroDivisionError(TOKEN)
         self.batches.append(batch)
 
     @property
@@ -47,7 +50,9 @@ class Server:
         secret.load()
         context = await held.load()
         listen = settings.Listen(port=0)
-        async with receiver.serving(listen, context, secret, self.receive, self.statuses.append) as port:
+        async with receiver.serving(
+            listen, context, secret, self.receive, self.statuses.append, contained=self.contained
+        ) as port:
             self.url, self.port = f"https://localhost:{port}", port
             yield
 
@@ -177,3 +182,17 @@ async def test_an_address_that_cannot_be_listened_on_is_one_sentence(server, tmp
                 listen, await held.load(), receiver.Token(None), server.receive, print
             ):
                 pass
+
+
+@pytest.mark.defects
+async def test_a_batch_that_meets_a_defect_is_answered_so_and_the_next_is_taken(server):
+    async with server.serving():
+        server.fails = True
+        status, text = await server.send()
+        assert status == 500
+        assert "unexpected error" in text
+        assert TOKEN not in text
+        server.fails = False
+        assert await server.send() == (200, "ok\n")
+    assert server.statuses == [500, 200]
+    assert server.contained.counts() == {"requests": 1.0}

@@ -7,10 +7,10 @@ import json
 
 import pytest
 from aiohttp import web
-from tests.scenes import apiservers
+from tests.scenes import apiservers, waiting
 from tests.scenes.apiservers import Thing
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, containment
 from drawbar.driver.api import core, meta
 from drawbar.driver.kube import bodies, client, config, errors, kinds, mirror
 from drawbar.mocks import apiserver
@@ -509,3 +509,52 @@ async def test_a_reflector_keeps_only_what_is_selected(tmp_path):
 
 async def _make_node(api, name):
     await api.create(kinds.NODE, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}, into=dict)
+
+
+class Recorder:
+    """Keeps the Events about unexpected errors."""
+
+    def __init__(self):
+        self.events = []
+
+    def unexpected(self, kind, metadata, failure):
+        self.events.append((kind.kind, metadata.name, failure))
+
+
+@pytest.mark.defects
+async def test_a_change_that_its_follower_fails_over_is_reported_again_and_the_others_at_once(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(containment, "PAUSE_FIRST_SECONDS", 0.01)
+    contained, recorder, seen, broken = containment.Containment(), Recorder(), Seen(), {"bad"}
+
+    def changed(old, new):
+        if (new or old).metadata.name in broken:
+            raise KeyError("a defect")
+        seen(old, new)
+
+    async with apiservers.double(tmp_path) as (_, api):
+        copy = mirror.Mirror(
+            api,
+            KIND,
+            into=Thing,
+            namespace="default",
+            changed=changed,
+            contained=contained,
+            recorder=recorder,
+        )
+        await make(api, "bad")
+        async with running(copy):
+            await make(api, "good")
+            await seen.until(lambda: ("added", "good") in seen.changes)
+            await touch(api, "bad", labels={"a": "b"})
+            await waiting.eventually(lambda: contained.counts()[copy.worker] >= 3)
+            assert seen.changes == [("added", "good")]
+            broken.clear()
+            await seen.until(lambda: ("added", "bad") in seen.changes)
+            await make(api, "last")
+            await seen.until(lambda: ("added", "last") in seen.changes)
+    (added,) = [new for old, new in seen.pairs if old is None and new.metadata.name == "bad"]
+    assert added.metadata.labels == {"a": "b"}
+    assert [event[:2] for event in recorder.events] == [("ConfigMap", "bad")]
+    assert contained.failing()[copy.worker] == 0.0

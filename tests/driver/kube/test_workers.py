@@ -5,7 +5,10 @@ import logging
 
 import pytest
 
+from drawbar.driver import containment
+from drawbar.driver import errors as driver_errors
 from drawbar.driver.kube import errors, workers
+from drawbar.mocks.testing import virtualtime
 
 
 async def test_a_key_added_twice_while_it_waits_is_handled_once():
@@ -108,6 +111,79 @@ async def test_a_slow_partition_does_not_delay_another():
         assert queues.failing("slow") == queues.failing("none") == 0
         held.set()
         for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task.get_name().startswith("worker-"):
+            if task.get_name().startswith("devices-"):
                 task.cancel()
     queues.stop()
+
+
+@pytest.mark.defects
+@pytest.mark.parametrize(
+    "error",
+    [ZeroDivisionError(), KeyError("x"), RecursionError(), driver_errors.UsageError("a file")],
+    ids=repr,
+)
+def test_a_key_that_fails_unexpectedly_is_reported_and_comes_back_while_the_others_are_handled(error):
+    contained = containment.Containment()
+    work, tried, reported, broken = workers.WorkQueue(), [], [], ["bad"]
+
+    async def reconcile(key):
+        tried.append((key, asyncio.get_running_loop().time()))
+        if key in broken:
+            raise error
+
+    async def steps():
+        async with asyncio.TaskGroup() as tasks:
+            worker = tasks.create_task(
+                work.run(
+                    reconcile,
+                    lambda key: {"object": key},
+                    worker="things",
+                    contained=contained,
+                    report=lambda key, failure: reported.append((key, failure)),
+                )
+            )
+            for key in ("bad", "good", "better"):
+                work.add(key)
+            await asyncio.sleep(30)
+            assert [key for key, _ in tried[:3]] == ["bad", "good", "better"]
+            moments = [moment for key, moment in tried if key == "bad"]
+            assert len(moments) > 5
+            assert moments[-1] - moments[-2] > 10 * (moments[1] - moments[0])
+            assert (work.failing, contained.failing()["things"]) == (1, 1.0)
+            broken.clear()
+            await asyncio.sleep(2 * workers.PAUSE_MAX_SECONDS)
+            assert (work.failing, contained.failing()["things"]) == (0, 0.0)
+            assert contained.counts()["things"] == len(moments)
+            assert [key for key, _ in reported] == ["bad"]
+            work.add("good")
+            await asyncio.sleep(1)
+            assert tried[-1][0] == "good"
+            worker.cancel()
+
+    virtualtime.in_virtual_time(steps)()
+
+
+@pytest.mark.defects
+def test_a_cancellation_that_escapes_from_one_key_ends_no_worker():
+    contained, done = containment.Containment(), []
+
+    async def reconcile(key):
+        if key == "bad":
+            raise asyncio.CancelledError
+        done.append(key)
+
+    async def steps():
+        work = workers.WorkQueue()
+        async with asyncio.TaskGroup() as tasks:
+            run = work.run(reconcile, lambda key: {"object": key}, worker="things", contained=contained)
+            worker = tasks.create_task(run)
+            for key in ("bad", "good"):
+                work.add(key)
+            await asyncio.sleep(1)
+            assert done == ["good"]
+            assert contained.counts()["things"] >= 1
+            worker.cancel()
+        assert worker.cancelled()
+        work.close()
+
+    virtualtime.in_virtual_time(steps)()

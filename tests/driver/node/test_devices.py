@@ -7,6 +7,7 @@ import shutil
 import pytest
 from tests.scenes import waiting
 
+from drawbar.driver import containment
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import devices, reader
 from drawbar.driver.node.uevents import sources
@@ -306,3 +307,51 @@ def test_settings_that_cannot_be_are_named(wrong, named):
 def test_the_usual_settings_are_right():
     assert devices.problems(devices.Tracking()) == []
     assert devices.problems(devices.Tracking(audit_seconds=0)) == []
+
+
+@pytest.mark.defects
+async def test_a_subscriber_that_raises_keeps_no_change_from_the_others_and_gets_it_later(tmp_path):
+    contained, broken, late = containment.Containment(), True, []
+
+    def subscriber(changes):
+        if broken:
+            raise KeyError
+        late.append(changes)
+
+    async with following(tmp_path, contained=contained) as (tree, tracker, reported):
+        tracker._subscribers.insert(0, subscriber)
+        await asyncio.to_thread(tree.attach, 1, NVME)
+        await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in reported))
+        broken = False
+        await waiting.eventually(lambda: any(ADDRESS in changes.functions for changes in late))
+        assert contained.failing() == {"hardware-changes": 0.0}
+
+
+@pytest.mark.defects
+async def test_the_inventory_is_followed_again_and_read_anew_after_an_unexpected_error(tmp_path, monkeypatch):
+    contained, failures = containment.Containment(), [KeyError("a defect")]
+    monkeypatch.setattr(containment, "PAUSE_FIRST_SECONDS", 0.01)
+    tree = SysfsTree.create(tmp_path / "sys", slots=2, uevent_socket=tmp_path / "uevents")
+    tracker = devices.Devices(tree.root, settings=QUICK, contained=contained)
+
+    class Source:
+        """The events of another source, which fails once."""
+
+        def __init__(self, inner):
+            self._inner = inner
+
+        async def events(self):
+            async for event in self._inner.events():
+                if failures:
+                    raise failures.pop()
+                yield event
+
+    async with uevents.listening(f"unix:{tmp_path / 'uevents'}") as source, asyncio.TaskGroup() as tasks:
+        await tracker.read()
+        inner = Source(source)
+        kept = contained.start(tasks, "uevents", lambda: tracker.follow(inner))
+        await asyncio.to_thread(tree.attach, 1, NVME)
+        await waiting.eventually(lambda: tracker.inventory == reader.read(tree.root))
+        await waiting.eventually(lambda: tracker.card_at(ADDRESS))
+        assert contained.counts()["uevents"] == 1.0
+        kept.cancel()

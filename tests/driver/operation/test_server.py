@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.scenes import waiting
 
+from drawbar.driver import containment
 from drawbar.driver.node import settings as node_address
-from drawbar.driver.operation import address, probe, readiness, server
+from drawbar.driver.operation import address, exposition, probe, readiness, server
 
 HELLO = {"/hello": lambda: web.Response(text='"hello"', content_type="application/json")}
 
@@ -329,3 +330,58 @@ def test_the_daemon_is_alive_while_nothing_hangs():
         clock.now = 15.0
         assert answered(page) == (503, {"alive": False, "overdue": ["attachment a is 5 s overdue"]})
     assert answered(page)[0] == 200
+
+
+@pytest.mark.defects
+async def test_a_page_that_fails_is_answered_and_counted_and_the_others_are_served(endpoint):
+    contained = containment.Containment()
+
+    def broken():
+        raise ZeroDivisionError("s3cret")
+
+    async with server.serving(endpoint, {"/broken": broken} | HELLO, contained=contained):
+        answer = await raw(endpoint, b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 500 ")
+        assert b"s3cret" not in answer
+        assert b"hello" in await raw(endpoint, b"GET /hello HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert contained.counts()["http"] == 1.0
+
+
+@pytest.mark.defects
+async def test_readyz_names_the_workers_that_fail(endpoint):
+    clock = waiting.Clock()
+    contained = containment.Containment(clock)
+    ready = readiness.Readiness({"workers": contained.missing})
+    pages = server.pages(readiness.Watchdog(), ready, bytes, contained=contained)
+
+    async def asked():
+        answer = await raw(endpoint, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+        head, _, content = answer.partition(b"\r\n\r\n")
+        return int(head.split()[1]), json.loads(content)
+
+    async with server.serving(endpoint, pages, contained=contained):
+        assert await asked() == (200, {"ready": True, "missing": {}})
+        for subject in ("", "d1"):
+            with contained.attempt("devices", subject):
+                raise KeyError
+        assert await asked() == (200, {"ready": True, "missing": {}, "failing": {"devices": 2}})
+        clock.now += containment.PATIENCE_SECONDS
+        status, content = await asked()
+        assert (status, content["ready"]) == (503, False)
+        assert "devices failed unexpectedly" in content["missing"]["workers"]
+
+
+@pytest.mark.defects
+def test_a_metric_that_fails_leaves_the_others_to_be_read():
+    shown = exposition.Exposition("drawbar_x_", "drawbar.dev")
+
+    def broken():
+        raise KeyError
+
+    shown.watch("broken", "Fails.", broken)
+    shown.watch("whole", "Works.", lambda: {"": 7.0})
+    shown.rendered()
+    text = shown.rendered().decode()
+    assert 'drawbar_x_whole{driver="drawbar.dev"} 7.0' in text
+    assert 'drawbar_x_unexpected_errors_total{driver="drawbar.dev",worker="metrics"} ' in text
+    assert 'drawbar_x_failing_work{driver="drawbar.dev",worker="metrics"} 1.0' in text

@@ -23,6 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from tests.driver.storm import agreement, world
+from tests.scenes import defects
 
 from drawbar.fabric import contract
 from drawbar.fabric import errors as fabric_errors
@@ -266,6 +267,7 @@ class StormMachine(RuleBasedStateMachine):
             for _ in range(turns):
                 await asyncio.sleep(0)
             await self.truth.check()
+            defects.check()
 
         self.loop.run_until_complete(all_of_it())
 

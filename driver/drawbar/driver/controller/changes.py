@@ -5,12 +5,14 @@ that this one begins at once; what they wake waits in the queues.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, assert_never
 
 import msgspec
 
+from drawbar.driver import containment
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, maintenances, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, faults, names, outcomes, routing, shares, watches
@@ -44,8 +46,12 @@ class Changes:
     # Given while this controller leads: only then are fabrics connected and anything is written.
     _tasks: asyncio.TaskGroup | None = None
     _mirrors: tuple[mirror.Mirror[Any], ...] = ()
+    _beginnings: containment.Callbacks[str] = field(init=False)
     # The devices by the uid of their attachment.
     _keys: dict[str, names.DeviceKey] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._beginnings = containment.Callbacks(self.cluster.contained, "fabric-begin")
 
     def follow(self, watched: watches.Watches, mirrors: Iterable[mirror.Mirror[Any]]) -> None:
         """Have all changes that the API server reports taken over, and what cannot be read in any of `mirrors`."""
@@ -65,8 +71,13 @@ class Changes:
         """Connect to the fabrics and have everything looked at, since this controller leads."""
         self._tasks = tasks
         for fabric in self.cluster.fabrics:
-            self._serve(fabric, tasks)
-            self._wake(routing.begin(fabric.metadata.name))
+            name = fabric.metadata.name
+            self._beginnings.call(
+                name,
+                functools.partial(self._begin_fabric, name, tasks),
+                extra=lambda: {"fabric": name},  # noqa: B023
+                report=functools.partial(self.cluster.recorder.unexpected, kinds.FABRIC, fabric.metadata),
+            )
         self._wake(self._known_devices())
         self._wake(
             routing.WakeJob(routing.Job.MAINTENANCE, item.metadata.name) for item in self.cluster.maintenances
@@ -80,7 +91,14 @@ class Changes:
     def end(self) -> None:
         """Disconnect from the fabrics: another controller leads, or none."""
         self._tasks = None
+        self._beginnings.close()
         self.cluster.sessions.clear()
+
+    def _begin_fabric(self, name: str, tasks: asyncio.TaskGroup) -> None:
+        fabric = self.cluster.fabrics.get(name)
+        if fabric is not None:
+            self._serve(fabric, tasks)
+            self._wake(routing.begin(name))
 
     def _route(self, change: routing.Change) -> None:
         self._wake(routing.route(change))

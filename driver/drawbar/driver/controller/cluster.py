@@ -5,7 +5,7 @@ import logging
 from dataclasses import dataclass, field
 from typing import Any
 
-from drawbar.driver import backoff, clocks
+from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import attachments, claims, core, drivers, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import (
     absences,
@@ -50,6 +50,7 @@ class Cluster:
         refusals: the writes that the API server refuses now.
         retries: how long claims that failed wait before their next attach.
         recorder: of Events.
+        contained: the unexpected errors of this controller.
         arranged: by fabric with composites what they were last arranged from, and the arrangement.
     """
 
@@ -75,6 +76,7 @@ class Cluster:
     refusals: refusals.Refusals
     retries: retries.Retries
     recorder: events.Recorder
+    contained: containment.Containment = field(default_factory=containment.Uncontained)
     arranged: dict[str, tuple[tuple[object, ...], composites.Arrangement]] = field(default_factory=dict)
 
     def composites(self, fabric: str) -> composites.Arrangement | None:

@@ -74,17 +74,18 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
     connection = config.load(options.kubeconfig)
     writes = client.Pace(per_second=options.writes_per_second, burst=options.writes_burst)
     measured = instrumentation.Instrumentation(options)
-    async with (
-        contextlib.aclosing(evaluation.Process()) as evaluator,
-        client.connecting(connection, writes=writes) as api,
-        measured.serving(),
-        asyncio.TaskGroup() as tasks,
-    ):
-        counted = measured.client(api)
-        offered = await watches.offered(counted, tasks)
-        around = surroundings or Surroundings(evaluator=evaluator)
-        controller = _Controller(options, counted, around, measured, offered)
-        await controller.serve(tasks)
+    with measured.contained.callbacks():
+        async with (
+            contextlib.aclosing(evaluation.Process()) as evaluator,
+            client.connecting(connection, writes=writes) as api,
+            measured.serving(),
+            asyncio.TaskGroup() as tasks,
+        ):
+            counted = measured.client(api)
+            offered = await watches.offered(counted, tasks, measured.contained)
+            around = surroundings or Surroundings(evaluator=evaluator)
+            controller = _Controller(options, counted, around, measured, offered)
+            await controller.serve(tasks)
 
 
 class _Controller:
@@ -101,15 +102,31 @@ class _Controller:
         self._options = options
         self._measured = measured
         evaluator, selector = surroundings.evaluator, options.node_daemon_selector
+        self._contained = measured.contained
+        self._recorder = events.Recorder(
+            api,
+            controller=options.driver,
+            instance=options.candidate,
+            clock=asyncio.get_running_loop().time,
+        )
         self._classic = classic.ClassicAllocation(
             api,
             options.driver,
             offered.versions,
             evaluator,
             self._classic_claim_gone,
+            contained=measured.contained,
+            recorder=self._recorder,
         )
         pods = watches.DaemonPods(namespace=options.lease_namespace, labels=selector)
-        watched = watches.Watches(api, options.driver, offered, daemons=pods if selector else None)
+        watched = watches.Watches(
+            api,
+            options.driver,
+            offered,
+            daemons=pods if selector else None,
+            contained=measured.contained,
+            recorder=self._recorder,
+        )
         self._mirrors = watched.running | self._classic.mirrors
         self._cluster = self._observed(api, surroundings, watched, modern=offered.modern)
         self._jobs = fabric_reconciler.FabricReconciler(self._cluster, measured.watchdog)
@@ -134,6 +151,7 @@ class _Controller:
             lambda key: key.fabric,
             functools.partial(executor.work, self._context),
             workers=executor.WORKERS,
+            contained=measured.contained,
         )
         self._changes = changes.Changes(
             cluster=self._cluster,
@@ -166,7 +184,13 @@ class _Controller:
         role = drivers.resource(credentials.ROLE, driver)
         vault = credentials.Vault(api, self._options.lease_namespace, role=role)
         networks = contract.Networks.parse(self._options.fabric_networks)
-        opened = sessions.Sessions(self._measured.adapters(surroundings.adapters), vault, networks)
+        opened = sessions.Sessions(
+            self._measured.adapters(surroundings.adapters),
+            vault,
+            networks,
+            contained=self._contained,
+            recorder=self._recorder,
+        )
         sources = publisher.Sources(
             fabrics=watched.fabrics,
             sessions=opened,
@@ -204,12 +228,8 @@ class _Controller:
             absences=absences.Absences(watched.nodes, opened, clock),
             refusals=refusals.Refusals(self._refusals_changed),
             retries=retries.Retries(driver, clock),
-            recorder=events.Recorder(
-                api,
-                controller=driver,
-                instance=self._options.candidate,
-                clock=asyncio.get_running_loop().time,
-            ),
+            recorder=self._recorder,
+            contained=self._contained,
         )
 
     # What is made before `_changes` reports to it.
@@ -221,22 +241,23 @@ class _Controller:
         self._changes.troubles_changed(fabric)
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
+        contained = self._contained
         for mirror in self._mirrors.values():
-            tasks.create_task(mirror.run(), name="mirror")
-        tasks.create_task(self._cluster.recorder.run(), name="events")
+            contained.start(tasks, mirror.worker, mirror.run)
+        contained.start(tasks, "events", self._recorder.run)
         for mirror in self._mirrors.values():
             await mirror.synced.wait()
         options = self._options
         log.info("controller is ready", extra={"driver": options.driver, "server": self._cluster.api.server})
         if not options.leader_election:
-            await self._lead()
+            await contained.keep("leading", self._lead)
         candidate = elector.Elector(
             self._cluster.api.hurried(),
             namespace=options.lease_namespace,
             name=options.lease,
             identity=options.candidate,
         )
-        await candidate.run(self._lead)
+        await contained.keep("leading", functools.partial(candidate.run, self._lead))
 
     async def _lead(self) -> None:
         """Work until cancelled. What an earlier term knew of its calls is asked of the fabrics again.
@@ -259,12 +280,13 @@ class _Controller:
 
     async def _work(self) -> None:
         async with asyncio.TaskGroup() as tasks:
+            contained = self._contained
             self._changes.begin(tasks)
-            tasks.create_task(self._delays.run(), name="delays")
-            tasks.create_task(self._immediate.run(), name="immediate")
-            tasks.create_task(expiry.Expiry(cluster=self._cluster).run(), name="expiry")
+            contained.start(tasks, "delays", self._delays.run)
+            contained.start(tasks, "immediate", self._immediate.run)
+            contained.start(tasks, "expiry", expiry.Expiry(cluster=self._cluster).run)
             self._classic.work(tasks, self._context)
             self._devices.start(tasks)
             for number in range(FABRIC_WORKERS):
-                tasks.create_task(self._jobs.work(), name=f"fabrics-{number}")
+                contained.start(tasks, "fabrics", self._jobs.work, subject=f"worker {number}")
             await asyncio.get_running_loop().create_future()

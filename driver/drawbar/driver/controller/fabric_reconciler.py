@@ -6,6 +6,7 @@ before it is done is adding it once.
 
 import asyncio
 import datetime
+import functools
 import logging
 import math
 import random
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import assert_never
 
+from drawbar.driver import containment
 from drawbar.driver.api import drivers, fabrics, meta
 from drawbar.driver.controller import (
     adminaccess,
@@ -31,7 +33,7 @@ from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, status
 from drawbar.driver.controller.routing import Job
-from drawbar.driver.kube import client, workers
+from drawbar.driver.kube import client, kinds, workers
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
@@ -51,6 +53,8 @@ RESYNC_SECONDS = 300.0
 # Fabrics that were connected together are not published together ever after.
 RESYNC_SPREAD = 0.2
 LOOK_AGAIN_SECONDS = 0.1
+# After the labels of a Fabric could not be judged.
+FAILED_LABELS_SECONDS = 30.0
 # What refuses one node's labels may refuse all; the next round begins with nodes that were not refused.
 REFUSED_NODES_MAX = 10
 # A manager whose hosts or devices keep changing has its Fabric's status written so often, after so many writes at once.
@@ -100,7 +104,33 @@ class FabricReconciler:
 
     async def work(self) -> None:
         """Do jobs until cancelled."""
-        await self._queue.run(self._reconcile, lambda key: {"job": key[0].value, "object": key[1]})
+        await self._queue.run(
+            self._reconcile,
+            lambda key: {"job": key[0].value, "object": key[1]},
+            worker="fabric-jobs",
+            contained=self._cluster.contained,
+            report=lambda key, failure: self._report_unexpected(*key, failure),
+        )
+
+    def _report_unexpected(self, job: Job, name: str, failure: str) -> None:
+        """Emit an Event on the object of a job."""
+        cluster = self._cluster
+        if job is Job.ADMIN:
+            namespace, _, claim_name = name.partition("/")
+            claim = cluster.claims.get(claim_name, namespace)
+            if claim is not None:
+                cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
+        elif (fabric := cluster.fabrics.get(name)) is not None:
+            cluster.recorder.unexpected(kinds.FABRIC, fabric.metadata, failure)
+
+    def _attempt(self, work: str, fabric: str) -> containment.Attempt:
+        """Return the context of a Fabric's part in a job that all Fabrics share."""
+        return self._cluster.contained.attempt(
+            work,
+            fabric,
+            extra=lambda: {"fabric": fabric},
+            report=functools.partial(self._report_unexpected, Job.LABELS, fabric),
+        )
 
     async def _reconcile(self, key: tuple[Job, str]) -> float | None:
         job, name = key
@@ -301,18 +331,16 @@ class FabricReconciler:
 
     async def _write_labels(self) -> None:
         value = drivers.label_value(self._cluster.driver)
+        # The labels of a Fabric that cannot be judged stay.
+        reached: dict[str, frozenset[str] | None] = {}
         for view in self._cluster.sessions:
-            self.map(view.name)
-            mapped = [node for name in sorted(view.nodes.host_of) if (node := self._cluster.nodes.get(name))]
-            view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
-            namesake = self._cluster.nodes.get(view.name) is not None
-            view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
-        reached = {
-            view.name: self._steady(view, self._with_room(view)) if view.listed else None
-            for view in self._cluster.sessions
-        }
+            reached[view.name] = None
+            with self._attempt("labels", view.name) as attempt:
+                reached[view.name] = self._judge_labels(view, value)
+            if attempt.failure:
+                self.add(Job.LABELS, after=FAILED_LABELS_SECONDS)
         there = {
-            view.name: set(view.nodes.remembered.values()) if view.listed else None
+            view.name: set(view.nodes.remembered.values()) if reached[view.name] is not None else None
             for view in self._cluster.sessions
         }
         self._damper.retain(lambda key: (hosts_of := there.get(key[0], set())) is None or key[1] in hosts_of)
@@ -337,14 +365,32 @@ class FabricReconciler:
         if refused:
             raise refused[0]
 
+    def _judge_labels(self, view: session.Session, value: str) -> frozenset[str] | None:
+        """Map a Fabric's hosts, and report its labels; return the nodes with room, or None if it was never listed."""
+        self.map(view.name)
+        mapped = [node for name in sorted(view.nodes.host_of) if (node := self._cluster.nodes.get(name))]
+        view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
+        namesake = self._cluster.nodes.get(view.name) is not None
+        view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
+        return self._steady(view, self._with_room(view)) if view.listed else None
+
     async def _label_all(
         self, concerned: tuple[str, ...], changes: list[labels.Change], refused: list[kube_errors.KubeError]
     ) -> None:
         """Write the labels that concern the same Fabrics, until the API server answers no more or has refused many."""
         with client.writing_for(concerned[0] if len(concerned) == 1 else ""):
             for change in changes:
+                attempt = self._cluster.contained.attempt(
+                    "labels",
+                    (concerned, change.node),
+                    extra=functools.partial(_about_node, change.node),
+                    expected=kube_errors.KubeError,
+                )
                 try:
-                    await self._label(change, concerned)
+                    with attempt:
+                        await self._label(change, concerned)
+                    if attempt.failure:
+                        self.add(Job.LABELS, after=FAILED_LABELS_SECONDS)
                 except (kube_errors.Denied, kube_errors.Invalid) as error:
                     # One node that may not be labelled must not keep the others from their labels.
                     refused.append(error)
@@ -504,3 +550,7 @@ def _blamed(cluster: Cluster, fabric: fabrics.Fabric) -> dict[str, datetime.date
     view = cluster.sessions.get(fabric.metadata.name)
     probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
     return view.faults.blamed(probation, cluster.clock()) if view is not None else {}
+
+
+def _about_node(name: str) -> dict[str, object]:
+    return {"node": name}

@@ -5,15 +5,17 @@ scheduler would understand; those watches rest there, and everything that reads 
 """
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drawbar.driver import containment
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import attachments, claims, classic, core, drivers, fabrics, maintenances, slices
-from drawbar.driver.kube import client, discovery, errors, kinds, mirror
+from drawbar.driver.kube import client, discovery, errors, events, kinds, mirror
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +60,11 @@ def served(resources: Mapping[str, frozenset[str]]) -> Served:
     return Served(modern=kinds.CLAIM.version in resources or not versions, versions=versions)
 
 
-async def offered(api: client.Client, tasks: asyncio.TaskGroup) -> Served:
+async def offered(api: client.Client, tasks: asyncio.TaskGroup, contained: containment.Containment) -> Served:
     """Return what is served now; where that passes with an upgrade, the task group ends with it, see `until_upgraded`."""
     current = served(await discovery.settled(api, discovery.RESOURCE_GROUP))
     if current.versions:
-        tasks.create_task(until_upgraded(api, current), name="served versions")
+        contained.start(tasks, "served-versions", functools.partial(until_upgraded, api, current))
     return current
 
 
@@ -105,34 +107,33 @@ class Watches:
         offered: Served,
         *,
         daemons: DaemonPods | None = None,
+        contained: containment.Containment | None = None,
+        recorder: events.Recorder | None = None,
     ) -> None:
+        watch = functools.partial(mirror.Mirror, api, contained=contained, recorder=recorder)
         own = drivers.selector(driver) if offered.selects_fields else ""
 
         def ours(item: Any) -> bool:
             return bool(item.spec.driver == driver)
 
         keep: Callable[[Any], bool] | None = None if offered.selects_fields else ours
-        self.fabrics: mirror.Mirror[fabrics.Fabric] = mirror.Mirror(
-            api, kinds.FABRIC, into=fabrics.Fabric, fields=own, keep=keep
+        self.fabrics: mirror.Mirror[fabrics.Fabric] = watch(
+            kinds.FABRIC, into=fabrics.Fabric, fields=own, keep=keep
         )
-        self.attachments: mirror.Mirror[attachments.DeviceAttachment] = mirror.Mirror(
-            api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, fields=own, keep=keep
+        self.attachments: mirror.Mirror[attachments.DeviceAttachment] = watch(
+            kinds.ATTACHMENT, into=attachments.DeviceAttachment, fields=own, keep=keep
         )
-        self.maintenances: mirror.Mirror[maintenances.Maintenance] = mirror.Mirror(
-            api, kinds.MAINTENANCE, into=maintenances.Maintenance, fields=own, keep=keep
+        self.maintenances: mirror.Mirror[maintenances.Maintenance] = watch(
+            kinds.MAINTENANCE, into=maintenances.Maintenance, fields=own, keep=keep
         )
-        self.nodes: mirror.Mirror[core.Node] = mirror.Mirror(api, kinds.NODE, into=core.Node)
-        self.claims: mirror.Mirror[claims.ResourceClaim] = mirror.Mirror(
-            api, kinds.CLAIM, into=claims.ResourceClaim
-        )
-        self.slices: mirror.Mirror[slices.ResourceSlice] = mirror.Mirror(
-            api, kinds.SLICE, into=slices.ResourceSlice, fields=drivers.selector(driver)
+        self.nodes: mirror.Mirror[core.Node] = watch(kinds.NODE, into=core.Node)
+        self.claims: mirror.Mirror[claims.ResourceClaim] = watch(kinds.CLAIM, into=claims.ResourceClaim)
+        self.slices: mirror.Mirror[slices.ResourceSlice] = watch(
+            kinds.SLICE, into=slices.ResourceSlice, fields=drivers.selector(driver)
         )
         self.daemons: mirror.Mirror[core.Pod] | None = None
         if daemons is not None:
-            self.daemons = mirror.Mirror(
-                api, kinds.POD, into=core.Pod, namespace=daemons.namespace, labels=daemons.labels
-            )
+            self.daemons = watch(kinds.POD, into=core.Pod, namespace=daemons.namespace, labels=daemons.labels)
         self.running: dict[str, mirror.Mirror[Any]] = {
             kinds.FABRIC.plural: self.fabrics,
             kinds.ATTACHMENT.plural: self.attachments,

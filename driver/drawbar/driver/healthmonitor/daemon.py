@@ -5,6 +5,7 @@ There is one per driver and it takes no lease: the chart runs one pod and replac
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -37,67 +38,70 @@ async def run(options: settings.Settings) -> None:
     token = receiver.Token(options.token_file)
     token.load()
     counts = metrics.Metrics(options.driver)
-    async with client.connecting(config.load(options.kubeconfig)) as connected:
-        api = connected.counted(counts.request_done)
-        kind = await _rule_kind(api)
-        watcher = _monitor(options, api, kind, counts)
-        ready = readiness.Readiness({"caches": watcher.missing})
-        counts.show(
-            ready=lambda: {"": float(not ready.missing())},
-            causes=lambda: {"": len(watcher.state.causes)},
-            rules=watcher.own_rules,
-            withheld=watcher.withheld,
-            dropped_events=lambda: {"": watcher.recorder.dropped},
-            unreadable=lambda: mirror.count_unreadable(watcher.mirrors),
-        )
-        async with (
-            _probes(options, ready, counts),
-            receiver.serving(
-                options.listen,
-                context,
-                token,
-                watcher.receive,
-                lambda status: counts.requests.labels(str(status)).inc(),
-            ) as port,
-            asyncio.TaskGroup() as tasks,
-        ):
-            log.info("health monitor is listening", extra={"driver": options.driver, "port": port})
-            for copy in watcher.mirrors:
-                tasks.create_task(copy.run(), name="mirror")
-            tasks.create_task(watcher.recorder.run(), name="events")
-            tasks.create_task(watcher.run(), name="monitor")
-            tasks.create_task(held.follow(), name="certificate")
-            tasks.create_task(token.follow(certificates.PAUSE_SECONDS), name="token")
-            tasks.create_task(_until_upgraded(api, kind), name="served versions")
-            if options.command.path is not None:
-                tasks.create_task(
-                    _command(options.command.path, options.command, watcher, counts), name="command"
-                )
+    with counts.contained.callbacks():
+        async with client.connecting(config.load(options.kubeconfig)) as connected:
+            api = connected.counted(counts.request_done)
+            kind = await _rule_kind(api)
+            watcher = _monitor(options, api, kind, counts)
+            contained = counts.contained
+            ready = readiness.Readiness({"caches": watcher.missing, "workers": contained.missing})
+            counts.show(
+                ready=lambda: {"": float(not ready.missing())},
+                causes=lambda: {"": len(watcher.state.causes)},
+                rules=watcher.own_rules,
+                withheld=watcher.withheld,
+                dropped_events=lambda: {"": watcher.recorder.dropped},
+                unreadable=lambda: mirror.count_unreadable(watcher.mirrors),
+            )
+            async with (
+                _probes(options, ready, counts),
+                receiver.serving(
+                    options.listen,
+                    context,
+                    token,
+                    watcher.receive,
+                    lambda status: counts.requests.labels(str(status)).inc(),
+                    contained=contained,
+                ) as port,
+                asyncio.TaskGroup() as tasks,
+            ):
+                log.info("health monitor is listening", extra={"driver": options.driver, "port": port})
+                start = functools.partial(contained.start, tasks)
+                for copy in watcher.mirrors:
+                    start(copy.worker, copy.run)
+                start("events", watcher.recorder.run)
+                start("monitor", watcher.run)
+                start("certificate", held.follow)
+                start("token", functools.partial(token.follow, certificates.PAUSE_SECONDS))
+                start("served-versions", functools.partial(_until_upgraded, api, kind))
+                if (path := options.command.path) is not None:
+                    start("command", functools.partial(_command, path, options.command, watcher, counts))
 
 
 def _monitor(
     options: settings.Settings, api: client.Client, kind: kinds.Kind, counts: metrics.Metrics
 ) -> monitor.Monitor:
     own = drivers.selector(options.driver)
+    recorder = events.Recorder(
+        api,
+        controller=monitor.MANAGER,
+        instance=options.instance,
+        clock=asyncio.get_running_loop().time,
+    )
+    watch = functools.partial(mirror.Mirror, api, contained=counts.contained, recorder=recorder)
     watcher = monitor.Monitor(
         driver=options.driver,
         api=api,
         kind=kind,
-        policies=mirror.Mirror(
-            api,
+        policies=watch(
             kinds.HEALTH_POLICY,
             into=healthpolicies.HealthPolicy,
             # The resource of policies is small, and API servers before 1.32 select by no field of it.
             keep=lambda policy: policy.spec.driver == options.driver,
         ),
-        rules=mirror.Mirror(api, kind, into=taintrules.DeviceTaintRule),
-        slices=mirror.Mirror(api, kinds.SLICE, into=slices.ResourceSlice, fields=own),
-        recorder=events.Recorder(
-            api,
-            controller=monitor.MANAGER,
-            instance=options.instance,
-            clock=asyncio.get_running_loop().time,
-        ),
+        rules=watch(kind, into=taintrules.DeviceTaintRule),
+        slices=watch(kinds.SLICE, into=slices.ResourceSlice, fields=own),
+        recorder=recorder,
         metrics=counts,
         clock=clocks.steady,
         time_of_day=clocks.time_of_day,
@@ -121,8 +125,8 @@ async def _probes(
     if endpoint is None:
         yield
         return
-    pages = server.pages(readiness.Watchdog(), ready, counts.rendered)
-    async with server.serving(endpoint, pages):
+    pages = server.pages(readiness.Watchdog(), ready, counts.rendered, contained=counts.contained)
+    async with server.serving(endpoint, pages, contained=counts.contained):
         yield
 
 

@@ -112,8 +112,9 @@ class Monitor:
         while True:
             self._signalled.clear()
             try:
-                await self.look()
-                self._logged = ""
+                with self.metrics.contained.attempt("monitor-looks", expected=errors.KubeError):
+                    await self.look()
+                    self._logged = ""
             except errors.KubeError as error:
                 if str(error) != self._logged:
                     self._logged = str(error)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from aiohttp import http_exceptions, web_exceptions, web_protocol, web_request, web_response, web_server
 
-from drawbar.driver import errors
+from drawbar.driver import containment, errors
 from drawbar.driver.api.healthpolicies import Source
 from drawbar.driver.healthmonitor import settings, signals
 from drawbar.driver.operation import address
@@ -99,15 +99,21 @@ class Token:
 
 @contextlib.asynccontextmanager
 async def serving(
-    where: settings.Listen, context: ssl.SSLContext, token: Token, receive: Receive, count: Count
+    where: settings.Listen,
+    context: ssl.SSLContext,
+    token: Token,
+    receive: Receive,
+    count: Count,
+    *,
+    contained: containment.Containment | None = None,
 ) -> AsyncIterator[int]:
-    """Take requests while the context lasts; give the port.
+    """Take requests while the context lasts; give the port. Unexpected errors are `contained`, and answered with 500.
 
     Raises:
         errors.AddressError: the address cannot be listened on.
     """
     handlers = _Handlers(
-        _handler(token, receive, count),
+        _handler(token, receive, count, contained or containment.Uncontained()),
         access_log=None,
         logger=_requests,
         max_line_size=LINE_LIMIT_BYTES,
@@ -162,9 +168,11 @@ class _Handlers(web_server.Server):
 Handle = Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]
 
 
-def _handler(token: Token, receive: Receive, count: Count) -> Handle:
+def _handler(token: Token, receive: Receive, count: Count, contained: containment.Containment) -> Handle:
     async def handle(request: web_request.BaseRequest) -> web_response.Response:
-        status, text = await _answer(request, token, receive)
+        status, text = 500, f"unexpected error; look for '{containment.MESSAGE}' in the log"
+        with contained.attempt("requests", request.path if request.path in PATHS else "other"):
+            status, text = await _answer(request, token, receive)
         count(status)
         response = web_response.Response(status=status, text=f"{text}\n")
         if status == web_exceptions.HTTPUnauthorized.status_code:

@@ -23,11 +23,14 @@ from drawbar.driver import errors
 class KubeError(errors.DrawbarError):
     """Base of everything this component raises."""
 
+    ends_daemon = False
+
 
 class ConfigError(KubeError):
     """There is no usable kubeconfig and no service account."""
 
     exit_code = 2
+    ends_daemon = True
 
 
 class Unreachable(KubeError):

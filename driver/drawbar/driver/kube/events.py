@@ -21,7 +21,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from drawbar.driver.api import attachments, claims
+from drawbar.driver import containment
+from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.kube import client, errors, exclusions, kinds
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,11 @@ class Recorder:
             f"{left}. Nothing new is done for it; what was done before, such as an attached device, stays"
         )
         self._put(regarding, WARNING, UNREADABLE, message)
+
+    def unexpected(self, kind: kinds.Kind, metadata: meta.ObjectMeta, failure: str) -> None:
+        """Record that Drawbar failed unexpectedly over an object; one without a namespace has its Events in `default`."""
+        regarding = _reference(kind, metadata.name, metadata.uid, metadata.namespace)
+        self._put(regarding, WARNING, containment.REASON, failure)
 
     async def run(self) -> None:
         """Sends what is queued until cancelled."""

@@ -12,17 +12,21 @@ An object that cannot be read (see `exclusions.Unreadable`) is left out alone: i
 read. The callback of `report_unreadable` is called with None and the object when it is left out, and with the object and None when
 it is gone or read again. All other objects are followed. It is not in the copy if it was never read: ask
 `is_unreadable` before you act on its absence.
+
+If `changed` fails unexpectedly for one object, it is called again for that object after growing pauses, with the state that it took
+over last and the state of then. The changes of other objects are reported meanwhile.
 """
 
 import asyncio
+import functools
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, containment
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, errors, exclusions, kinds
+from drawbar.driver.kube import client, errors, events, exclusions, kinds
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +73,10 @@ class Mirror(Generic[T]):
         labels: str = "",
         fields: str = "",
         keep: Callable[[T], bool] | None = None,
+        contained: containment.Containment | None = None,
+        recorder: events.Recorder | None = None,
     ) -> None:
+        # An unexpected error of `changed` becomes an Event on the object; without `contained` it is raised.
         self._api = api
         self.kind = kind
         self._into = into
@@ -81,6 +88,10 @@ class Mirror(Generic[T]):
         self._keep = keep
         self._unreadable_changed: Unread = _ignore
         self.unreadable: dict[Key, exclusions.Unreadable] = {}
+        self._recorder = recorder
+        self._callbacks: containment.Callbacks[Hashable] = containment.Callbacks(
+            contained or containment.Uncontained(), f"watch-{kind.plural}"
+        )
         self._items: dict[Key, T] = {}
         # Keys that `learn` stored and neither watch nor list has confirmed yet.
         self._ahead: set[Key] = set()
@@ -216,6 +227,27 @@ class Mirror(Generic[T]):
                 await self._stale.wait()
                 following.cancel()
 
+    @property
+    def worker(self) -> str:
+        """The name of this watch among the workers of a daemon."""
+        return self._callbacks.worker
+
+    def _tell(self, key: Key, old: T | None, new: T | None) -> None:
+        item = new or old
+        assert item is not None
+        self._callbacks.tell(
+            key,
+            self._changed,
+            old,
+            new,
+            extra=lambda: {"namespace": key[0], "object": key[1]},
+            report=functools.partial(self._report, item.metadata),
+        )
+
+    def _report(self, metadata: meta.ObjectMeta, failure: str) -> None:
+        if self._recorder is not None:
+            self._recorder.unexpected(self.kind, metadata, failure)
+
     async def _follow(self) -> None:
         loop = asyncio.get_running_loop()
         version = ""
@@ -278,13 +310,22 @@ class Mirror(Generic[T]):
         self.unreadable[key] = left
         if before is None or before.metadata.uid != uid:
             log.warning("%s", left)
-            self._unreadable_changed(before, left)
+            self._tell_unreadable(key, before, left)
 
     def _take_in(self, key: Key) -> None:
         """Note that the object is gone or was read."""
         left = self.unreadable.pop(key, None)
         if left is not None:
-            self._unreadable_changed(left, None)
+            self._tell_unreadable(key, left, None)
+
+    def _tell_unreadable(
+        self, key: Key, old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
+    ) -> None:
+        self._callbacks.call(
+            ("unreadable", key),
+            functools.partial(self._unreadable_changed, old, new),
+            extra=lambda: {"namespace": key[0], "object": key[1]},
+        )
 
     async def _watch(self, version: str) -> AsyncIterator[str]:
         """Apply one watch to its end; yield the version to continue from after each event."""
@@ -320,7 +361,7 @@ class Mirror(Generic[T]):
             if version == stored or not (by_list or _later(version, stored)):
                 return False
         self._items[key] = item
-        self._changed(old, item)
+        self._tell(key, old, item)
         return True
 
     def _confirm(self, item: T) -> None:
@@ -340,7 +381,7 @@ class Mirror(Generic[T]):
             return
         del self._items[key]
         self._ahead.discard(key)
-        self._changed(old, None)
+        self._tell(key, old, None)
 
     def _log(self, error: errors.KubeError) -> None:
         if isinstance(error, errors.Expired):

@@ -1,17 +1,18 @@
 """Work queues keyed by object, and the workers that reconcile their keys: one worker per key, back-off per key.
 
 Guarantees: a key that is added while it waits is handled once; one that is added while it is being handled is handled
-again afterwards; a key is never handled by two workers at once; a key that failed comes back after a pause that grows
+again afterwards; a key is never handled by two workers at once; a key that failed, however unexpectedly, comes back after a pause that grows
 with its failures and is jittered. The queue holds each key at most once, so the number of objects bounds it.
 """
 
 import asyncio
+import functools
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
 from typing import Generic, TypeVar
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, containment
 from drawbar.driver.kube import errors
 
 log = logging.getLogger(__name__)
@@ -84,17 +85,24 @@ class WorkQueue(Generic[K]):
         *,
         retried: type[Exception] | tuple[type[Exception], ...] = errors.KubeError,
         level: Callable[[Exception], int] = errors.level,
+        worker: str = "",
+        contained: containment.Containment | None = None,
+        report: Callable[[K, str], None] | None = None,
     ) -> None:
         """Reconcile keys until cancelled; each task that runs this is one worker.
 
         Args:
             reconcile: called with one key at a time.
             describe: the extras of a key in the log.
-            retried: exceptions after which the key is reconciled again, after its back-off; any other one is raised.
+            retried: exceptions after which the key is reconciled again, after its back-off.
             level: at which such an exception is logged.
+            worker: names the work for `contained`.
+            contained: after any other exception the key is reconciled again, too; without it, that is raised.
+            report: shows such an exception on the object of a key.
         """
-        while True:
-            key = await self.take()
+        contained = contained or containment.Uncontained()
+
+        async def once(key: K) -> None:
             try:
                 again = await reconcile(key)
             except retried as error:
@@ -107,6 +115,20 @@ class WorkQueue(Generic[K]):
                     self.add(key)
                 elif again is not None:
                     self.add_after(key, again)
+
+        while True:
+            key = await self.take()
+            attempt = contained.attempt(
+                worker,
+                key,
+                extra=functools.partial(describe, key),
+                report=functools.partial(report, key) if report is not None else None,
+            )
+            try:
+                with attempt:
+                    await once(key)
+                if attempt.failure:
+                    self.retry(key)
             finally:
                 self.done(key)
 
@@ -148,6 +170,7 @@ class PartitionedQueue(Generic[K]):
         partition: of a key.
         work: reconciles the keys of the queue of one partition until cancelled; the task of one worker.
         workers: how many each partition has.
+        contained: begins a worker again that ends unexpectedly; without it, its error is raised.
     """
 
     def __init__(
@@ -156,7 +179,9 @@ class PartitionedQueue(Generic[K]):
         work: Callable[[WorkQueue[K]], Coroutine[None, None, None]],
         *,
         workers: int,
+        contained: containment.Containment | None = None,
     ) -> None:
+        self._contained = contained or containment.Uncontained()
         self._partition = partition
         self._work = work
         self._workers = workers
@@ -192,4 +217,5 @@ class PartitionedQueue(Generic[K]):
     def _begin(self, name: str) -> None:
         if self._tasks is not None:
             for number in range(self._workers):
-                self._tasks.create_task(self._work(self._queues[name]), name=f"worker-{name}-{number}")
+                work = functools.partial(self._work, self._queues[name])
+                self._contained.start(self._tasks, "devices", work, subject=f"worker {number} of {name}")

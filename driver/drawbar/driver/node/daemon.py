@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
-from drawbar.driver import clocks, evaluation
+from drawbar.driver import clocks, containment, evaluation
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
@@ -64,13 +64,14 @@ async def run(options: settings.Settings) -> None:
     # Before anything is read or written: another instance may live here, and the files are its own.
     sockets.prepare(where)
     measured = instrumentation.Instrumentation(options)
-    async with (
-        client.connecting(connection) as api,
-        uevents.listening(options.uevents) as source,
-        measured.serving(),
-        asyncio.TaskGroup() as tasks,
-    ):
-        await _Node(options, measured.client(api), measured).serve(measured.uevents(source), where, tasks)
+    with measured.contained.callbacks():
+        async with (
+            client.connecting(connection) as api,
+            uevents.listening(options.uevents) as source,
+            measured.serving(),
+            asyncio.TaskGroup() as tasks,
+        ):
+            await _Node(options, measured.client(api), measured).serve(measured.uevents(source), where, tasks)
 
 
 def _boot_id() -> str:
@@ -114,8 +115,9 @@ class _Node:
     ) -> None:
         self._options = options
         self._measured = measured
+        self._contained = contained = measured.contained
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
-        self._arrivals = devices.Devices(options.sysfs, settings=options.discovery)
+        self._arrivals = devices.Devices(options.sysfs, settings=options.discovery, contained=contained)
         self._recorder = events.Recorder(
             api,
             controller=options.driver,
@@ -128,6 +130,8 @@ class _Node:
             into=attachments.DeviceAttachment,
             changed=self._attachment_changed,
             labels=f"{attachments.NODE_LABEL}={attachments.node_label(options.node_name)}",
+            contained=contained,
+            recorder=self._recorder,
         )
         self._attachments.report_unreadable(self._unreadable_changed)
         self._own = _Own(self._attachments, options.driver)
@@ -136,7 +140,9 @@ class _Node:
             api, driver=options.driver, node_name=options.node_name, versions=self._served
         )
         boot_id = _boot_id()
-        self._verdicts = monitor.Monitor(functools.partial(readings.read, options.sysfs), options.health)
+        self._verdicts = monitor.Monitor(
+            functools.partial(readings.read, options.sysfs), options.health, contained=contained
+        )
         self._verdicts.subscribe(self._verdict_changed)
         # A process only where there is a selector, and only while devices change.
         self._evaluator = evaluation.Process()
@@ -149,6 +155,7 @@ class _Node:
             time_of_day=clocks.time_of_day,
             null=options.null_device,
             recorder=self._recorder,
+            contained=contained,
         )
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
         self._cleaner = cleaning.Cleaner(
@@ -163,6 +170,7 @@ class _Node:
                 changed=lambda: self._wake(routing.CleaningChange()),
             ),
             enabled=options.local_pool.clean,
+            contained=contained,
         )
         finder = finding.Finder(
             driver=options.driver,
@@ -183,7 +191,11 @@ class _Node:
             lock_seconds=options.prepare.lock_seconds,
         )
         self._networks = networks.Networks(
-            api, driver=options.driver, files=files, tells_claims=self._served.modern.is_set
+            api,
+            driver=options.driver,
+            files=files,
+            tells_claims=self._served.modern.is_set,
+            contained=contained,
         )
         self._preparer = preparer.Preparer(
             reader=reader,
@@ -197,7 +209,7 @@ class _Node:
             waits=options.prepare,
             described=metadata.Files(options.data_dir, options.driver, enabled=options.device_metadata),
         )
-        self._sweeper = sweeping.Sweeper(self._preparer, finder, reader)
+        self._sweeper = sweeping.Sweeper(self._preparer, finder, reader, contained)
         self._watched = attached.AttachedDevices(
             self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
         )
@@ -220,7 +232,7 @@ class _Node:
             time_of_day=clocks.time_of_day,
             holder=self._preparer.holder,
             judged=self._verdicts,
-            hooks=hooks.Runner(options.initialise, asked),
+            hooks=hooks.Runner(options.initialise, asked, contained),
             sharing=self._sharing,
             offers=self._offers,
             links=netdevs.set_up_functions,
@@ -246,6 +258,7 @@ class _Node:
             ),
             health=self._verdicts,
             evaluator=self._evaluator,
+            contained=self._contained,
         )
 
     def _held(self) -> frozenset[tuple[str, str]]:
@@ -298,10 +311,11 @@ class _Node:
     ) -> None:
         self._arrivals.subscribe(self._hardware_changed)
         await self._arrivals.read()
-        tasks.create_task(self._arrivals.follow(source), name="uevents")
-        tasks.create_task(self._attachments.run(), name="attachments")
-        tasks.create_task(self._recorder.run(), name="events")
-        tasks.create_task(self._served.run(), name="served-versions")
+        start = functools.partial(self._contained.start, tasks)
+        start("uevents", functools.partial(self._arrivals.follow, source))
+        start(self._attachments.worker, self._attachments.run)
+        start("events", self._recorder.run)
+        start("served-versions", self._served.run)
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
@@ -311,10 +325,10 @@ class _Node:
         # Before anything is said: to whom depends on it.
         await self._served.known.wait()
         await publisher.say_conflicts(self._options.cdi_dir, self._options.driver)
-        tasks.create_task(self._verdicts.run(), name="health")
-        tasks.create_task(self._networks.run(), name="networks")
+        start("health", self._verdicts.run)
+        start("networks", self._networks.run)
         sockets.sweep(self._options.kubelet_dir, self._options.driver)
-        prepared = self._measured.preparation(self._preparer)
+        prepared = self._measured.preparation(self._preparer, self._recorder)
         async with server.serving(
             self._options.driver, where, prepared, self._verdicts, self._measured.registered.reach
         ):
@@ -330,13 +344,30 @@ class _Node:
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:
                 self._context.hooks.tasks = tasks
+                start = functools.partial(self._contained.start, tasks)
                 for number in range(WORKERS):
-                    work = self._queue.run(self._reconcile, lambda name: {"attachment": name})
-                    tasks.create_task(work, name=f"worker-{number}")
-                tasks.create_task(self._sweeper.run(), name="sweeper")
+                    start("attachments", self._work, subject=f"worker {number}")
+                start("sweeper", self._sweeper.run)
                 # What claims hold is known by now, and a device that is held stays published.
-                tasks.create_task(self._publish(), name="local-pool")
-                tasks.create_task(self._cleaner.run(), name="local-cleaning")
+                start("local-pool", self._publish)
+                start("local-cleaning", self._cleaner.run)
+
+    async def _work(self) -> None:
+        """Reconcile attachments until cancelled."""
+        await self._queue.run(
+            self._reconcile,
+            lambda name: {"attachment": name},
+            worker="attachments",
+            contained=self._contained,
+            report=self._report_unexpected,
+        )
+
+    def _report_unexpected(self, name: str, failure: str) -> None:
+        """Emit an Event on an attachment and its claim."""
+        attachment = self._own.get(name)
+        if attachment is not None:
+            self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
+            self._recorder.warning(attachment.spec.claim, reason=containment.REASON, message=failure)
 
     async def _publish(self) -> None:
         await self._served.modern.wait()

@@ -12,6 +12,8 @@ from importlib import metadata
 import prometheus_client as prometheus
 from prometheus_client import core, registry
 
+from drawbar.driver import containment
+
 Values = tuple[str, ...]
 
 
@@ -34,6 +36,9 @@ class Exposition:
     Args:
         prefix: of every name, with its last underscore.
         driver: the driver's name.
+
+    Attributes:
+        contained: the unexpected errors of the daemon.
     """
 
     def __init__(self, prefix: str, driver: str) -> None:
@@ -41,6 +46,7 @@ class Exposition:
         self._driver = driver
         self._registry = registry.CollectorRegistry()
         self._asked: dict[str, _Asked] = {}
+        self.contained = containment.Containment()
         self._labels: dict[str, Values] = {}
         self.api_requests = self.counter(
             "api_requests", "Requests to the API server.", "verb", "resource", "result"
@@ -49,7 +55,20 @@ class Exposition:
         build = self.gauge("build_info", "The program; the value is 1.", "version", "python")
         build.labels(metadata.version("drawbar"), ".".join(map(str, sys.version_info[:3]))).set(1)
         prometheus.ProcessCollector(registry=self._registry)
-        self._registry.register(_Collected(self._asked))
+        self._registry.register(_Collected(self._asked, self.contained))
+        self.watch(
+            "unexpected_errors",
+            "Errors that are defects of Drawbar, by the worker that tries again.",
+            self.contained.counts,
+            label="worker",
+            counter=True,
+        )
+        self.watch(
+            "failing_work",
+            "Objects, loops and callbacks whose last try ended in an unexpected error.",
+            self.contained.failing,
+            label="worker",
+        )
 
     def counter(self, name: str, text: str, *labels: str) -> prometheus.Counter:
         """Something that only grows; its name is shown with `_total`."""
@@ -137,8 +156,9 @@ class Exposition:
 
 
 class _Collected(registry.Collector):
-    def __init__(self, asked: dict[str, _Asked]) -> None:
+    def __init__(self, asked: dict[str, _Asked], contained: containment.Containment) -> None:
         self._asked = asked
+        self._contained = contained
 
     def describe(self) -> Iterable[core.Metric]:
         return ()
@@ -147,8 +167,9 @@ class _Collected(registry.Collector):
         for asked in tuple(self._asked.values()):
             family = core.CounterMetricFamily if asked.counter else core.GaugeMetricFamily
             family_of_samples = family(asked.name, asked.help, labels=asked.labels)
-            for values, number in asked.read().items():
-                family_of_samples.add_metric(values, number)
+            with self._contained.attempt("metrics", asked.name, extra=lambda: {"metric": asked.name}):  # noqa: B023
+                for values, number in asked.read().items():
+                    family_of_samples.add_metric(values, number)
             yield family_of_samples
 
 

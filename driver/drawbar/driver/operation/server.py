@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import errno
 import fcntl
+import functools
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from pathlib import Path
 
 from aiohttp import http_exceptions, web_protocol, web_request, web_response, web_server
 
+from drawbar.driver import containment
 from drawbar.driver.operation import address, readiness
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,7 @@ def pages(
     ready: readiness.Readiness,
     metrics: Callable[[], bytes],
     details: Callable[[], Mapping[str, object]] = dict,
+    contained: containment.Containment | None = None,
 ) -> Pages:
     """Return the three pages by path.
 
@@ -60,10 +63,14 @@ def pages(
         ready: what is missing.
         metrics: the text of the last page.
         details: what stands in `/readyz` besides, and does not make the daemon more or less ready.
+        contained: its details stand there, too.
     """
+    contained = contained or containment.Uncontained()
     return {
         "/healthz": lambda: _verdict("alive", {"overdue": watchdog.overdue()}, {}),
-        "/readyz": lambda: _verdict("ready", {"missing": ready.missing()}, details()),
+        "/readyz": lambda: _verdict(
+            "ready", {"missing": ready.missing()}, {**details(), **contained.details()}
+        ),
         "/metrics": lambda: web_response.Response(body=metrics(), headers={"Content-Type": METRICS_TYPE}),
     }
 
@@ -76,7 +83,11 @@ def _verdict(name: str, why_not: dict[str, object], details: Mapping[str, object
 
 @contextlib.asynccontextmanager
 async def serving(
-    endpoint: address.Endpoint, by_path: Pages, *, pause_seconds: float = TAKEN_PAUSE_SECONDS
+    endpoint: address.Endpoint,
+    by_path: Pages,
+    *,
+    pause_seconds: float = TAKEN_PAUSE_SECONDS,
+    contained: containment.Containment | None = None,
 ) -> AsyncIterator[None]:
     """Serve pages by path while the context lasts, from its entry on unless another process holds the address.
 
@@ -84,12 +95,14 @@ async def serving(
         endpoint: where.
         by_path: what makes the response.
         pause_seconds: how long until an address that another process holds is tried again.
+        contained: keeps a page that fails from the others; without it, aiohttp logs each failure.
 
     Raises:
         errors.AddressError: the address cannot be listened on, however long one waits.
     """
+    contained = contained or containment.Uncontained()
     handlers = _Handlers(
-        _handler(by_path),
+        _handler(by_path, contained),
         access_log=None,
         logger=_requests,
         max_line_size=LINE_LIMIT_BYTES,
@@ -104,8 +117,10 @@ async def serving(
                 "the address for probes and metrics is taken, waiting", extra={"address": str(endpoint)}
             )
         async with asyncio.TaskGroup() as tasks:
-            retrying = _listen_when_free(endpoint, handlers, stack, pause_seconds, listening=listening)
-            waiting = tasks.create_task(retrying, name="http-address")
+            retrying = functools.partial(
+                _listen_when_free, endpoint, handlers, stack, pause_seconds, listening=listening
+            )
+            waiting = contained.start(tasks, "http-address", retrying)
             try:
                 yield
             finally:
@@ -120,7 +135,9 @@ class _Handlers(web_server.Server):
         asyncio.get_running_loop().call_later(lasts, transport.abort)
 
 
-def _handler(by_path: Pages) -> Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]:
+def _handler(
+    by_path: Pages, contained: containment.Containment
+) -> Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]:
     async def handle(request: web_request.BaseRequest) -> web_response.Response:
         page = by_path.get(request.path)
         if page is None:
@@ -128,7 +145,11 @@ def _handler(by_path: Pages) -> Callable[[web_request.BaseRequest], Awaitable[we
         elif request.method not in ("GET", "HEAD"):
             response = web_response.Response(status=405, text="only GET\n")
         else:
-            response = page()
+            response = web_response.Response(
+                status=500, text=f"unexpected error; look for '{containment.MESSAGE}' in the log\n"
+            )
+            with contained.attempt("http", request.path):
+                response = page()
         response.force_close()
         return response
 

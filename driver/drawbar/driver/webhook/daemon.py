@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import msgspec
 from aiohttp import web
 
+from drawbar.driver import containment
 from drawbar.driver.operation import address, certificates
 from drawbar.driver.webhook import review, settings
 
@@ -50,15 +51,19 @@ class Bounds:
 
 @contextlib.asynccontextmanager
 async def serving(
-    driver: str, where: settings.Listen, context: ssl.SSLContext, bounds: Bounds = Bounds()
+    driver: str,
+    where: settings.Listen,
+    context: ssl.SSLContext,
+    bounds: Bounds = Bounds(),
+    contained: containment.Containment | None = None,
 ) -> AsyncIterator[int]:
-    """Answers while the context lasts; gives the port.
+    """Answers while the context lasts; gives the port. Unexpected errors are `contained`, and answered with 500.
 
     Raises:
         errors.AddressError: the address cannot be listened on.
     """
     runner = web.AppRunner(
-        _application(driver, bounds),
+        _application(driver, bounds, contained or containment.Uncontained()),
         access_log=None,
         shutdown_timeout=SHUTDOWN_SECONDS,
         keepalive_timeout=bounds.idle_seconds,
@@ -78,7 +83,7 @@ async def serving(
         await runner.cleanup()
 
 
-def _application(driver: str, bounds: Bounds) -> web.Application:
+def _application(driver: str, bounds: Bounds, contained: containment.Containment) -> web.Application:
     # Questions that are being read, the oldest first.
     reading: OrderedDict[asyncio.Timeout, None] = OrderedDict()
 
@@ -98,7 +103,11 @@ def _application(driver: str, bounds: Bounds) -> web.Application:
         except ConnectionError:
             # The client has gone; an exception would fill the log.
             return web.Response(status=400)
-        return _answered(body, driver)
+        with contained.attempt("reviews"):
+            return _answered(body, driver)
+        return web.Response(
+            status=500, text=f"unexpected error; look for '{containment.MESSAGE}' in the log\n"
+        )
 
     async def alive(request: web.Request) -> web.Response:
         del request
@@ -130,10 +139,12 @@ async def run(options: settings.Settings) -> None:
     settings.validate(options)
     held = certificates.Certificates(options.tls.certificate, options.tls.key)
     context = await held.load()
-    async with (
-        serving(options.driver, options.listen, context) as port,
-        asyncio.TaskGroup() as tasks,
-    ):
-        tasks.create_task(held.follow(), name="certificate")
-        log.info("webhook is ready", extra={"driver": options.driver, "port": port})
-        await asyncio.get_running_loop().create_future()
+    contained = containment.Containment()
+    with contained.callbacks():
+        async with (
+            serving(options.driver, options.listen, context, contained=contained) as port,
+            asyncio.TaskGroup() as tasks,
+        ):
+            contained.start(tasks, "certificate", held.follow)
+            log.info("webhook is ready", extra={"driver": options.driver, "port": port})
+            await asyncio.get_running_loop().create_future()

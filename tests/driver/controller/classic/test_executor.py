@@ -7,6 +7,7 @@ import types
 import pytest
 import yaml
 
+from drawbar.driver import containment
 from drawbar.driver.api import attachments, classic, classic_v1alpha3, fabrics
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
@@ -52,6 +53,7 @@ class Hands:
                 api, kinds.ATTACHMENT, into=attachments.DeviceAttachment, changed=lambda old, new: None
             ),
             fabrics={},
+            contained=containment.Uncontained(),
             clock=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
             time_of_day=lambda: datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC),
         )

@@ -12,6 +12,7 @@ import pytest
 from tests.scenes import sessions
 from tests.scenes.sessions import FABRIC
 
+from drawbar.driver import containment
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller import fabric_reconciler, refusals, routing
 from drawbar.driver.controller.fabrics import session
@@ -209,7 +210,12 @@ class Counting(fabrics.Reservation, frozen=True):
 def chores_of(**sessions):
     """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
     cluster = types.SimpleNamespace(
-        driver="drawbar.dev", fabrics={}, nodes={}, sessions=sessions, refusals=refusals.Refusals(None)
+        driver="drawbar.dev",
+        fabrics={},
+        nodes={},
+        sessions=sessions,
+        refusals=refusals.Refusals(None),
+        contained=containment.Uncontained(),
     )
     return fabric_reconciler.FabricReconciler(cluster, readiness.Watchdog())
 

@@ -9,7 +9,7 @@ import types
 import msgspec
 import pytest
 
-from drawbar.driver import evaluation
+from drawbar.driver import containment, evaluation
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
 from drawbar.driver.controller import (
     absences,
@@ -139,6 +139,7 @@ class World:
             pools=self.pools,
             clock=self.now,
             time_of_day=self.now,
+            contained=containment.Uncontained(),
         )
         self.allocator = allocator.Allocator(
             cluster=cluster,

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import types
 
+from drawbar.driver import containment
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
 from drawbar.driver.controller import attachment_index, fabric_reconciler, maintenance, refusals, routing
 from drawbar.driver.controller import claims as claims_index
@@ -93,6 +94,7 @@ async def resyncs(loop, path):
             sessions=sources.sessions,
             pools=pools,
             refusals=refusals.Refusals(lambda fabric: None),
+            contained=containment.Uncontained(),
         )
         done = fabric_reconciler.FabricReconciler(cluster, rounds)
         tasks = [loop.create_task(mirror.run()) for mirror in mirrors.values()]

@@ -2,12 +2,15 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import threading
 
+import pytest
 from tests.scenes import attachments as scenes
 from tests.scenes import waiting
 
+from drawbar.driver import containment
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import attached, monitor, readings
@@ -24,7 +27,7 @@ DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0
 class World:
     """A host with two slots, the monitor of its cards, and what its subscriber received."""
 
-    def __init__(self, tmp_path, read=None, **changes):
+    def __init__(self, tmp_path, read=None, *, contained=None, **changes):
         self.tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=2)
         self.clock, self.notifications = waiting.Clock(), []
         soon = Rules(
@@ -34,7 +37,7 @@ class World:
         )
         self.policy = Policy(**({"interval_seconds": 0.02, "recovery_seconds": 0.0, "rules": soon} | changes))
         read = read or functools.partial(readings.read, self.tree.root)
-        self.monitor = monitor.Monitor(read, self.policy, clock=self.clock)
+        self.monitor = monitor.Monitor(read, self.policy, clock=self.clock, contained=contained)
         self.monitor.subscribe(lambda key: self.notifications.append((key, self.monitor.verdict(key))))
 
     def card(self, slot=1):
@@ -337,3 +340,45 @@ async def test_of_two_instances_the_one_that_acts_sends_the_events(tmp_path):
         world.tree.attach(1, DISK)
         await world.verdict(healthy)
         assert [event[1:3] for event in recorder.events] == [("Normal", attached.HEALTHY)]
+
+
+@pytest.mark.defects
+async def test_a_read_that_raises_costs_its_device_alone_and_is_made_again(tmp_path):
+    contained, broken = containment.Containment(), True
+    root = tmp_path / "sys"
+
+    def read(card):
+        if broken and card.first.serial == DISK.serial:
+            raise ZeroDivisionError
+        return readings.read(root, card)
+
+    async with running(tmp_path, read=read, contained=contained) as world:
+        other = dataclasses.replace(DISK, serial="SN0002")
+        for slot, key, disk in ((1, KEY, DISK), (2, OTHER, other)):
+            await asyncio.to_thread(world.tree.attach, slot, disk)
+            world.watch(key, slot)
+        await world.verdict(healthy, OTHER)
+        await waiting.eventually(lambda: contained.counts()["health-devices"] > 1)
+        assert world.monitor.verdict(KEY) == UNKNOWN
+        broken = False
+        await world.verdict(healthy)
+        await waiting.eventually(lambda: contained.failing()["health-devices"] == 0)
+
+
+@pytest.mark.defects
+async def test_a_subscriber_that_raises_keeps_no_verdict_from_the_others(tmp_path):
+    contained, broken, late = containment.Containment(), True, []
+
+    def subscriber(key):
+        if broken:
+            raise KeyError
+        late.append(key)
+
+    async with running(tmp_path, contained=contained) as world:
+        world.monitor._subscribers.insert(0, subscriber)
+        await asyncio.to_thread(world.tree.attach, 1, DISK)
+        world.watch()
+        await world.verdict(healthy)
+        await waiting.eventually(lambda: world.notifications)
+        broken = False
+        await waiting.eventually(lambda: late == [KEY])

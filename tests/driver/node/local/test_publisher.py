@@ -7,7 +7,7 @@ import random
 import pytest
 from tests.scenes import clusters, waiting
 
-from drawbar.driver import clocks
+from drawbar.driver import clocks, containment
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
@@ -70,6 +70,7 @@ class Cluster(clusters.Cluster):
     def __init__(self, api, wire, options):
         super().__init__(api)
         self.wire, self.offers, self.watched, self.said = wire, [], None, []
+        self.fails = False
         self.surveys, self.publisher, self._options, self._task = 0, None, options, None
 
     def start(self):
@@ -91,6 +92,8 @@ class Cluster(clusters.Cluster):
 
     async def survey(self, published):
         self.surveys += 1
+        if self.fails:
+            raise ZeroDivisionError
         return tuple(self.offers)
 
     def watch(self, keys):
@@ -387,3 +390,18 @@ async def test_a_null_device_that_is_not_shared_any_more_is_reported_whatever_wa
         world.wire.drops = {"taints", encoding.SHARING}
         await until(world.devices, named("none-1", "none-2"))
         assert [message for _, _, message in world.said] == [nulls.shortage(wanted, NODE)]
+
+
+@pytest.mark.defects
+async def test_a_survey_that_fails_leaves_the_pool_as_it_is_and_is_made_again(tmp_path, until):
+    contained = containment.Containment()
+    async with cluster(tmp_path, contained=contained) as world:
+        world.offer(offer("gpu-1"))
+        await until(world.devices, lambda devices: "gpu-1" in devices)
+        world.fails = True
+        world.offer(offer("gpu-2"))
+        await waiting.eventually(lambda: contained.counts()["local-pool"] > 1)
+        assert (await world.devices()).keys() == {"gpu-1"}
+        world.fails = False
+        await until(world.devices, lambda devices: devices.keys() == {"gpu-2"})
+        assert contained.failing()["local-pool"] == 0.0

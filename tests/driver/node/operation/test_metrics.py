@@ -75,7 +75,6 @@ async def test_a_claim_is_counted_timed_and_in_flight_meanwhile(measured, clock)
     [
         (node_errors.PrepareError("x", reason="DeviceInUse"), "DeviceInUse"),
         (node_errors.CheckpointError("x"), "Failed"),
-        (asyncio.CancelledError(), "Aborted"),
     ],
 )
 async def test_a_claim_that_fails_is_counted_by_its_reason(measured, clock, error, result):
@@ -84,6 +83,49 @@ async def test_a_claim_that_fails_is_counted_by_its_reason(measured, clock, erro
         await timed.unprepare(CLAIM)
     assert sample(measured, "claim_requests_total", operation="unprepare", result=result) == 1
     assert sample(measured, "claim_requests_in_flight", operation="unprepare") == 0
+
+
+async def test_a_claim_that_the_kubelet_gives_up_is_counted_as_such(measured, clock):
+    begun = asyncio.Event()
+
+    class Endless:
+        async def prepare(self, claim):
+            begun.set()
+            await asyncio.Event().wait()
+
+    timed = instrumentation.TimedPreparation(Endless(), measured, clock)
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(timed.prepare(CLAIM))
+        await begun.wait()
+        task.cancel()
+    assert task.cancelled()
+    assert sample(measured, "claim_requests_total", operation="prepare", result="Aborted") == 1
+
+
+class Recorder:
+    """Keeps the Events about claims."""
+
+    def __init__(self):
+        self.events = []
+
+    def warning(self, claim, *, reason, message):
+        self.events.append((claim.uid, reason, message))
+
+
+@pytest.mark.defects
+@pytest.mark.parametrize("call", ["prepare", "unprepare"])
+async def test_an_unexpected_error_over_a_claim_is_an_error_of_that_claim(measured, clock, call):
+    recorder = Recorder()
+    timed = instrumentation.TimedPreparation(
+        Preparation(clock, measured, ZeroDivisionError("s3cret")), measured, clock, recorder
+    )
+    for _ in range(2):
+        with pytest.raises(node_errors.NodeError) as raised:
+            await getattr(timed, call)(CLAIM)
+    assert "s3cret" not in str(raised.value)
+    assert recorder.events == [(CLAIM.uid, "UnexpectedError", str(raised.value))]
+    assert sample(measured, "claim_requests_total", operation=call, result="Failed") == 2
+    assert measured.contained.counts()["kubelet"] == 2.0
 
 
 class Source:

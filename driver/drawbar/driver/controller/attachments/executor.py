@@ -6,6 +6,7 @@ On any error it stops; the device comes back after a pause and everything is obs
 import asyncio
 import contextlib
 import datetime
+import functools
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from drawbar.driver.controller import cluster, marks, names, outcomes, policies,
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
 from drawbar.driver.controller.fabrics import composites, session
 from drawbar.driver.controller.operation import latency
-from drawbar.driver.kube import client, mirror, workers
+from drawbar.driver.kube import client, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract
@@ -342,7 +343,19 @@ async def work(context: Context, queue: workers.WorkQueue[names.DeviceKey]) -> N
         lambda key: {"attachment": key.attachment},
         retried=(kube_errors.KubeError, fabric_errors.FabricError),
         level=lambda error: logging.WARNING if isinstance(error, _LASTING) else logging.INFO,
+        worker="devices",
+        contained=context.cluster.contained,
+        report=functools.partial(_report_unexpected, context.cluster),
     )
+
+
+def _report_unexpected(observed: cluster.Cluster, key: names.DeviceKey, failure: str) -> None:
+    """Emit an Event on the attachment of a device, and on the claims that were given it."""
+    attachment = observed.attachments.get(key.attachment)
+    if attachment is not None:
+        observed.recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
+    for claim in observed.allocated.with_device(key):
+        observed.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
 
 
 async def reconcile(context: Context, key: names.DeviceKey) -> float | None:

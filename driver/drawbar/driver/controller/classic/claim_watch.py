@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from drawbar.driver import containment
 from drawbar.driver.api import attachments, classic, classic_v1alpha2, classic_v1alpha3
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.classic import claim_requests
-from drawbar.driver.kube import client, kinds, mirror
+from drawbar.driver.kube import client, events, kinds, mirror
 
 PENDING = "status.phase=Pending"
 _Key = tuple[classic.Version, classic.Name]
@@ -70,7 +71,11 @@ class ClaimWatch:
         fault: Callable[[str], str | None],
         changed: Callable[[], None],
         gone: Callable[[str], None],
+        contained: containment.Containment | None = None,
+        recorder: events.Recorder | None = None,
     ) -> None:
+        self._contained = contained
+        self._recorder = recorder
         self._api = api
         self._driver = driver
         self._fault = fault
@@ -107,7 +112,14 @@ class ClaimWatch:
         self, kind: kinds.Kind, into: Any, changed: _Changed, fields: str = "", labels: str = ""
     ) -> mirror.Mirror[Any]:
         made: mirror.Mirror[Any] = mirror.Mirror(
-            self._api, kind, into=into, changed=changed, fields=fields, labels=labels
+            self._api,
+            kind,
+            into=into,
+            changed=changed,
+            fields=fields,
+            labels=labels,
+            contained=self._contained,
+            recorder=self._recorder,
         )
         self.mirrors[f"{kind.plural}.{kind.version}"] = made
         return made

@@ -15,6 +15,7 @@ from typing import Any, assert_never
 
 import msgspec
 
+from drawbar.driver import containment
 from drawbar.driver.api import (
     claims,
     classic,
@@ -61,8 +62,10 @@ class Executor:
         async with self._writers:
             subject = _Subject(self.context, self.watch)
             for step in chain:
+                attempt = self._attempt(step)
                 try:
-                    await subject.do(step)
+                    with attempt:
+                        await subject.do(step)
                 except (kube_errors.Conflict, kube_errors.NotFound) as error:
                     # The view was old, as is to be expected where many come at once; the watch brings what it lacks.
                     log.debug("will decide again: %s", error, extra={"step": type(step).__name__})
@@ -70,7 +73,24 @@ class Executor:
                 except kube_errors.KubeError as error:
                     log.warning("will decide again: %s", error, extra={"step": type(step).__name__})
                     return False
+                if attempt.failure:
+                    return False
         return True
+
+    def _attempt(self, step: actions.Action) -> containment.Attempt:
+        """Return the context of a step, in which an error is shown on its claim."""
+        cluster = self.context.cluster
+        return cluster.contained.attempt(
+            "classic-claims",
+            actions.subject(step),
+            extra=lambda: {"step": type(step).__name__},
+            report=lambda failure: cluster.recorder.warning(
+                None if isinstance(step, actions.Answer) else claim_watch.reference(step.claim),
+                reason=containment.REASON,
+                message=failure,
+            ),
+            expected=kube_errors.KubeError,
+        )
 
 
 class _Subject:

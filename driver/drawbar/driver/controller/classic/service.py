@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from drawbar.driver import backoff, evaluation
+from drawbar.driver import backoff, containment, evaluation
 from drawbar.driver.api import classic
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
@@ -26,7 +26,7 @@ from drawbar.driver.controller.classic import (
     plan,
 )
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.kube import client, mirror
+from drawbar.driver.kube import client, events, mirror
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +56,9 @@ class ClassicAllocation:
         versions: frozenset[classic.Version],
         evaluator: evaluation.Evaluator,
         gone: Callable[[str], None],
+        *,
+        contained: containment.Containment | None = None,
+        recorder: events.Recorder | None = None,
     ) -> None:
         """Prepare the mirrors.
 
@@ -65,6 +68,8 @@ class ClassicAllocation:
             versions: that the cluster serves.
             evaluator: of selectors.
             gone: called with the uid of a claim that was deleted.
+            contained: the unexpected errors of this controller.
+            recorder: of Events.
         """
         self.mirrors: dict[str, mirror.Mirror[Any]] = {}
         self.watch: claim_watch.ClaimWatch | None = None
@@ -78,6 +83,8 @@ class ClassicAllocation:
                 fault=self._judge.fault,
                 changed=self.look_again,
                 gone=gone,
+                contained=contained,
+                recorder=recorder,
             )
             self.mirrors = self.watch.mirrors
 
@@ -85,7 +92,7 @@ class ClassicAllocation:
         """Begin the rounds, since this controller leads."""
         if self.watch is not None:
             self._rounds = Rounds(context, self.watch, self._judge)
-            tasks.create_task(self._rounds.run(), name="classic")
+            context.cluster.contained.start(tasks, "classic", self._rounds.run)
 
     def look_again(self) -> None:
         """Have a round follow, since something changed that a decision may rest on."""

@@ -2,7 +2,8 @@
 
 The session holds the latest state that the fabric manager reported, and reports changes to a listener. Whatever goes wrong with
 one manager, its adapter's own defects included, ends in `connection` and a new try after a pause that grows and is
-jittered; it never reaches another fabric.
+jittered; it never reaches another fabric. A defect of Drawbar itself does the same: the session begins again after a pause, and a
+callback of the listener that fails for one device is made again, while the others go on.
 
 A listing takes a while, and the watch and the answers of operations go on reporting meanwhile. What they reported of a device
 or host after the listing began is kept: the listing may be older, and where the fabric is watched nothing would report
@@ -11,13 +12,14 @@ it again.
 
 import asyncio
 import datetime
+import functools
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates, shares
 from drawbar.driver.controller.fabrics import (
@@ -124,7 +126,15 @@ class Session:
         vault: credentials.Vault | None = None,
         networks: contract.Networks | None = None,
         cluster: str = "",
+        contained: containment.Containment | None = None,
+        report: containment.Report | None = None,
     ) -> None:
+        # `report` shows an unexpected error on the Fabric.
+        self._contained = contained or containment.Uncontained()
+        self._report_unexpected = report
+        self._callbacks: containment.Callbacks[Hashable] = containment.Callbacks(
+            self._contained, "fabric-changes"
+        )
         self.name = fabric.metadata.name
         self.spec = fabric.spec
         self._given_up = fabric.given_up
@@ -273,10 +283,24 @@ class Session:
         return self._adapter
 
     async def run(self) -> None:
-        """Connect, list and watches until cancelled, anew whenever the credentials change.
+        """Connect, list and watches until cancelled, anew whenever the credentials change, and after an unexpected error.
 
         Ends by itself only if the Fabric names no Secret and its configuration is wrong.
         """
+        try:
+            await self._contained.keep(
+                "fabric",
+                self._run,
+                subject=self.name,
+                failed=lambda failure: self._set_connection(
+                    connected=False, reason=containment.REASON, message=failure
+                ),
+                report=self._report_unexpected,
+            )
+        finally:
+            self._callbacks.close()
+
+    async def _run(self) -> None:
         reference = self.spec.credentials_secret_ref
         if self._vault is None or reference is None:
             await self._serve(contract.Credentials())
@@ -344,7 +368,26 @@ class Session:
         """Take over a change of the Fabric other than how its manager is reached; the listener looks at all devices anew."""
         if (spec, given_up) != (self.spec, self._given_up):
             self.spec, self._given_up = spec, given_up
-            self._listener.connection_changed(self.name)
+            self._tell("connection", self._listener.connection_changed, self.name)
+
+    def _tell(self, key: Hashable, callback: Callable[..., None], *arguments: object) -> None:
+        """Call the listener, and again after a pause if that fails."""
+        self._callbacks.call(
+            (self.name, key),
+            functools.partial(callback, *arguments),
+            extra=lambda: {"fabric": self.name, "about": str(key)},
+            report=self._report_unexpected,
+        )
+
+    def _tell_of_device(self, name: str, old: contract.Device | None, new: contract.Device | None) -> None:
+        self._callbacks.tell(
+            (self.name, "device", name),
+            functools.partial(self._listener.device_changed, self.name),
+            old,
+            new,
+            extra=lambda: {"fabric": self.name, "device": name},
+            report=self._report_unexpected,
+        )
 
     def report(self, subject: str, trouble: str = "") -> bool:
         """Show in the Fabric's status what is wrong with a device, or that nothing is; return whether that is news."""
@@ -354,7 +397,7 @@ class Session:
             self.troubles[subject] = trouble
         else:
             del self.troubles[subject]
-        self._listener.troubles_changed(self.name)
+        self._tell("troubles", self._listener.troubles_changed, self.name)
         return True
 
     async def read(self) -> None:
@@ -371,7 +414,7 @@ class Session:
 
     def _wake(self, keys: tuple[names.DeviceKey, ...]) -> None:
         for key in keys:
-            self._listener.turn_came(key)
+            self._tell(("turn", key), self._listener.turn_came, key)
 
     def learn(self, device: contract.Device) -> None:
         """Take over a device as an operation's answer shows it, or the watch."""
@@ -386,7 +429,7 @@ class Session:
         old = self._devices.get(name)
         if old != device:
             self._devices[name] = device
-            self._listener.device_changed(self.name, old, device)
+            self._tell_of_device(name, old, device)
 
     async def _stay_connected(
         self, adapter_class: redacting_adapter.AdapterClass, config: contract.AdapterConfig
@@ -398,7 +441,7 @@ class Session:
         """
         began = _monotonic()
         try:
-            connected = await adapter_class.connect(config)
+            connected = await self._connect(adapter_class, config)
             redacting = redacting_adapter.RedactingAdapter(
                 connected, config.credentials, fabric=self.name, name=self.spec.adapter
             )
@@ -414,15 +457,20 @@ class Session:
             self._set_connection(connected=False, reason=_reason(error), message=error.message)
             if _monotonic() - began < GOOD_SECONDS:
                 raise
-        except Exception as error:
-            # The supervisor of foreign code: a vendor adapter's defect must not end the other fabrics.
-            failure = redacting_adapter.defect(
-                error, config.credentials, fabric=self.name, name=self.spec.adapter
-            )
-            self._set_connection(connected=False, reason=_reason(failure), message=failure.message)
-            raise failure from error
         finally:
             self._adapter = None
+
+    async def _connect(
+        self, adapter_class: redacting_adapter.AdapterClass, config: contract.AdapterConfig
+    ) -> contract.FabricAdapter:
+        """Return a new connection; its calls raise errors of the contract alone once it is behind a RedactingAdapter."""
+        try:
+            return await adapter_class.connect(config)
+        except errors.FabricError:
+            raise
+        except Exception as error:
+            name = self.spec.adapter
+            raise redacting_adapter.defect(error, config.credentials, fabric=self.name, name=name) from error
 
     async def _let_go(self, adapter: contract.FabricAdapter) -> None:
         """Close a connection at its end.
@@ -512,7 +560,17 @@ class Session:
                 async for event in events:
                     if isinstance(event, contract.Resync):
                         break
-                    self._take(event)
+                    # Raised in this context, an error of ours would pass for one of the adapter.
+                    attempt = self._contained.attempt(
+                        "fabric-events",
+                        self.name,
+                        extra=lambda: {"fabric": self.name},
+                        report=self._report_unexpected,
+                    )
+                    with attempt:
+                        self._take(event)
+                    if attempt.failure:
+                        break
                     self._check_watch(event, began)
                     if self._list_missing_seconds is not None and limit.when() is None:
                         limit.reschedule(_monotonic() + losses.APART_SECONDS)
@@ -557,7 +615,7 @@ class Session:
         changed_hosts = hosts_by_id != self._hosts
         self._hosts = hosts_by_id
         if changed_hosts or first:
-            self._listener.hosts_changed(self.name)
+            self._tell("hosts", self._listener.hosts_changed, self.name)
         self._lose(lost)
         self._put_all({name: device for name, device in listed.items() if name not in self._reported_devices})
 
@@ -618,10 +676,10 @@ class Session:
         for name in names_lost:
             device = self._devices.pop(name, None)
             if device is not None:
-                self._listener.device_changed(self.name, device, None)
+                self._tell_of_device(name, device, None)
             else:
                 # It was attached or published before this session began, and never listed.
-                self._listener.connection_changed(self.name)
+                self._tell("connection", self._listener.connection_changed, self.name)
         count = len(self._devices.keys() | self._devices_lost.missing.keys())
         self.report(MISSING, self._devices_lost.trouble(count))
 
@@ -653,9 +711,11 @@ class Session:
                 self._hosts[host.id] = host
                 self._find_host(host.id)
                 if old is None or hosts.differ(old, host):
-                    self._listener.hosts_changed(self.name)
+                    self._tell("hosts", self._listener.hosts_changed, self.name)
             case contract.OperationChanged(operation=operation):
-                self._listener.operation_changed(self.name, operation)
+                self._tell(
+                    ("operation", operation.id), self._listener.operation_changed, self.name, operation
+                )
             case contract.Bookmark() | contract.Resync():
                 return
 
@@ -670,7 +730,7 @@ class Session:
             self.silent_since = None
         elif self.silent_since is None:
             self.silent_since = _monotonic()
-        self._listener.connection_changed(self.name)
+        self._tell("connection", self._listener.connection_changed, self.name)
 
 
 def _lasts(error: errors.FabricError) -> bool:

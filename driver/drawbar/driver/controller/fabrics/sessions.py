@@ -1,11 +1,14 @@
 """The sessions of all Fabrics: one task each, begun, replaced and ended as the objects come, change and go."""
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drawbar.driver.api import fabrics
+from drawbar.driver import containment
+from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
+from drawbar.driver.kube import events, kinds
 from drawbar.fabric import contract
 
 
@@ -27,7 +30,12 @@ class Sessions:
         adapters: redacting_adapter.AdapterOf,
         vault: credentials.Vault | None = None,
         networks: contract.Networks | None = None,
+        *,
+        contained: containment.Containment | None = None,
+        recorder: events.Recorder | None = None,
     ) -> None:
+        self._contained = contained
+        self._recorder = recorder
         self.cluster = ""
         self._vault = vault
         self._networks = networks
@@ -63,9 +71,15 @@ class Sessions:
             vault=self._vault,
             networks=self._networks,
             cluster=self.cluster,
+            contained=self._contained,
+            report=functools.partial(self._report_unexpected, fabric.metadata),
         )
         task = tasks.create_task(opened.run(), name=f"fabric-{name}")
         self._running[name] = _Running(session=opened, task=task)
+
+    def _report_unexpected(self, metadata: meta.ObjectMeta, failure: str) -> None:
+        if self._recorder is not None:
+            self._recorder.unexpected(kinds.FABRIC, metadata, failure)
 
     def drop(self, name: str) -> None:
         """End a session, if there is one."""

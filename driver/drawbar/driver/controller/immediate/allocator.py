@@ -134,7 +134,18 @@ class Allocator:
         """Work until cancelled."""
         for name in self._memories:
             self._queue.add(name)
-        await self._queue.run(self._round, lambda name: {"namespace": name[0], "claim": name[1]})
+        await self._queue.run(
+            self._round,
+            lambda name: {"namespace": name[0], "claim": name[1]},
+            worker="immediate-claims",
+            contained=self.cluster.contained,
+            report=self._report_unexpected,
+        )
+
+    def _report_unexpected(self, name: Name, failure: str) -> None:
+        claim = self.cluster.claims.get(name[1], name[0])
+        if claim is not None:
+            self.cluster.recorder.unexpected(kinds.CLAIM, claim.metadata, failure)
 
     async def _round(self, name: Name) -> float | None:
         """Look at one claim; return the seconds after which to look again, if time alone can change anything."""

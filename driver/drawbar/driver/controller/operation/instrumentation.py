@@ -23,7 +23,8 @@ class Instrumentation:
         self._synced: dict[str, Callable[[], bool]] = {}
         self.metrics = metrics.Metrics(options.driver)
         self.watchdog = readiness.Watchdog()
-        self.readiness = readiness.Readiness({"caches": self._not_synced})
+        self.contained = self.metrics.contained
+        self.readiness = readiness.Readiness({"caches": self._not_synced, "workers": self.contained.missing})
         self.latency = latency.Latency(self.metrics)
         self.metrics.watch(
             "ready", "Whether /readyz answers 200.", lambda: {"": float(not self.readiness.missing())}
@@ -79,8 +80,10 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, self._role)
-        async with server.serving(endpoint, answers):
+        answers = server.pages(
+            self.watchdog, self.readiness, self.metrics.rendered, self._role, self.contained
+        )
+        async with server.serving(endpoint, answers, contained=self.contained):
             yield
 
     def _role(self) -> dict[str, object]:

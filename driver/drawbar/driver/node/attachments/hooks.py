@@ -17,11 +17,12 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
-from drawbar.driver import programs
+from drawbar.driver import containment, programs
 from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node import erasing, errors, kernel
 from drawbar.driver.node.classes import dfl, fpga
@@ -104,7 +105,10 @@ class Runner:
         tasks: where they run; they end with it. The daemon sets it before the first is begun.
     """
 
-    def __init__(self, settings: Settings, kernel: kernel.Kernel) -> None:
+    def __init__(
+        self, settings: Settings, kernel: kernel.Kernel, contained: containment.Containment | None = None
+    ) -> None:
+        self._contained = contained or containment.Uncontained()
         self._settings = settings
         self._kernel = kernel
         self._sysfs = kernel.sysfs
@@ -117,8 +121,9 @@ class Runner:
         """Begin to make a device ready; the task returns why it is not, empty where it is."""
         assert self.tasks is not None
         run = self._run if asked.hook else self._load
+        name = attachment.metadata.name
         return self.tasks.create_task(
-            run(attachment, asked, card), name=f"initialisation of {attachment.metadata.name}"
+            self._attempt(name, run(attachment, asked, card)), name=f"initialisation of {name}"
         )
 
     def begin_draining(
@@ -126,8 +131,16 @@ class Runner:
     ) -> asyncio.Task[str]:
         """Begin to make others let go of a device; the task returns why that failed, empty where it did not."""
         assert self.tasks is not None
+        name = attachment.metadata.name
         run = self._drain(asked, variables(attachment, card, None, self._sysfs))
-        return self.tasks.create_task(run, name=f"drain hook of {attachment.metadata.name}")
+        return self.tasks.create_task(self._attempt(name, run), name=f"drain hook of {name}")
+
+    async def _attempt(self, attachment: str, run: Coroutine[Any, Any, str]) -> str:
+        """Return why the run failed, also unexpectedly; empty where it did not."""
+        attempt = self._contained.attempt("hooks", attachment, extra=lambda: {"attachment": attachment})
+        with attempt:
+            return await run
+        return attempt.failure
 
     async def _drain(self, asked: attachments.Hook, environment: Mapping[str, str]) -> str:
         try:

@@ -11,6 +11,7 @@ is read again once it had time to settle.
 
 import asyncio
 import dataclasses
+import functools
 import itertools
 import logging
 import math
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from drawbar.driver import containment
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.inventory import index, model
@@ -115,6 +117,7 @@ class Devices:
         settings: Tracking | None = None,
         *,
         pauses_seconds: Sequence[float] = PAUSES_SECONDS,
+        contained: containment.Containment | None = None,
     ) -> None:
         """Empty until `read` is called.
 
@@ -123,7 +126,14 @@ class Devices:
             changed: called after each change, as `subscribe` does with more to say.
             settings: how closely to follow.
             pauses_seconds: how long after an event of a device to look at it again.
+            contained: keeps a subscriber that fails from the others; without it, its error is raised.
         """
+        self._callbacks: containment.Callbacks[Callable[[live.Changes], None]] = containment.Callbacks(
+            contained or containment.Uncontained(), "hardware-changes"
+        )
+        # By subscriber the changes that it failed to take over.
+        self._pending: dict[Callable[[live.Changes], None], live.Changes] = {}
+        self._is_followed = False
         self._sysfs = sysfs
         self._root = os.fspath(sysfs)
         self._settings = settings or Tracking()
@@ -200,6 +210,10 @@ class Devices:
             errors.SysfsError: the tree has gone; likewise.
         """
         ended = asyncio.Event()
+        if self._is_followed:
+            # An earlier run ended unexpectedly, and may not have read all that it had heard of.
+            self._everything = True
+        self._is_followed = True
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work(ended), name="inventory-refresh")
             audit = tasks.create_task(self._audit_for_ever(), name="inventory-audit")
@@ -284,7 +298,10 @@ class Devices:
     def _tell(self, changes: live.Changes) -> None:
         if changes:
             for subscriber in tuple(self._subscribers):
-                subscriber(changes)
+                # A change may be reported twice: the call that is made again takes over what the failed one has.
+                pending = self._pending.pop(subscriber, live.Changes()) | changes
+                if not self._callbacks.call(subscriber, functools.partial(subscriber, pending)):
+                    self._pending[subscriber] = pending
 
     # --- audit ---
 

@@ -10,6 +10,7 @@ reading are the base line, and findings have to last anew; what stands on the AP
 
 import asyncio
 import contextlib
+import functools
 import logging
 import random
 import threading
@@ -17,6 +18,7 @@ import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
+from drawbar.driver import containment
 from drawbar.driver.kube import workers
 from drawbar.driver.node.health import judgement, policy, samples, verdicts
 from drawbar.driver.node.inventory import model
@@ -60,6 +62,7 @@ class Monitor:
         rules: the health policy.
         clock: seconds that pass, for the judgement.
         jitter: spreads the reads.
+        contained: keeps an unexpected error of one device from the others; without it, that is raised.
     """
 
     def __init__(
@@ -69,7 +72,12 @@ class Monitor:
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: random.Random | None = None,
+        contained: containment.Containment | None = None,
     ) -> None:
+        self._contained = contained or containment.Uncontained()
+        self._callbacks: containment.Callbacks[tuple[object, verdicts.Key]] = containment.Callbacks(
+            self._contained, "health-changes"
+        )
         self._read = read
         self._policy = rules
         self._clock = clock
@@ -135,16 +143,26 @@ class Monitor:
 
     def _notify(self, key: verdicts.Key) -> None:
         for subscriber in tuple(self._subscribers):
-            subscriber(key)
+            self._callbacks.call(
+                (subscriber, key), functools.partial(subscriber, key), extra=functools.partial(_extra, key)
+            )
 
     async def run(self) -> None:
         """Reads and judges until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 for number in range(WORKERS):
-                    tasks.create_task(self._queue.run(self._judge, _extra), name=f"health-{number}")
+                    work = functools.partial(
+                        self._queue.run,
+                        self._judge,
+                        _extra,
+                        worker="health-devices",
+                        contained=self._contained,
+                    )
+                    self._contained.start(tasks, "health-devices", work, subject=f"worker {number}")
         finally:
             self._queue.close()
+            self._callbacks.close()
 
     async def _judge(self, key: verdicts.Key) -> float | None:
         """Judge one device; return the seconds until it is to be judged again, or None for one that is not watched."""
@@ -192,10 +210,19 @@ class Monitor:
 def _answer(
     read: Read, card: model.Card, loop: asyncio.AbstractEventLoop, answer: asyncio.Future[samples.Sample]
 ) -> None:
-    sample = read(card)
+    sample: samples.Sample | None = None
+    failure: Exception | None = None
+    try:
+        sample = read(card)
+    except Exception as error:  # noqa: BLE001 - not swallowed: whoever waits gets it
+        failure = error
 
     def give() -> None:
-        if not answer.done():
+        if answer.done():
+            return
+        if failure is not None:
+            answer.set_exception(failure)
+        elif sample is not None:
             answer.set_result(sample)
 
     # The loop may have ended while this read hung.

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from drawbar.driver import evaluation
+from drawbar.driver import containment, evaluation
 from drawbar.driver.api import attachments, nodepools, quantities, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
@@ -134,6 +134,10 @@ class Health(Protocol):
         ...
 
 
+def _extra(name: str) -> dict[str, object]:
+    return {"device": name}
+
+
 def _clean(_: str) -> None:
     """Every device is clean."""
 
@@ -173,7 +177,9 @@ class LocalPool:
         surroundings: Surroundings,
         health: Health | None = None,
         evaluator: evaluation.Evaluator | None = None,
+        contained: containment.Containment | None = None,
     ) -> None:
+        self._contained = contained or containment.Uncontained()
         self._driver = driver
         self._evaluator = evaluator or evaluation.Inline()
         # By name what a device showed, and why the selector does not take it; None where it does.
@@ -246,7 +252,14 @@ class LocalPool:
         # What a claim holds is in use by that claim: it need not be looked at.
         cards = tuple(candidate.card for candidate in candidates if candidate.name not in pools)
         busy = await self._busy(cards)
-        devices = {candidate.name: published(candidate, self._lender(candidate)) for candidate in candidates}
+        # Of a device that cannot be described, the others are offered all the same.
+        devices: dict[str, slices.Device] = {}
+        for candidate in candidates:
+            with self._contained.attempt(
+                "local-devices", candidate.name, extra=functools.partial(_extra, candidate.name)
+            ):
+                devices[candidate.name] = published(candidate, self._lender(candidate))
+        candidates = tuple(candidate for candidate in candidates if candidate.name in devices)
         await self._judge(devices)
         chosen = residents.choose(
             candidates,

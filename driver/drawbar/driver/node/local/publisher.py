@@ -19,7 +19,7 @@ from typing import Protocol
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
-from drawbar.driver import backoff, clocks
+from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import core, meta, nodepools, slices
 from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -115,7 +115,9 @@ class Publisher:
         recorder: events.Recorder,
         resync_seconds: float = RESYNC_SECONDS,
         jitter: random.Random | None = None,
+        contained: containment.Containment | None = None,
     ) -> None:
+        self._contained = contained or containment.Uncontained()
         self._api = api
         self._driver = driver
         self._node_name = node_name
@@ -136,7 +138,13 @@ class Publisher:
         self._foreign: frozenset[str] = frozenset()
         self._fields = f"spec.driver={driver},spec.nodeName={node_name}"
         self._published = mirror.Mirror(
-            api, kinds.SLICE, into=slices.ResourceSlice, changed=self._seen, fields=self._fields
+            api,
+            kinds.SLICE,
+            into=slices.ResourceSlice,
+            changed=self._seen,
+            fields=self._fields,
+            contained=self._contained,
+            recorder=recorder,
         )
         self._published.report_unreadable(self._unreadable_changed)
         self._writer = slice_publisher.Publisher(slice_publisher.Store(api), self._published)
@@ -172,25 +180,27 @@ class Publisher:
     async def run(self) -> None:
         """Publish until cancelled; what is published then stays."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._published.run(), name="local-slices")
-            tasks.create_task(self._publish(), name="local-pool")
+            self._contained.start(tasks, self._published.worker, self._published.run)
+            self._contained.start(tasks, "local-pool", self._publish)
 
     async def _publish(self) -> None:
         loop = asyncio.get_running_loop()
         await self._published.synced.wait()
         resync_at, is_asked = self._next_resync(), not self._null.enabled
         while True:
+            attempt = self._contained.attempt("local-pool", expected=kube_errors.KubeError)
             try:
-                if not is_asked:
-                    await self._ask()
-                    is_asked = True
-                if loop.time() >= resync_at:
-                    await self._relist()
-                    resync_at = self._next_resync()
-                self._wake.clear()
-                await self._round()
-                self._pace.succeeded()
-                pause = resync_at - loop.time()
+                with attempt:
+                    if not is_asked:
+                        await self._ask()
+                        is_asked = True
+                    if loop.time() >= resync_at:
+                        await self._relist()
+                        resync_at = self._next_resync()
+                    self._wake.clear()
+                    await self._round()
+                    self._pace.succeeded()
+                pause = self._pace.failed() if attempt.failure else resync_at - loop.time()
             except kube_errors.KubeError as error:
                 pause = self._pace.failed()
                 log.warning(

@@ -12,8 +12,9 @@ from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Protocol, TypeVar
 
+from drawbar.driver import containment
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.kube import client, kinds
+from drawbar.driver.kube import client, events, kinds
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.health import verdicts
@@ -94,11 +95,19 @@ _ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class TimedPreparation:
-    """Counts and times what the kubelet asks for; implements `servicers.Preparation`."""
+    """Counts and times what the kubelet asks for; implements `servicers.Preparation`.
+
+    An unexpected error is answered as one of this claim, which the kubelet tries again; `recorder` shows it on the claim.
+    """
 
     def __init__(
-        self, inner: servicers.Preparation, measured: Metrics, clock: Clock = time.perf_counter
+        self,
+        inner: servicers.Preparation,
+        measured: Metrics,
+        clock: Clock = time.perf_counter,
+        recorder: events.Recorder | None = None,
     ) -> None:
+        self._recorder = recorder
         self._inner = inner
         self._metrics = measured
         self._clock = clock
@@ -106,12 +115,34 @@ class TimedPreparation:
     async def prepare(self, claim: servicers.ClaimName) -> tuple[servicers.Prepared, ...]:
         """See `servicers.Preparation`."""
         with self._measured("prepare"):
-            return await self._inner.prepare(claim)
+            attempt = self._attempt(claim)
+            with attempt:
+                return await self._inner.prepare(claim)
+            raise node_errors.NodeError(attempt.failure)
 
     async def unprepare(self, claim: servicers.ClaimName) -> None:
         """See `servicers.Preparation`."""
         with self._measured("unprepare"):
-            await self._inner.unprepare(claim)
+            attempt = self._attempt(claim)
+            with attempt:
+                await self._inner.unprepare(claim)
+            if attempt.failure:
+                raise node_errors.NodeError(attempt.failure)
+
+    def _attempt(self, claim: servicers.ClaimName) -> containment.Attempt:
+        reference = attachments.ClaimReference(namespace=claim.namespace, name=claim.name, uid=claim.uid)
+
+        def report(failure: str) -> None:
+            if self._recorder is not None:
+                self._recorder.warning(reference, reason=containment.REASON, message=failure)
+
+        return self._metrics.contained.attempt(
+            "kubelet",
+            claim.uid,
+            extra=lambda: {"claim": claim.name, "namespace": claim.namespace, "uid": claim.uid},
+            report=report,
+            expected=node_errors.NodeError,
+        )
 
     @contextlib.contextmanager
     def _measured(self, operation: str) -> Iterator[None]:
@@ -256,8 +287,10 @@ class Instrumentation:
         self.restored = readiness.Milestone("what was prepared before is not restored yet")
         self.registered = readiness.Milestone("the kubelet has not registered the driver")
         self.acting = readiness.Milestone("another instance acts on the devices of this node")
+        self.contained = self.metrics.contained
         self.readiness = readiness.Readiness(
             {
+                "workers": self.contained.missing,
                 "attachments": self.synced.missing,
                 "checkpoint": self.restored.missing,
                 "kubelet": self.registered.missing,
@@ -290,9 +323,11 @@ class Instrumentation:
         self._uevents = CountedUevents(source, self.metrics)
         return self._uevents
 
-    def preparation(self, preparation: servicers.Preparation) -> servicers.Preparation:
+    def preparation(
+        self, preparation: servicers.Preparation, recorder: events.Recorder | None = None
+    ) -> servicers.Preparation:
         """What stands behind the DRA service, timed."""
-        return TimedPreparation(preparation, self.metrics)
+        return TimedPreparation(preparation, self.metrics, recorder=recorder)
 
     # What is to be seen at any moment.
 
@@ -370,9 +405,9 @@ class Instrumentation:
         if endpoint is None:
             yield
             return
-        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered)
+        answers = server.pages(self.watchdog, self.readiness, self.metrics.rendered, contained=self.contained)
         server.sweep(options.data_dir)
-        async with server.serving(endpoint, answers):
+        async with server.serving(endpoint, answers, contained=self.contained):
             yield
 
     def _since_event(self, address: str) -> float | None:

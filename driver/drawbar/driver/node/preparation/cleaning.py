@@ -23,7 +23,7 @@ from typing import Protocol
 
 import msgspec
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, containment
 from drawbar.driver.api import nodepools
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
@@ -185,8 +185,16 @@ class _Work:
 class Cleaner:
     """Cleans the devices of a node's own pool between two claims."""
 
-    def __init__(self, marks: Marks, around: Surroundings, *, enabled: bool) -> None:
+    def __init__(
+        self,
+        marks: Marks,
+        around: Surroundings,
+        *,
+        enabled: bool,
+        contained: containment.Containment | None = None,
+    ) -> None:
         """Nothing is read or cleaned yet. Without `enabled` no device gets a mark; those that have one are cleaned."""
+        self._contained = contained
         self._marks = marks
         self._around = around
         self._enabled = enabled
@@ -256,6 +264,8 @@ class Cleaner:
             lambda device: {"device": device},
             retried=(kube_errors.KubeError, errors.NodeError),
             level=lambda _: logging.WARNING,
+            worker="local-cleaning",
+            contained=self._contained,
         )
 
     def changed(self) -> None:

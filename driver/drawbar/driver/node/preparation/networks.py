@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from drawbar.driver import containment
 from drawbar.driver.api import bindings, claims, drivers
 from drawbar.driver.kube import claimstatus, client, kinds, workers
 from drawbar.driver.kube import errors as kube_errors
@@ -33,6 +34,7 @@ class Networks:
         driver: str,
         files: store.Store,
         tells_claims: Callable[[], bool],
+        contained: containment.Containment | None = None,
     ) -> None:
         """Nothing is reported before `run`.
 
@@ -41,7 +43,9 @@ class Networks:
             driver: whose devices.
             files: the record of prepared claims.
             tells_claims: whether claims have a status of their devices (`resource.k8s.io/v1`).
+            contained: keeps an unexpected error over one claim from the others; without it, that is raised.
         """
+        self._contained = contained
         self._api = api
         self._driver = driver
         self._files = files
@@ -56,7 +60,9 @@ class Networks:
 
     async def run(self) -> None:
         """Report until cancelled."""
-        await self._queue.run(self._reconcile, lambda uid: {"uid": uid})
+        await self._queue.run(
+            self._reconcile, lambda uid: {"uid": uid}, worker="networks", contained=self._contained
+        )
 
     async def _reconcile(self, uid: str) -> None:
         record = self._files.last_read.get(uid)

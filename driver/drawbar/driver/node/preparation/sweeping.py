@@ -9,11 +9,12 @@ It asks only while there is something to settle. After a failure it is asked aga
 """
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import Collection, Mapping
 
-from drawbar.driver import backoff
+from drawbar.driver import backoff, containment
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, errors
@@ -31,8 +32,13 @@ class Sweeper:
     """Looks after the claims of one `Preparer` that are not settled."""
 
     def __init__(
-        self, prepared: preparer.Preparer, finder: finding.Finder, reader: claim_versions.Reader
+        self,
+        prepared: preparer.Preparer,
+        finder: finding.Finder,
+        reader: claim_versions.Reader,
+        contained: containment.Containment | None = None,
     ) -> None:
+        self._contained = contained or containment.Uncontained()
         self._claims = reader
         self._prepared = prepared
         self._finder = finder
@@ -63,10 +69,19 @@ class Sweeper:
         if unexplained:
             await self._explain(unexplained)
         for claim in left:
-            if claim.state == records.STARTED and await self._is_over(claim):
-                log.info("giving back what was not prepared", extra={"claim": claim.name, "uid": claim.uid})
-                await self._prepared.drop(claim.uid, states=(records.STARTED,))
+            with self._contained.attempt(
+                "sweeper",
+                claim.uid,
+                extra=functools.partial(_extra, claim),
+                expected=(kube_errors.KubeError, errors.NodeError),
+            ):
+                await self._settle(claim)
         self._prepared.unsettled = tuple(claim for claim in left if self._is_as_found(claim))
+
+    async def _settle(self, claim: records.PreparedClaim) -> None:
+        if claim.state == records.STARTED and await self._is_over(claim):
+            log.info("giving back what was not prepared", extra=_extra(claim))
+            await self._prepared.drop(claim.uid, states=(records.STARTED,))
 
     def _is_as_found(self, claim: records.PreparedClaim) -> bool:
         return self._prepared.store.claims.get(claim.uid) == claim
@@ -168,3 +183,7 @@ class Sweeper:
                 "cannot explain the CDI file of a claim: %s", error, extra={"uid": claim.metadata.uid}
             )
             return ()
+
+
+def _extra(claim: records.PreparedClaim) -> dict[str, object]:
+    return {"claim": claim.name, "uid": claim.uid}
