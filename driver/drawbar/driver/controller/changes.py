@@ -164,7 +164,9 @@ class Changes:
         host, source, now = new.spec.host_id, faults.Source.from_attachment(new), self.cluster.clock()
         refusal = causes.refusal(new)
         if change.fails:
-            opened.faults.failed(device, host, source, now)
+            # A share that was made and its node cannot use is nothing against the other shares.
+            failed = change.key.device if new.holds(attachments.ATTACHED) else device
+            opened.faults.failed(failed, host, source, now)
         elif change.is_refused and refusal is not None:
             date = self.cluster.time_of_day()
             opened.pairs.refused((device, host), source, refusal.message, now=now, date=date)

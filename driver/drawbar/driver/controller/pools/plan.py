@@ -468,14 +468,16 @@ def observe(
         for name, attachment in by_device.items()
         if attachment.spec.share is None
     }
-    # What one share suffers does not make its device unfit for the others; that it could not be made may.
+    # What a node reports of one share does not make its device unfit for the others; that it could not be made may.
     for attachment in by_device.values():
-        failed = [
-            cause for cause in causes.of_attachment(attachment) if isinstance(cause, causes.AttachFailed)
-        ]
-        if attachment.spec.share is not None and failed:
+        failed = causes.failure(attachment)
+        if (
+            attachment.spec.share is not None
+            and failed is not None
+            and not attachment.holds(attachments.ATTACHED)
+        ):
             whole = attachment.spec.allocated
-            reported[whole] = _counted(tuple(failed), facts.failures.get(whole, 0))
+            reported[whole] = _counted((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
     return Observed(
         driver=driver,
