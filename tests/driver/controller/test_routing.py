@@ -68,11 +68,12 @@ LABELLED = core.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
 OFF = msgspec.structs.replace(NODE, spec=core.NodeSpec(taints=(core.Taint(key=core.OUT_OF_SERVICE),)))
 
 
-def published(fabric):
-    labels = {pool_plan.FABRIC_LABEL: fabric} if fabric else {}
-    pool = slices.Pool(name="f", generation=1, resource_slice_count=1)
+def published(fabric, node=None):
+    """Return a slice of a Fabric's pool; with a node one of that node's, which has given it the Fabric's label."""
+    pool = slices.Pool(name=node or fabric, generation=1, resource_slice_count=1)
     return slices.ResourceSlice(
-        metadata=meta.ObjectMeta(name="s", labels=labels), spec=slices.SliceSpec(driver=DRIVER, pool=pool)
+        metadata=meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: fabric}),
+        spec=slices.SliceSpec(driver=DRIVER, pool=pool, node_name=node),
     )
 
 
@@ -203,7 +204,7 @@ CASES = {
     "slice of a fabric": [
         (routing.SliceChange(old=None, new=published("f")), (WakeJob(Job.PUBLISH, "f", SOON),)),
         (routing.SliceChange(old=published("f"), new=None), (WakeJob(Job.PUBLISH, "f"),)),
-        (routing.SliceChange(old=None, new=published("")), ()),
+        (routing.SliceChange(old=None, new=published("f", node="n")), ()),
     ],
     "device": [
         (listed(None, GPU), (KEY, Allocation.CLASSIC)),

@@ -110,12 +110,15 @@ class FabricReconciler:
         self._report_wear(fabric)
         dropped, left_out = self._cluster.pools.dropped_fields, self._cluster.pools.left_out(fabric)
         try:
-            with self._cluster.refusals.attempt((fabric,), "ResourceSlices"):
-                again = await self._cluster.pools.publish(fabric)
+            again = await self._cluster.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
+            # It could not even be found out what the API server keeps.
             self._set_unpublished(fabric, str(error))
             raise
-        self._set_unpublished(fabric, "")
+        except kube_errors.Conflict:
+            self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
+            raise
+        self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
         self._report_withheld(fabric)
         if dropped != self._cluster.pools.dropped_fields:
             for view in self._cluster.sessions:
@@ -178,6 +181,7 @@ class FabricReconciler:
         )
 
     def _set_unpublished(self, fabric: str, refused: str) -> None:
+        self._cluster.refusals.record(fabric, "ResourceSlices", refused)
         view = self._cluster.sessions.get(fabric)
         if view is not None and view.unpublished != refused:
             view.unpublished = refused
@@ -265,6 +269,9 @@ class FabricReconciler:
         ):
             try:
                 await self._label(change)
+            except (kube_errors.Conflict, kube_errors.NotFound):
+                # The view of this Node was stale; the watch brings another one, which wakes this job again.
+                self.add(Job.LABELS, after=routing.GATHER_SECONDS)
             except (kube_errors.Denied, kube_errors.Invalid) as error:
                 refused.append(error)
                 if len(refused) == REFUSED_NODES_MAX:

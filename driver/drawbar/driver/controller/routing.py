@@ -213,8 +213,7 @@ class SliceChange:
     @property
     def fabric(self) -> str | None:
         """The Fabric that it is of; None for one of a node's own pools."""
-        published = self.new or self.old
-        return published.metadata.labels.get(pool_plan.FABRIC_LABEL) if published is not None else None
+        return pool_plan.fabric_of(self.new or self.old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

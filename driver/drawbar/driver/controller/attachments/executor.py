@@ -460,7 +460,7 @@ class _Round:
                 await self._record_outcome(action, now)
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
-                await self._cluster.pools.publish(self._key.fabric)
+                await self._taint()
             case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
             case actions.Delete(abandoned=abandoned):
@@ -484,6 +484,18 @@ class _Round:
         if self._session is None:
             raise fabric_errors.Unavailable(f"there is no Fabric {self._key.fabric}")
         return self._session
+
+    async def _taint(self) -> None:
+        """Have the device's pool written.
+
+        Raises:
+            kube_errors.KubeError: the API server refuses the slice of the device.
+        """
+        fabric, device = self._key.fabric, self._existing.spec.allocated
+        await self._cluster.pools.publish(fabric)
+        error = self._cluster.pools.error_of(fabric, device)
+        if error is not None and not self._cluster.pools.is_tainted(fabric, device):
+            raise error
 
     async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
@@ -769,14 +781,22 @@ class _Round:
         own = self._claim(wish)
         if own is None or (self._attachment is None and await self._is_outdated(failure)):
             return
+        refused: list[kube_errors.KubeError] = []
         for claim in self._cluster.allocated.failed_with(own):
             occupants = self._occupants(claim)
             body = statements.claim_failed(claim, self._cluster.driver, failure, now, occupants=occupants)
-            if body is not None:
+            if body is None:
+                continue
+            try:
                 await self._cluster.apply_to_claim(claim, body)
+            except (kube_errors.Denied, kube_errors.Invalid) as error:
+                # The pod of a claim that cannot be written waits until the scheduler gives up; the others need not.
+                refused.append(error)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
         self._context.latency.failed(self._key, failure.reason)
         self._emit(own, warning=True, reason=failure.reason, message=failure.message)
+        if refused:
+            raise refused[0]
 
     def _report_release(self, abandoned: claim_index.Wish | None) -> None:
         """Emit an Event: the scheduler goes on counting the device of an abandoned allocation as given until that is gone."""

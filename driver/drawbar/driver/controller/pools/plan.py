@@ -13,7 +13,8 @@ Invariants:
 - there are never more pools than the Fabric's limit of slices, unless more are published already;
 - the members of a composite are published as one device, which has the taints of all of them, and never alone, but for one
   that was given alone before;
-- only slices that carry this fabric's label are ever touched.
+- only slices without a node are ever touched, of pools that begin with the fabric's name: a node's slice is never the
+  fabric's, whatever label its node gave it, and a label that somebody took off is put back.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
 """
@@ -34,6 +35,13 @@ from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 FABRIC_LABEL = "drawbar.dev/fabric"
+
+
+def fabric_of(published: slices.ResourceSlice | None) -> str | None:
+    """Return the Fabric of a slice of our driver; None for one of a node's own pools."""
+    if published is None or published.spec.node_name is not None:
+        return None
+    return names.fabric_of(published.spec.pool.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +165,11 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 def withdrawal(
     driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...], date: datetime.datetime
 ) -> Observed:
-    """Return what is observed of a fabric that is no more: its slices are left over."""
+    """Return what is observed of a fabric that is no more: its slices are left over.
+
+    Only slices that the controller made are its: others may have published a pool of the same name.
+    """
+    published = tuple(each for each in published if each.metadata.labels.get(FABRIC_LABEL) == fabric)
     gone = fabrics.Fabric(
         metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
     )
