@@ -23,6 +23,7 @@ FABRIC = fabrics.Fabric(
     spec=fabrics.FabricSpec(adapter="a", endpoint="e"),
 )
 REPORTED = msgspec.structs.replace(FABRIC, status=fabrics.FabricStatus(devices=3))
+HELD = msgspec.structs.replace(FABRIC, metadata=meta.ObjectMeta(name="f", finalizers=(fabrics.FINALIZER,)))
 GOING = msgspec.structs.replace(
     FABRIC, metadata=meta.ObjectMeta(name="f", deletion_timestamp="2026-01-01T00:00:00Z")
 )
@@ -93,6 +94,14 @@ CASES = {
         (routing.FabricChange(old=FABRIC, new=None), BEGUN),
         (routing.FabricChange(old=FABRIC, new=GOING), BEGUN),
         (routing.FabricChange(old=FABRIC, new=REPORTED), ()),
+    ],
+    "fabric loses its finalizer, or gets another": [
+        (routing.FabricChange(old=FABRIC, new=REPORTED), ()),
+        (routing.FabricChange(old=HELD, new=FABRIC), (WakeJob(Job.FINALIZER, "f", routing.GATHER_SECONDS),)),
+    ],
+    "fabric's status written, by whomever": [
+        (routing.FabricChange(old=FABRIC, new=REPORTED), (WakeJob(Job.STATUS, "f", routing.COUNTS_SECONDS),)),
+        (routing.FabricChange(old=HELD, new=FABRIC), ()),
     ],
     "attachment: device": [(attached(None, ATTACHMENT), (KEY,)), (attached(ATTACHMENT, None), (KEY,))],
     "attachment: members of its composite": [

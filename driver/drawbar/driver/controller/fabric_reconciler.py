@@ -254,7 +254,8 @@ class FabricReconciler:
         for view in self._cluster.sessions:
             self.map(view.name)
             mapped = [node for name in sorted(view.nodes.host_of) if (node := self._cluster.nodes.get(name))]
-            view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
+            models = [rule.model for rule in view.spec.policy.models]
+            view.report("node labels", "; ".join(labels.foreign(mapped, view.name, models, value=value)))
             namesake = self._cluster.nodes.get(view.name) is not None
             view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
         reached = {

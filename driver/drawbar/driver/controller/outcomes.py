@@ -29,6 +29,7 @@ NODE_SILENT = "NodeNotResponding"
 UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
+MISFIT = "AttachmentMismatch"
 
 HOOK_FAILED = "HookFailed"
 BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
@@ -46,6 +47,7 @@ NOT_THE_DEVICE = frozenset(
         INCOMPATIBLE,
         UNREACHABLE,
         CREDENTIALS,
+        MISFIT,
         HOOK_FAILED,
         BITSTREAM_NOT_LOADED,
         NOT_SET_UP,
@@ -84,6 +86,7 @@ FAILURES = NODE_FAILURES | frozenset(
     {
         # The controller's own, and the fabric's in our words.
         "AttachDeadlineExceeded",
+        MISFIT,
         "DeviceGone",
         "DeviceInUse",
         INCOMPATIBLE,

@@ -308,6 +308,18 @@ TABLE = (
         lambda c: c.old is None or c.new is None or _asked(c.old) != _asked(c.new),
         lambda c: begin(c.name),
     ),
+    routes.row(
+        "fabric loses its finalizer, or gets another",
+        FabricChange,
+        lambda c: _metadata(c.old) != _metadata(c.new),
+        lambda c: [WakeJob(Job.FINALIZER, c.name, GATHER_SECONDS)],
+    ),
+    routes.row(
+        "fabric's status written, by whomever",
+        FabricChange,
+        lambda c: c.old is not None and c.new is not None and c.old.status != c.new.status,
+        lambda c: [WakeJob(Job.STATUS, c.name, COUNTS_SECONDS)],
+    ),
     routes.row("attachment: device", AttachmentChange, routes.always, lambda c: [c.key]),
     routes.row(
         "attachment: members of its composite", AttachmentChange, routes.always, lambda c: c.companions
@@ -474,6 +486,10 @@ def begin(fabric: str) -> tuple[WakeJob, ...]:
 def claim_name(claim: claims.ResourceClaim) -> str:
     """Return the name of the claim's job."""
     return f"{claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def _metadata(fabric: fabrics.Fabric | None) -> tuple[object, ...]:
+    return fabric.metadata.finalizers if fabric is not None else ()
 
 
 def _asked(fabric: fabrics.Fabric) -> tuple[object, ...]:
