@@ -916,7 +916,7 @@ class _Round:
         if not existing.deleting and attachments.FINALIZER not in existing.metadata.finalizers:
             metadata["finalizers"] = [*existing.metadata.finalizers, attachments.FINALIZER]
         if not existing.held_by_hand:
-            metadata["ownerReferences"] = []
+            metadata["ownerReferences"] = None
         await self._patch(metadata)
         log.info("attachment made or changed by hand adopted", extra=self._extras())
 

@@ -223,7 +223,7 @@ def _change_hands(
         and attachment.holds(attachments.ATTACHED)
         and outcomes.problem(attachment) is None
         and observed.node_gone_at is None
-        and _is_vouched_for(attachment)
+        and _is_vouched_for(attachment, wish)
     )
     if wish is not None and not wish.failed_said:
         same_place = (wish.node, wish.host_id, wish.pool) == (spec.node_name, spec.host_id, spec.pool)
@@ -238,10 +238,14 @@ def _change_hands(
     return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(),)
 
 
-def _is_vouched_for(attachment: attachments.DeviceAttachment) -> bool:
-    """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim."""
+def _is_vouched_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
+    """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim.
+
+    A claim that has the device by the node's record gets it back, whatever somebody made of the attachment's.
+    """
     spec, node = attachment.spec, attachment.status.node
-    return spec.claim is None or (node is not None and node.claim_uid == spec.claim.uid)
+    recorded = {claim.uid for claim in (spec.claim, wish.claim if wish is not None else None) if claim}
+    return spec.claim is None or (node is not None and node.claim_uid in recorded)
 
 
 def _begin(observed: Observed, now: datetime.datetime) -> Steps:
