@@ -73,7 +73,7 @@ def hostile(draw, **spec):
 def wanted(attached, form, listed=DEVICES):
     """Return the slices of the Fabric, by name."""
     base = observed(*listed, form=form)
-    seen = plan.observe(base.driver, base.facts, attached, (), base.kept)
+    seen = plan.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
     return {
         action.slice.metadata.name: action.slice
         for action in plan.plan(seen, NOW)

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.slices import encoding

@@ -285,13 +285,12 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         missing=observed.facts.missing,
         chooses=observed.facts.chooses,
     )
-    whole = tuple(
-        composites.composed(name, present)
+    offered = {name: by_name[name] for name in by_name.keys() - arranged.withheld} | {
+        name: composites.composed(name, present)
         for name, members in arranged.members.items()
         if (present := [by_name[member] for member in members if member in by_name])
-    )
-    offered = (*(by_name[name] for name in by_name.keys() - arranged.withheld), *whole)
-    listed = {names.label(listed_device.id) for listed_device in offered}
+    }
+    listed = frozenset(offered)
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
     stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
@@ -317,9 +316,11 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     withheld = reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)
     # Not even while its shares are held is a pool of memory offered as a whole.
     withheld = (withheld - kept_alone | _pools_of_memory(observed.devices)) - pools_of_memory.keys()
-    for listed_device in sorted(offered, key=lambda listed_device: listed_device.id):
-        members = arranged.members.get(names.label(listed_device.id), ())
-        device = devices.published(observed.driver, observed.fabric, listed_device, members=members)
+    for name, listed_device in sorted(offered.items(), key=lambda item: item[1].id):
+        members = arranged.members.get(name, ())
+        device = devices.published(
+            observed.driver, observed.fabric, listed_device, name=name, members=members
+        )
         if device.name in withheld:
             continue
         candidates[device.name] = _Candidate(

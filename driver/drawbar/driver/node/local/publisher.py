@@ -244,7 +244,9 @@ class Publisher:
         )
         # Also what is not published for its health's sake: it is to come back.
         self._devices.watch(plan.keys(observed))
-        writes = [action for action in plan.plan(observed, self._time_of_day()) if not self._is_settled(action)]
+        writes = [
+            action for action in plan.plan(observed, self._time_of_day()) if not self._is_settled(action)
+        ]
         self._retries.begin(writes)
         for action in writes:
             before = self._published.get(action.slice.metadata.name)
