@@ -101,8 +101,8 @@ def test_nobody_can_write_a_field_of_any_length(file):
         node_plan.PREPARED,
         reporting.DEVICE_READY,
         reporting.NOT_IN_USE,
-        *outcomes.FAILURES,
-        *outcomes.BLOCKERS,
+        *sorted(outcomes.FAILURES),
+        *sorted(outcomes.BLOCKERS),
         outcomes.OTHER,
     ],
 )

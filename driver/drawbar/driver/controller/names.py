@@ -49,7 +49,7 @@ def label(text: str, *, room: int = 0) -> str:
     most = LABEL_CHARS - room
     if len(text) <= most and _LABEL.fullmatch(text) and not is_of_rule(text):
         return text
-    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: most - HASH_CHARS - 1].rstrip("-")
+    readable = _readable(text, most - HASH_CHARS - 1)
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
 
 
@@ -113,7 +113,7 @@ def closed_label_of(pool_name: str) -> str | None:
 
 
 def _closed(fabric: str, model: str) -> str:
-    readable = label(f"{fabric}-{model}")[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    readable = _readable(f"{fabric}-{model}", LABEL_CHARS - HASH_CHARS - 1)
     return f"{CLOSED_LABEL_PREFIX}{readable}-{_hash(f'{fabric}/{model}')}"
 
 
@@ -130,6 +130,10 @@ def resource_slice(driver: str, pool_name: str) -> str:
 def node_label(fabric: str) -> str:
     """Return the label of nodes that a fabric reaches."""
     return f"{NODE_LABEL_PREFIX}{fabric}"
+
+
+def _readable(text: str, most: int) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:most].rstrip("-")
 
 
 def _hash(text: str) -> str:

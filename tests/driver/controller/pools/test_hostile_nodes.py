@@ -30,8 +30,8 @@ words = st.text(max_size=100) | st.sampled_from(
         "attach-failed",
         "-",
         "\x00",
-        *outcomes.NODE_FAILURES,
-        *outcomes.BLOCKERS,
+        *sorted(outcomes.NODE_FAILURES),
+        *sorted(outcomes.BLOCKERS),
     ]
 )
 conditions = st.builds(
