@@ -55,7 +55,7 @@ def test_of_two_ids_with_one_name_one_has_it_and_the_other_one_is_found():
 def test_whatever_is_listed_each_shown_id_has_its_name_for_itself_and_none_is_left_out_in_silence(
     listed, held
 ):
-    shown, others = names.unambiguous(listed, {names.label(text): text for text in held})
+    shown, namesakes = names.unambiguous(listed, {names.label(text): text for text in held})
     assert len({names.label(text) for text in shown}) == len(shown)
-    assert shown | {text for text, _ in others} == set(listed)
-    assert all(names.label(text) == names.label(owner) and owner in shown for text, owner in others)
+    assert shown | {text for text, _ in namesakes} == set(listed)
+    assert all(names.label(text) == names.label(owner) and owner in shown for text, owner in namesakes)

@@ -115,7 +115,7 @@ class Changes:
             self.cluster.sessions.drop(change.name)
             self.metrics.forget_fabric(change.name)
             self.cluster.refusals.forget(change.name)
-            # Whoever deletes a Fabric by force leaves attachments that nobody serves.
+            # Whoever deletes a Fabric by force leaves attachments that no session serves.
             self._wake(map(attachment_key, self.cluster.placed.in_fabric(change.name)))
         self._route(change)
 

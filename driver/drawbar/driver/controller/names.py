@@ -63,12 +63,12 @@ def unambiguous(
         held: by name the id that had it before, which keeps it; of two new ones the first in their order has it.
     """
     owners: dict[str, str] = {}
-    others = []
+    namesakes = []
     for text in sorted(set(ids), key=lambda text: (held.get(label(text)) != text, text)):
         owner = owners.setdefault(label(text), text)
         if owner != text:
-            others.append((text, owner))
-    return frozenset(owners.values()), tuple(others)
+            namesakes.append((text, owner))
+    return frozenset(owners.values()), tuple(namesakes)
 
 
 def composite(prefix: str, members: tuple[str, ...]) -> str:

@@ -99,9 +99,9 @@ class Retries:
     ) -> None:
         """Note that a write was refused; a view that may only be stale is no reason for a pause."""
         name = write.slice.metadata.name
-        known = self._refused.get(name)
-        pauses = known.pauses if known is not None else self._backoff()
-        failures = known.failures + 1 if known is not None else 1
+        former = self._refused.get(name)
+        pauses = former.pauses if former is not None else self._backoff()
+        failures = former.failures + 1 if former is not None else 1
         is_stale = isinstance(error, errors.Conflict | errors.NotFound) and failures <= STALE_MAX
         due = self._clock() if is_stale else self._clock() + pauses.failed()
         self._refused[name] = _Refused(write=write, error=error, due=due, failures=failures, pauses=pauses)

@@ -48,7 +48,7 @@ OWNER = meta.OwnerReference(api_version="v1", kind="ConfigMap", name="c", uid="c
 
 
 def with_metadata(changed=None, **changes):
-    """An attachment of which somebody has changed the metadata."""
+    """An attachment whose metadata were changed."""
     changed = changed or attachment()
     metadata = msgspec.structs.replace(changed.metadata, **changes)
     return msgspec.structs.replace(changed, metadata=metadata)
@@ -441,7 +441,7 @@ RELEASING = {
         {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",))},
         [actions.ReportKept],
     ),
-    "a device whose finalizer somebody took off is detached all the same": (
+    "a device whose finalizer was taken off is detached all the same": (
         {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",)), "host_id": "h1"},
         [actions.Ask(side=DETACH)],
     ),

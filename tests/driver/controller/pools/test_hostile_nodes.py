@@ -106,7 +106,7 @@ def test_whatever_a_node_writes_changes_no_other_device_and_the_api_server_takes
 def of_device(wanted_slices, name):
     """Return a device as it is published, with its taints."""
     listed = tuple(wanted_slices.values())
-    (published,) = (one for each in listed for one in each.spec.devices if one.name == name)
+    (published,) = (entry for each in listed for entry in each.spec.devices if entry.name == name)
     return msgspec.structs.replace(published, taints=()), encoding.taints_of(listed, name)
 
 
@@ -152,9 +152,9 @@ def test_a_node_with_many_findings_leaves_the_others_room_for_their_taints():
             fabric="f",
             device=name,
             claim=CLAIM,
-            node=attachments.NodeReport(findings=found),
+            node=attachments.NodeReport(findings=findings_of_node),
         )
-        for name, found in (
+        for name, findings_of_node in (
             ("d0", everything),
             ("d1", everything),
             ("d19", (attachments.NodeFinding(name="ill", effect=encoding.NO_SCHEDULE),)),

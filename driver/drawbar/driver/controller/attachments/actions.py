@@ -15,7 +15,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Add finalizer and label to an attachment that was made or changed by hand, and remove owners that nobody asked for.
+    """Add finalizer and label to an attachment that was made or changed by hand, and remove owners of a claim's attachment.
 
     Without the finalizer it could vanish and leave the device attached; without the label its node does not receive it; with
     an owner it would be deleted under its claim.

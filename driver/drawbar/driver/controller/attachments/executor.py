@@ -486,11 +486,11 @@ class _Round:
         return f"finalizers of {self._key.attachment}"
 
     def _report_kept(self) -> None:
-        others = ", ".join(self._existing.metadata.finalizers)
+        foreign = ", ".join(self._existing.metadata.finalizers)
         name = self._existing.metadata.name
         message = (
             f"the device of DeviceAttachment {name} is detached, and finalizers that are not Drawbar's keep the object "
-            f"({others}), so no claim gets the device: have their owner finish, or run kubectl patch deviceattachment {name} "
+            f"({foreign}), so no claim gets the device: have their owner finish, or run kubectl patch deviceattachment {name} "
             '--type=merge -p \'{"metadata":{"finalizers":null}}\''
         )
         if self._session is not None and self._session.report(self._kept, message):

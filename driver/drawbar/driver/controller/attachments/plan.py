@@ -241,7 +241,7 @@ def _change_hands(
 def _is_vouched_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
     """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim.
 
-    A claim that has the device by the node's record gets it back, whatever somebody made of the attachment's.
+    A claim that has the device by the node's record gets it back, whatever became of the attachment's by hand.
     """
     spec, node = attachment.spec, attachment.status.node
     recorded = {claim.uid for claim in (spec.claim, wish.claim if wish is not None else None) if claim}

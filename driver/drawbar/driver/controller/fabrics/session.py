@@ -381,8 +381,8 @@ class Session:
 
     def _has_namesake(self, name: str, device_id: str) -> bool:
         """Return whether another device has that name; it keeps it, and the next listing reports the other one."""
-        known = self._devices.get(name)
-        return known is not None and known.id != device_id
+        namesake = self._devices.get(name)
+        return namesake is not None and namesake.id != device_id
 
     def _put(self, name: str, device: contract.Device) -> None:
         if self._devices_lost.missing.pop(name, None) is not None:

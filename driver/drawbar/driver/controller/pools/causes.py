@@ -252,11 +252,11 @@ def of_attachment(
 
 def _finding(reported: attachments.NodeFinding, node: str) -> Finding:
     """Return a node's finding as a taint can hold it; without a name where nothing is left of that."""
-    known = reported.effect in encoding.EFFECTS
+    is_effect = reported.effect in encoding.EFFECTS
     return Finding(
         name=slices.label_value(reported.name),
         value=slices.label_value(reported.value),
-        effect=reported.effect if known else encoding.NO_SCHEDULE,
+        effect=reported.effect if is_effect else encoding.NO_SCHEDULE,
         message=reported.message,
         node=node,
     )

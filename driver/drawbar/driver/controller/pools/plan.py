@@ -14,7 +14,7 @@ Invariants:
 - the members of a composite are published as one device, which has the taints of all of them, and never alone, but for one
   that was given alone before;
 - only slices without a node are ever touched, of pools that begin with the fabric's name: a node's slice is never the
-  fabric's, whatever label its node gave it, and a label that somebody took off is put back.
+  fabric's, whatever label its node gave it, and a label that was taken off is put back.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
 """
