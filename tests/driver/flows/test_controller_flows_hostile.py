@@ -110,6 +110,7 @@ async def test_nothing_that_a_nodes_token_writes_stops_the_taints_of_other_devic
 
 async def test_an_attachment_under_another_name_than_its_devices_is_refused(flow_lab):
     async with flow_lab("1.36", enclosures=ENCLOSURES) as cluster:
+        await cluster.until(cluster.slices, lambda slices: len(slices) == len(ENCLOSURES))
         for name in ("disk-0", "fab.disk-1", "other.disk-0"):
             body = scenes.document("fab.disk-0", "node-1")
             body["metadata"]["name"] = name
