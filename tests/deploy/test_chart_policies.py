@@ -97,25 +97,25 @@ async def test_a_nodes_token_writes_the_slices_of_its_own_node_and_driver_alone(
 
 async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alone(installed):
     for name, node, driver in (
-        ("mine", "node-1", "drawbar.dev"),
-        ("theirs", "node-2", "drawbar.dev"),
-        ("foreign", "node-1", OTHER),
+        ("fab.mine", "node-1", "drawbar.dev"),
+        ("fab.theirs", "node-2", "drawbar.dev"),
+        ("fab.foreign", "node-1", OTHER),
     ):
         await installed.api.create(kinds.ATTACHMENT, attachment(name, node, driver), into=dict)
     async with installed.acting_as(NODE, node="node-1") as api:
-        await say(api, "mine", "Visible")
+        await say(api, "fab.mine", "Visible")
         with denied("of its own node alone"):
-            await say(api, "theirs", "Visible")
+            await say(api, "fab.theirs", "Visible")
         with denied("of the driver drawbar.dev alone"):
-            await say(api, "foreign", "Visible")
+            await say(api, "fab.foreign", "Visible")
         with denied("the conditions Visible and Released alone"):
-            await say(api, "mine", "Attached")
+            await say(api, "fab.mine", "Attached")
         with denied("cannot patch resource"):
-            await merge(api, kinds.ATTACHMENT, "mine", {"spec": {"claim": None}})
+            await merge(api, kinds.ATTACHMENT, "fab.mine", {"spec": {"claim": None}})
 
 
 async def test_no_writer_may_change_what_the_node_recognises_a_device_by(installed):
-    await installed.api.create(kinds.ATTACHMENT, attachment("mine", "node-1"), into=dict)
+    await installed.api.create(kinds.ATTACHMENT, attachment("fab.mine", "node-1"), into=dict)
     for change in (
         {"identity": {"serial": "other"}},
         {"identity": {"slot": "1"}},
@@ -123,8 +123,8 @@ async def test_no_writer_may_change_what_the_node_recognises_a_device_by(install
         {"hostID": "other"},
     ):
         with pytest.raises(errors.Invalid, match="only the claim"):
-            await merge(installed.api, kinds.ATTACHMENT, "mine", {"spec": change})
-    await merge(installed.api, kinds.ATTACHMENT, "mine", {"spec": {"idleSince": TIME}})
+            await merge(installed.api, kinds.ATTACHMENT, "fab.mine", {"spec": change})
+    await merge(installed.api, kinds.ATTACHMENT, "fab.mine", {"spec": {"idleSince": TIME}})
 
 
 async def test_the_controllers_token_writes_its_own_drivers_slices_alone(installed):
@@ -165,8 +165,8 @@ async def test_the_controllers_token_writes_its_own_drivers_objects_and_no_spec_
         with denied(foreign):
             await merge(api, kinds.FABRIC, "foreign", {"status": {"devices": 1}}, subresource="status")
         with denied(foreign):
-            await api.create(kinds.ATTACHMENT, attachment("new", "node-1", OTHER), into=dict)
-        await api.create(kinds.ATTACHMENT, attachment("new", "node-1"), into=dict)
+            await api.create(kinds.ATTACHMENT, attachment("fab.new", "node-1", OTHER), into=dict)
+        await api.create(kinds.ATTACHMENT, attachment("fab.new", "node-1"), into=dict)
         with denied('cannot patch resource "maintenances"'):
             await merge(api, kinds.MAINTENANCE, "work", {"spec": {"nodes": ["n"]}})
         await merge(api, kinds.MAINTENANCE, "work", {"status": {"conditions": []}}, subresource="status")

@@ -139,25 +139,25 @@ ATTEMPTS = {
         ),
     ],
     "drawbar-node-attachments": [
-        ("node-1", "PATCH", f"{ATTACHMENTS}/theirs/status", SEEN, "of its own node alone"),
-        ("", "PATCH", f"{ATTACHMENTS}/mine/status", SEEN, "of its own node alone"),
-        ("node-1", "PATCH", f"{ATTACHMENTS}/foreign/status", SEEN, "of the driver"),
-        ("node-1", "PATCH", f"{ATTACHMENTS}/mine", LABEL, "nothing of a DeviceAttachment but its status"),
-        ("node-1", "DELETE", f"{ATTACHMENTS}/mine", {}, "nothing of a DeviceAttachment but its status"),
-        ("node-1", "POST", ATTACHMENTS, attachment("new", "node-1"), "nothing of a DeviceAttachment but"),
+        ("node-1", "PATCH", f"{ATTACHMENTS}/fab.theirs/status", SEEN, "of its own node alone"),
+        ("", "PATCH", f"{ATTACHMENTS}/fab.mine/status", SEEN, "of its own node alone"),
+        ("node-1", "PATCH", f"{ATTACHMENTS}/fab.foreign/status", SEEN, "of the driver"),
+        ("node-1", "PATCH", f"{ATTACHMENTS}/fab.mine", LABEL, "nothing of a DeviceAttachment but its status"),
+        ("node-1", "DELETE", f"{ATTACHMENTS}/fab.mine", {}, "nothing of a DeviceAttachment but its status"),
+        ("node-1", "POST", ATTACHMENTS, attachment("fab.new", "node-1"), "nothing of a DeviceAttachment but"),
         (
             "node-1",
             "PATCH",
-            f"{ATTACHMENTS}/mine/status",
+            f"{ATTACHMENTS}/fab.mine/status",
             {"status": {"conditions": [said("Attached")]}},
             "the conditions Visible and Released alone",
         ),
         *(
-            ("node-1", "PATCH", f"{ATTACHMENTS}/mine/status", {"status": status}, words)
+            ("node-1", "PATCH", f"{ATTACHMENTS}/fab.mine/status", {"status": status}, words)
             for status, words in (
                 ({"operation": {"requestID": "x"}}, "operation, connection and error"),
                 ({"connection": {"port": "x"}}, "operation, connection and error"),
-                ({"error": {"reason": "x"}}, "operation, connection and error"),
+                ({"error": {"reason": "X"}}, "operation, connection and error"),
                 ({"phase": "Ready"}, "the phases that its conditions"),
                 ({"phase": "Failed", "conditions": [said("Visible")]}, "the phases that its conditions"),
             )
@@ -191,7 +191,7 @@ ATTEMPTS = {
     ],
     "drawbar-controller-objects": [
         ("", "PATCH", f"{FABRICS}/foreign", LABEL, "of the driver drawbar.dev alone"),
-        ("", "DELETE", f"{ATTACHMENTS}/foreign", {}, "of the driver drawbar.dev alone"),
+        ("", "DELETE", f"{ATTACHMENTS}/fab.foreign", {}, "of the driver drawbar.dev alone"),
         ("", "PATCH", f"{FABRICS}/fab", {"spec": {"endpoint": "unix:/mine"}}, "the administrator's"),
         ("", "DELETE", f"{FABRICS}/fab", {}, "the administrator's"),
         ("", "PATCH", f"{FABRICS}/fab", LABEL, "the labels and annotations of a Fabric"),
@@ -204,9 +204,9 @@ ATTEMPTS = {
         ),
         # An owner that does not exist has the garbage collector delete it.
         ("", "PATCH", f"{FABRICS}/fab", OWNED, "no owners"),
-        ("", "PATCH", f"{ATTACHMENTS}/mine", OWNED, "no owners"),
+        ("", "PATCH", f"{ATTACHMENTS}/fab.mine", OWNED, "no owners"),
         ("", "PATCH", f"{FABRICS}/fab", HELD, "of the finalizers of Fabrics"),
-        ("", "PATCH", f"{ATTACHMENTS}/mine", HELD, "of the finalizers of Fabrics"),
+        ("", "PATCH", f"{ATTACHMENTS}/fab.mine", HELD, "of the finalizers of Fabrics"),
     ],
     "drawbar-controller-nodes": [
         (
@@ -325,9 +325,9 @@ async def wide(chart_cluster):
         ):
             await cluster.api.create(kinds.TAINT_RULES[0], rule, into=dict)
         for name, node, driver in (
-            ("mine", "node-1", "drawbar.dev"),
-            ("theirs", "node-2", "drawbar.dev"),
-            ("foreign", "node-1", OTHER),
+            ("fab.mine", "node-1", "drawbar.dev"),
+            ("fab.theirs", "node-2", "drawbar.dev"),
+            ("fab.foreign", "node-1", OTHER),
         ):
             await cluster.api.create(kinds.ATTACHMENT, attachment(name, node, driver), into=dict)
         for name, driver, where in (
@@ -397,7 +397,7 @@ OWN = {
         for pool in ("node-1", "node-1/7", "node-1/probe")
     ],
     "drawbar-node-attachments": [
-        ("node-1", "PATCH", f"{ATTACHMENTS}/mine/status", {"status": status})
+        ("node-1", "PATCH", f"{ATTACHMENTS}/fab.mine/status", {"status": status})
         for status in (
             {"node": {"pciAddress": "0000:01:00.0"}, "phase": ""},
             {"phase": "Ready", "conditions": [said("Visible")]},
@@ -407,10 +407,15 @@ OWN = {
         )
     ],
     "drawbar-controller-objects": [
-        ("", "POST", ATTACHMENTS, attachment("new", "node-1", finalizers=["drawbar.dev/detach"])),
+        ("", "POST", ATTACHMENTS, attachment("fab.new", "node-1", finalizers=["drawbar.dev/detach"])),
         ("", "PATCH", f"{FABRICS}/fab", {"metadata": {"finalizers": ["drawbar.dev/attachments"]}}),
-        ("", "PATCH", f"{ATTACHMENTS}/mine", {"metadata": {"finalizers": ["drawbar.dev/detach"]}} | LABEL),
-        ("", "DELETE", f"{ATTACHMENTS}/mine", {}),
+        (
+            "",
+            "PATCH",
+            f"{ATTACHMENTS}/fab.mine",
+            {"metadata": {"finalizers": ["drawbar.dev/detach"]}} | LABEL,
+        ),
+        ("", "DELETE", f"{ATTACHMENTS}/fab.mine", {}),
     ],
     "drawbar-controller-nodes": [
         ("", "PATCH", f"{NODES}/node-1", {"metadata": {"labels": {"fabric.drawbar.dev/new": "true"}}}),

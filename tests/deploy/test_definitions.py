@@ -1,10 +1,38 @@
-"""The CustomResourceDefinitions: what people see of them with kubectl."""
+"""The CustomResourceDefinitions: what people see of them with kubectl, and that every field is bounded."""
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
+from drawbar.driver.controller import outcomes
+from drawbar.driver.node.attachments import plan as node_plan
+from drawbar.driver.node.attachments import reporting
+from drawbar.driver.node.release import plan as release_plan
+
+REASONS_OF_NODES = (
+    *(
+        "NOT_FOUND",
+        "WRONG",
+        "NOT_UNIQUE",
+        "NOT_POWERED",
+        "LINK_DOWN",
+        "NO_DRIVER",
+        "NO_FILES",
+        "NOT_INITIALISED",
+    ),
+    *(
+        "HOOK_FAILED",
+        "BITSTREAM_NOT_LOADED",
+        "TOO_OLD",
+        "NOT_SET_UP",
+        "NOT_INTERLEAVED",
+        "NOT_CLEANED",
+        "LOST",
+    ),
+)
+REASONS_OF_RELEASES = ("IN_USE", "REFUSED", "SILENT", "STUCK", "CLEANING", "UNCLEAN")
 # The API server describes these itself, and refuses a description of the metadata.
 OF_EVERY_KIND = {"apiVersion", "kind", "metadata"}
 DEFINITIONS = sorted((Path(__file__).parents[2] / "deploy" / "drawbar" / "crds").glob("*.yaml"))
@@ -27,3 +55,69 @@ def test_every_field_and_the_kind_itself_have_a_description(file):
     schema = version["schema"]["openAPIV3Schema"]
     assert schema["description"]
     assert set(undescribed("", schema)) == OF_EVERY_KIND
+
+
+UNBOUNDED_PATTERN = re.compile(r"[*+]|\{\d+,\}")
+
+
+def unbounded(path, schema):
+    """Yield the paths of all fields below a schema that can hold as much as their writer likes."""
+    match schema.get("type"):
+        case "string":
+            pattern = schema.get("pattern", "*")
+            if not (
+                {"enum", "maxLength"} & schema.keys()
+                or schema.get("format") == "date-time"
+                or not UNBOUNDED_PATTERN.search(pattern)
+            ):
+                yield path
+        case "array":
+            if "maxItems" not in schema:
+                yield path
+            yield from unbounded(f"{path}[]", schema["items"])
+        case "object":
+            values = schema.get("additionalProperties")
+            if isinstance(values, dict):
+                if "maxProperties" not in schema:
+                    yield path
+                yield from unbounded(f"{path}{{}}", values)
+    for name, inner in schema.get("properties", {}).items():
+        yield from unbounded(f"{path}.{name}" if path else name, inner)
+
+
+@pytest.mark.parametrize("file", DEFINITIONS, ids=lambda file: file.stem)
+def test_nobody_can_write_a_field_of_any_length(file):
+    (version,) = yaml.safe_load(file.read_text())["spec"]["versions"]
+    schema = version["schema"]["openAPIV3Schema"]
+    properties = {name: inner for name, inner in schema["properties"].items() if name not in OF_EVERY_KIND}
+    assert list(unbounded("", schema | {"properties": properties})) == []
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *(getattr(node_plan, name) for name in REASONS_OF_NODES),
+        *(getattr(release_plan, name) for name in REASONS_OF_RELEASES),
+        node_plan.PREPARED,
+        reporting.DEVICE_READY,
+        reporting.NOT_IN_USE,
+        *sorted(outcomes.FAILURES),
+        *sorted(outcomes.BLOCKERS),
+        outcomes.OTHER,
+    ],
+)
+def test_the_definition_takes_each_reason_of_the_daemons(reason):
+    (file,) = (file for file in DEFINITIONS if file.stem == "deviceattachments")
+    (version,) = yaml.safe_load(file.read_text())["spec"]["versions"]
+    status = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    of_condition = status["conditions"]["items"]["properties"]["reason"]["pattern"]
+    assert re.search(of_condition, reason)
+    assert re.search(status["error"]["properties"]["reason"]["pattern"], reason)
+
+
+def test_the_controller_knows_each_reason_of_a_node():
+    """A reason that the controller does not know would read `Other`."""
+    failures = {getattr(node_plan, name) for name in REASONS_OF_NODES}
+    assert failures == outcomes.NODE_FAILURES
+    blockers = {getattr(release_plan, name) for name in REASONS_OF_RELEASES}
+    assert blockers | {node_plan.PREPARED, node_plan.NOT_UNIQUE} == outcomes.BLOCKERS

@@ -77,7 +77,7 @@ def test_links_lead_somewhere(page):
 
 
 # Ends of calls that are no failures of an attach.
-ENDS = {"ATTACHED", "REUSED", "OTHER", "PENDING", "RELEASED", "FORCED", "NODE_GONE"}
+ENDS = {"ATTACHED", "REUSED", "PENDING", "RELEASED", "FORCED", "NODE_GONE"}
 
 
 def test_every_reason_of_a_failure_is_documented():

@@ -354,7 +354,7 @@ TASKS = {
 }
 
 
-def found(matches, under=("",)):
+def places(matches, under=("",)):
     """Return the modules of the driver in which a node of the syntax tree matches."""
     files = [file for part in under for file in (DRIVER / part).rglob("*.py")]
     return {
@@ -372,11 +372,11 @@ def test_no_other_place_catches_whatever_comes():
             and not any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
         )
 
-    assert found(is_broad) == BROAD.keys()
+    assert places(is_broad) == BROAD.keys()
 
 
 def test_every_task_of_a_daemon_is_kept():
     def begins_task(node):
         return isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
 
-    assert found(begins_task, DAEMONS) == TASKS.keys()
+    assert places(begins_task, DAEMONS) == TASKS.keys()

@@ -63,6 +63,7 @@ def attachment(
             name=name or f"{fields['fabric']}.{device}",
             uid=uid,
             finalizers=finalizers,
+            labels={attachments.NODE_LABEL: attachments.node_label(fields["node_name"])},
             annotations=annotations or {},
             creation_timestamp=created,
             deletion_timestamp=DELETED_AT if deleting is True else deleting or None,

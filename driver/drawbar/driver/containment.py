@@ -24,10 +24,8 @@ from drawbar.driver import backoff, errors
 
 log = logging.getLogger(__name__)
 
-MESSAGE = "unexpected error, will try again"
-"""The message in the log, which sentences for people name."""
-REASON = "UnexpectedError"
-"""Of the Event on the object, and of a Fabric's condition."""
+MESSAGE = errors.UNEXPECTED_LOGGED
+REASON = errors.UNEXPECTED
 # The same error at the same place is logged once in this time, with the number of times that it came in between.
 LOG_EVERY_SECONDS = 600.0
 PLACES_MAX = 256

@@ -26,3 +26,9 @@ class UsageError(DrawbarError):
     """The command line, a configuration file or an environment variable is wrong."""
 
     exit_code = 2
+
+
+UNEXPECTED = "UnexpectedError"
+"""The reason of conditions and Events about a defect of Drawbar's own, which is contained and tried again."""
+UNEXPECTED_LOGGED = "unexpected error, will try again"
+"""The words by which the log has it, with its trace."""

@@ -73,7 +73,7 @@ def test_a_new_rule_moves_the_devices_of_its_model_unless_a_claim_has_them():
     listed = (device("a", "A"), device("b", "A"), device("c", "C"))
     slices = (published("f/e", "a", "b", "c"),)
     rules = devices.Rules(restricted={"A"}, held={"b"})
-    assert devices.homes("f", listed, slices, rules) == {
+    assert devices.homes("f", {each.id: each for each in listed}, slices, rules) == {
         "a": "f/e/model.a-" + _hash("A"),
         "b": "f/e",
         "c": "f/e",

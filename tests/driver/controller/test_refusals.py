@@ -1,5 +1,7 @@
 """A Fabric shows which of the controller's writes the API server refuses, until they are accepted."""
 
+import functools
+
 import pytest
 
 from drawbar.driver.api import claims
@@ -148,6 +150,41 @@ async def test_a_node_that_may_not_be_labelled_keeps_no_other_from_its_label(con
         )
         shown = await cluster.condition("Writable", status="False")
         assert shown["message"].startswith("node node-1: ")
+
+
+ENCLOSURES = [
+    {"id": f"enc-{number}", "devices": [{"id": f"gpu-{number}", "class": "gpu", "serial": f"SN{number}"}]}
+    for number in range(3)
+]
+
+
+async def test_a_slice_that_is_refused_keeps_no_other_from_its_taints(controller_world, until):
+    async with controller_world(enclosures=ENCLOSURES) as cluster:
+        cluster.start()
+        await cluster.make_fabric()
+        stored = await until(lambda: cluster.list(kinds.SLICE), lambda value: len(value) == len(ENCLOSURES))
+        # The first one of a round is refused.
+        first = min(stored, key=lambda each: each["spec"]["pool"]["name"])["metadata"]["name"]
+        select = faults.Selection(user=CONTROLLER, verb="update", resource="resourceslices", name=first)
+        refusal = cluster.server.faults.add(
+            faults.Fault(select=select, effect=faults.Refusal(code=422, message=REFUSED))
+        )
+        maintenance = {"spec": {"maintenance": ["*"]}}
+        await cluster.api.patch(
+            kinds.FABRIC, "fab", maintenance, content=client.Patch.MERGE, into=dict, manager="kubectl"
+        )
+        for number in (1, 2):
+            await until(
+                functools.partial(cluster.taints, f"gpu-{number}"),
+                lambda taints: any("maintenance" in str(taint) for taint in taints),
+            )
+        shown = await cluster.condition("Published", status="False")
+        assert f"ResourceSlice {first} (pool fab/enc-0): " in shown["message"]
+        assert REFUSED in shown["message"]
+        assert await cluster.taints("gpu-0") == []
+        refusal.lift()
+        await cluster.condition("Published", status="True")
+        assert await cluster.taints("gpu-0")
 
 
 @pytest.mark.parametrize("content", [client.Patch.MERGE, client.Patch.APPLY])

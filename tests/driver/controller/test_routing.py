@@ -23,6 +23,7 @@ FABRIC = fabrics.Fabric(
     spec=fabrics.FabricSpec(adapter="a", endpoint="e"),
 )
 REPORTED = msgspec.structs.replace(FABRIC, status=fabrics.FabricStatus(devices=3))
+HELD = msgspec.structs.replace(FABRIC, metadata=meta.ObjectMeta(name="f", finalizers=(fabrics.FINALIZER,)))
 GOING = msgspec.structs.replace(
     FABRIC, metadata=meta.ObjectMeta(name="f", deletion_timestamp="2026-01-01T00:00:00Z")
 )
@@ -76,11 +77,12 @@ LABELLED = core.Node(metadata=meta.ObjectMeta(name="n", labels={"a": "b"}))
 OFF = msgspec.structs.replace(NODE, spec=core.NodeSpec(taints=(core.Taint(key=core.OUT_OF_SERVICE),)))
 
 
-def published(fabric):
-    labels = {pool_plan.FABRIC_LABEL: fabric} if fabric else {}
-    pool = slices.Pool(name="f", generation=1, resource_slice_count=1)
+def published(fabric, node=None):
+    """Return a slice of a Fabric's pool; with a node one of that node's, which has given it the Fabric's label."""
+    pool = slices.Pool(name=node or fabric, generation=1, resource_slice_count=1)
     return slices.ResourceSlice(
-        metadata=meta.ObjectMeta(name="s", labels=labels), spec=slices.SliceSpec(driver=DRIVER, pool=pool)
+        metadata=meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: fabric}),
+        spec=slices.SliceSpec(driver=DRIVER, pool=pool, node_name=node),
     )
 
 
@@ -100,6 +102,14 @@ CASES = {
         (routing.FabricChange(old=FABRIC, new=None), BEGUN),
         (routing.FabricChange(old=FABRIC, new=GOING), BEGUN),
         (routing.FabricChange(old=FABRIC, new=REPORTED), ()),
+    ],
+    "fabric loses its finalizer, or gets another": [
+        (routing.FabricChange(old=FABRIC, new=REPORTED), ()),
+        (routing.FabricChange(old=HELD, new=FABRIC), (WakeJob(Job.FINALIZER, "f", routing.GATHER_SECONDS),)),
+    ],
+    "fabric's status written, by whomever": [
+        (routing.FabricChange(old=FABRIC, new=REPORTED), (WakeJob(Job.STATUS, "f", routing.COUNTS_SECONDS),)),
+        (routing.FabricChange(old=HELD, new=FABRIC), ()),
     ],
     "attachment: device": [(attached(None, ATTACHMENT), (KEY,)), (attached(ATTACHMENT, None), (KEY,))],
     "attachment: members of its composite": [
@@ -222,7 +232,7 @@ CASES = {
     "slice of a fabric": [
         (routing.SliceChange(old=None, new=published("f")), (WakeJob(Job.PUBLISH, "f", SOON),)),
         (routing.SliceChange(old=published("f"), new=None), (WakeJob(Job.PUBLISH, "f"),)),
-        (routing.SliceChange(old=None, new=published("")), ()),
+        (routing.SliceChange(old=None, new=published("f", node="n")), ()),
     ],
     "device": [
         (listed(None, GPU), (KEY, Allocation.CLASSIC)),

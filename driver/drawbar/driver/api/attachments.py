@@ -17,6 +17,8 @@ FINALIZER = "drawbar.dev/detach"
 NODE_LABEL = "drawbar.dev/node"
 FORCE_ANNOTATION = "drawbar.dev/force-detach"
 LABEL_VALUE_CHARS = 63
+FINDINGS_MAX = 16
+"""How many findings a node reports of a device."""
 
 # Condition types of the status.
 ATTACHED = "Attached"

@@ -8,6 +8,9 @@ import re
 
 import msgspec
 
+MESSAGE_CHARS = 1024
+"""The longest message of a condition in our CustomResourceDefinitions."""
+
 
 class Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
     """The base of all API structs: immutable, camelCase on the wire, absent fields left out.
@@ -77,13 +80,25 @@ def transition(
     message: str,
     now: str,
 ) -> Condition:
-    """The new condition, with the known one's `lastTransitionTime` when the status is the same."""
+    """Return the new condition, with the known one's `lastTransitionTime` when the status is the same.
+
+    The message is cut to `MESSAGE_CHARS`.
+    """
     old = find(conditions, condition_type)
     text = "True" if status else "False"
     since = old.last_transition_time if old is not None and old.status == text else now
     return Condition(
-        type=condition_type, status=text, reason=reason, message=message, last_transition_time=since or now
+        type=condition_type,
+        status=text,
+        reason=reason,
+        message=cut(message),
+        last_transition_time=since or now,
     )
+
+
+def cut(message: str) -> str:
+    """Return the message as a condition can hold it."""
+    return message[:MESSAGE_CHARS]
 
 
 def timestamp(moment: datetime.datetime) -> str:

@@ -4,6 +4,7 @@ Source: `resource.k8s.io/v1` ResourceSlice. Here every field that is written is 
 are compared and replaced whole.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,6 +46,15 @@ class Capacity(meta.Struct, frozen=True):
 
     value: str
     request_policy: RequestPolicy | None = None
+
+
+LABEL_VALUE_CHARS = 63
+_NOT_IN_LABEL_VALUE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def label_value(text: str) -> str:
+    """Return the text as the value of a label, which the value of a taint has to be; unchanged if it is one."""
+    return _NOT_IN_LABEL_VALUE.sub("-", text)[:LABEL_VALUE_CHARS].strip("-_.")
 
 
 class Taint(meta.Struct, frozen=True):

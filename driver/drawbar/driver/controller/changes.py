@@ -137,6 +137,8 @@ class Changes:
             self.cluster.sessions.drop(change.name)
             self.metrics.forget_fabric(change.name)
             self.cluster.refusals.forget(change.name)
+            # Whoever deletes a Fabric by force leaves attachments that no session serves.
+            self._wake(map(attachment_key, self.cluster.placed.in_fabric(change.name)))
         self._route(change)
 
     def attachment_changed(
@@ -186,7 +188,9 @@ class Changes:
         host, source, now = new.spec.host_id, faults.Source.from_attachment(new), self.cluster.clock()
         refusal = causes.refusal(new)
         if change.fails:
-            opened.faults.failed(device, host, source, now)
+            # A share that was made and its node cannot use is nothing against the other shares.
+            failed = change.key.device if new.holds(attachments.ATTACHED) else device
+            opened.faults.failed(failed, host, source, now)
         elif change.is_refused and refusal is not None:
             date = self.cluster.time_of_day()
             opened.pairs.refused((device, host), source, refusal.message, now=now, date=date)

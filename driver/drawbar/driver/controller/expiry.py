@@ -97,7 +97,7 @@ class Expiry:
             await asyncio.sleep(LOOK_SECONDS)
 
     async def look(self) -> None:
-        """Delete the rules whose time is over.
+        """Delete the rules whose time is over; one that the API server refuses to delete keeps no other one.
 
         Raises:
             errors.KubeError: the API server does not answer, or refuses.
@@ -113,8 +113,14 @@ class Expiry:
         )
         now = self.cluster.clock()
         self._ends = ends(listing.items, self._ends, now, self.cluster.time_of_day())
+        refused: list[errors.KubeError] = []
         for rule in expired(listing.items, self._ends, now):
-            await self._end(self._kind, rule)
+            try:
+                await self._end(self._kind, rule)
+            except (errors.Denied, errors.Invalid) as error:
+                refused.append(error)
+        if refused:
+            raise refused[0]
 
     async def _end(self, kind: kinds.Kind, rule: taintrules.DeviceTaintRule) -> None:
         metadata = rule.metadata

@@ -165,12 +165,15 @@ class FabricReconciler:
         self._report_wear(fabric)
         dropped, left_out = self._cluster.pools.dropped_fields, self._cluster.pools.left_out(fabric)
         try:
-            with self._cluster.refusals.attempt((fabric,), "ResourceSlices"):
-                again = await self._cluster.pools.publish(fabric)
+            again = await self._cluster.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
+            # It could not even be found out what the API server keeps.
             self._set_unpublished(fabric, str(error))
             raise
-        self._set_unpublished(fabric, "")
+        except kube_errors.Conflict:
+            self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
+            raise
+        self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
         self._report_withheld(fabric)
         for name in self._cluster.maintenance.names(fabric):
             self.add(Job.MAINTENANCE, name)
@@ -235,6 +238,7 @@ class FabricReconciler:
         )
 
     def _set_unpublished(self, fabric: str, refused: str) -> None:
+        self._cluster.refusals.record(fabric, "ResourceSlices", refused)
         view = self._cluster.sessions.get(fabric)
         if view is not None and view.unpublished != refused:
             view.unpublished = refused
@@ -369,7 +373,8 @@ class FabricReconciler:
         """Map a Fabric's hosts, and report its labels; return the nodes with room, or None if it was never listed."""
         self.map(view.name)
         mapped = [node for name in sorted(view.nodes.host_of) if (node := self._cluster.nodes.get(name))]
-        view.report("node labels", "; ".join(labels.foreign(mapped, view.name, value=value)))
+        models = [rule.model for rule in view.spec.policy.models]
+        view.report("node labels", "; ".join(labels.foreign(mapped, view.name, models, value=value)))
         namesake = self._cluster.nodes.get(view.name) is not None
         view.report("its name", NAMESAKE.format(name=view.name) if namesake else "")
         return self._steady(view, self._with_room(view)) if view.listed else None

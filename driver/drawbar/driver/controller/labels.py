@@ -70,19 +70,24 @@ def plan(
     return tuple(changes)
 
 
-def foreign(nodes: Iterable[core.Node], fabric: str, *, value: str = "true") -> tuple[str, ...]:
-    """Return a sentence for each node whose label of that Fabric has another value than this driver's.
+def foreign(
+    nodes: Iterable[core.Node], fabric: str, models: Iterable[str] = (), *, value: str = "true"
+) -> tuple[str, ...]:
+    """Return a sentence for each label of that Fabric with another value than this driver's.
 
     Args:
         nodes: the nodes that are hosts of the fabric.
         fabric: the Fabric's name.
+        models: that the Fabric limits.
         value: of this driver's labels.
     """
-    label = names.node_label(fabric)
+    effects = {names.node_label(fabric): "it gets no device"}
+    effects |= {names.closed_label(fabric, model): f"it gets no {model}" for model in models}
     return tuple(
-        f"node {node.metadata.name} has the label {label}={held}, which is not this driver's ({value}), so it gets no "
-        f"device; take it off: kubectl label node {node.metadata.name} {label}-"
+        f"node {node.metadata.name} has the label {label}={held}, which is not this driver's ({value}), so {effect}; "
+        f"take it off: kubectl label node {node.metadata.name} {label}-"
         for node in nodes
+        for label, effect in effects.items()
         if (held := node.metadata.labels.get(label, value)) != value
     )
 

@@ -1,7 +1,9 @@
 """Kubernetes names of what a fabric has: devices, pools, slices.
 
-A fabric's ids are free text; Kubernetes' names are not. An id that is a name already is taken as it is; any other is
-made readable and gets a hash of the whole id, so two ids never share a name and one id always has the same.
+A fabric's ids are free text; Kubernetes' names are not. An id that is a name already is taken as it is, unless it looks like
+a name that is made here, with a hash at its end. Any other is made readable and gets a hash of the whole id. So no id can be
+chosen that has another one's name, unless two have the same hash; `unambiguous` finds these. The names of shares are kept
+for shares: a device of the manager with such an id is not shown (`fabrics.session`).
 
 Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS subdomains joined by `/`).
 """
@@ -9,6 +11,7 @@ Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS sub
 import hashlib
 import re
 import uuid
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -42,12 +45,30 @@ class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def label(text: str, *, room: int = 0) -> str:
-    """Return a DNS label for any id, with room for so many more characters; equal only for equal ids."""
+    """Return a DNS label for any id, with room for so many more characters; equal only for equal ids, but for their hash."""
     most = LABEL_CHARS - room
-    if len(text) <= most and _LABEL.fullmatch(text):
+    if len(text) <= most and _LABEL.fullmatch(text) and not is_of_rule(text):
         return text
-    readable = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[: most - HASH_CHARS - 1].rstrip("-")
+    readable = _readable(text, most - HASH_CHARS - 1)
     return f"{readable}-{_hash(text)}" if readable else f"x-{_hash(text)}"
+
+
+def unambiguous(
+    ids: Iterable[str], held: Mapping[str, str]
+) -> tuple[frozenset[str], tuple[tuple[str, str], ...]]:
+    """Return the ids that have their name for themselves, and each of the others with the one whose name it has.
+
+    Args:
+        ids: of everything that is listed.
+        held: by name the id that had it before, which keeps it; of two new ones the first in their order has it.
+    """
+    owners: dict[str, str] = {}
+    namesakes = []
+    for text in sorted(set(ids), key=lambda text: (held.get(label(text)) != text, text)):
+        owner = owners.setdefault(label(text), text)
+        if owner != text:
+            namesakes.append((text, owner))
+    return frozenset(owners.values()), tuple(namesakes)
 
 
 def composite(prefix: str, members: tuple[str, ...]) -> str:
@@ -92,7 +113,7 @@ def closed_label_of(pool_name: str) -> str | None:
 
 
 def _closed(fabric: str, model: str) -> str:
-    readable = label(f"{fabric}-{model}")[: LABEL_CHARS - HASH_CHARS - 1].rstrip("-")
+    readable = _readable(f"{fabric}-{model}", LABEL_CHARS - HASH_CHARS - 1)
     return f"{CLOSED_LABEL_PREFIX}{readable}-{_hash(f'{fabric}/{model}')}"
 
 
@@ -109,6 +130,10 @@ def resource_slice(driver: str, pool_name: str) -> str:
 def node_label(fabric: str) -> str:
     """Return the label of nodes that a fabric reaches."""
     return f"{NODE_LABEL_PREFIX}{fabric}"
+
+
+def _readable(text: str, most: int) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:most].rstrip("-")
 
 
 def _hash(text: str) -> str:

@@ -5,6 +5,8 @@ The reasons of a failed attach are those of docs/conditions.md, the node daemon'
 
 import enum
 
+import msgspec
+
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import policies
 
@@ -27,6 +29,7 @@ NODE_SILENT = "NodeNotResponding"
 UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
+MISFIT = "AttachmentMismatch"
 
 HOOK_FAILED = "HookFailed"
 BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
@@ -44,6 +47,7 @@ NOT_THE_DEVICE = frozenset(
         INCOMPATIBLE,
         UNREACHABLE,
         CREDENTIALS,
+        MISFIT,
         HOOK_FAILED,
         BITSTREAM_NOT_LOADED,
         NOT_SET_UP,
@@ -57,27 +61,9 @@ ATTACHED = "Attached"
 REUSED = "Reused"
 OTHER = "Other"
 
-FAILURES = frozenset(
+NODE_FAILURES = frozenset(
     {
-        # The controller's own, and the fabric's in our words.
-        "AttachDeadlineExceeded",
-        "DeviceGone",
-        "DeviceInUse",
-        INCOMPATIBLE,
         "DeviceLost",
-        "FabricCredentialsRefused",
-        "FabricError",
-        "FabricUnreachable",
-        "InvalidParameters",
-        "ModelsConflict",
-        "NoFreePort",
-        "NoCapacity",
-        "NoAllocationTimestamp",
-        "NodeLimitReached",
-        "NodeNotOnFabric",
-        "NodeNotResponding",
-        "OperationPending",
-        # The node's.
         "DeviceNotFound",
         "DriverNotBound",
         NOT_SET_UP,
@@ -94,6 +80,44 @@ FAILURES = frozenset(
         "WrongDevice",
     }
 )
+"""The reasons of a node for which its device does not become ready."""
+
+FAILURES = NODE_FAILURES | frozenset(
+    {
+        # The controller's own, and the fabric's in our words.
+        "AttachDeadlineExceeded",
+        MISFIT,
+        "DeviceGone",
+        "DeviceInUse",
+        INCOMPATIBLE,
+        "FabricCredentialsRefused",
+        "FabricError",
+        "FabricUnreachable",
+        "InvalidParameters",
+        "ModelsConflict",
+        "NoFreePort",
+        "NoCapacity",
+        "NoAllocationTimestamp",
+        "NodeLimitReached",
+        "NodeNotOnFabric",
+        "NodeNotResponding",
+        "OperationPending",
+    }
+)
+
+BLOCKERS = frozenset(
+    {
+        attachments.CLEANING,
+        attachments.NOT_CLEANED,
+        "InUse",
+        "KernelRefused",
+        "KernelSilent",
+        "NoProgress",
+        "Prepared",
+        "SerialNotUnique",
+    }
+)
+"""The reasons of a node for which it does not release a device."""
 
 RELEASED = "Released"
 FORCED = "Forced"
@@ -105,7 +129,7 @@ PHASES = ("Pending", "Attached", "Ready", "Idle", "Failed", "Releasing", "Releas
 
 
 def failure(reason: str) -> str:
-    """Return the reason as a label of a metric: an object of the API could hold any text."""
+    """Return the reason, or `Other` for one that is not of the closed list: an object of the API could hold any text."""
     return reason if reason in FAILURES else OTHER
 
 
@@ -125,10 +149,23 @@ def phase(attachment: attachments.DeviceAttachment) -> str:
 
 
 def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
-    """Return why the attachment does not come about: the controller's own record, else the node's report."""
-    if attachment.status.error is not None:
-        return attachment.status.error
+    """Return why the attachment does not come about: the controller's own record, else the node's report.
+
+    A reason that is not of the closed list reads `Other`: what a node writes becomes a taint, a condition and an Event.
+    """
+    recorded = attachment.status.error
+    if recorded is not None:
+        return msgspec.structs.replace(recorded, reason=failure(recorded.reason))
     visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
     if visible is not None and visible.status == "False":
-        return attachments.Failure(reason=visible.reason, message=visible.message)
+        reason = visible.reason if visible.reason in NODE_FAILURES else OTHER
+        return attachments.Failure(reason=reason, message=visible.message)
     return None
+
+
+def blocker(attachment: attachments.DeviceAttachment) -> str:
+    """Return why the node does not release the device; empty where it does, or reports nothing."""
+    released = meta.find(attachment.status.conditions, attachments.RELEASED)
+    if released is None or released.status != "False":
+        return ""
+    return released.reason if released.reason in BLOCKERS else OTHER

@@ -45,6 +45,13 @@ class Refusals:
             raise
         self._drop(fabrics, subject)
 
+    def record(self, fabric: str, subject: str, message: str) -> None:
+        """Record why a write for a Fabric is refused; an empty message drops the entry."""
+        if message:
+            self._set(fabric, subject, message)
+        else:
+            self._drop((fabric,), subject)
+
     def settled(self, subject: str) -> None:
         """Drop the entries of a subject: there is nothing to write any more."""
         self._drop(tuple(self._refused), subject)

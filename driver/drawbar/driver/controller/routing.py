@@ -230,8 +230,7 @@ class SliceChange:
     @property
     def fabric(self) -> str | None:
         """The Fabric that it is of; None for one of a node's own pools."""
-        published = self.new or self.old
-        return published.metadata.labels.get(pool_plan.FABRIC_LABEL) if published is not None else None
+        return pool_plan.fabric_of(self.new or self.old)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -326,6 +325,18 @@ TABLE = (
         FabricChange,
         lambda c: c.old is None or c.new is None or _asked(c.old) != _asked(c.new),
         lambda c: begin(c.name),
+    ),
+    routes.row(
+        "fabric loses its finalizer, or gets another",
+        FabricChange,
+        lambda c: _metadata(c.old) != _metadata(c.new),
+        lambda c: [WakeJob(Job.FINALIZER, c.name, GATHER_SECONDS)],
+    ),
+    routes.row(
+        "fabric's status written, by whomever",
+        FabricChange,
+        lambda c: c.old is not None and c.new is not None and c.old.status != c.new.status,
+        lambda c: [WakeJob(Job.STATUS, c.name, COUNTS_SECONDS)],
     ),
     routes.row("attachment: device", AttachmentChange, routes.always, lambda c: [c.key]),
     routes.row(
@@ -508,6 +519,10 @@ def begin(fabric: str) -> tuple[WakeJob, ...]:
 def claim_name(claim: claims.ResourceClaim) -> str:
     """Return the name of the claim's job."""
     return f"{claim.metadata.namespace}/{claim.metadata.name}"
+
+
+def _metadata(fabric: fabrics.Fabric | None) -> tuple[object, ...]:
+    return fabric.metadata.finalizers if fabric is not None else ()
 
 
 def _asked(fabric: fabrics.Fabric) -> tuple[object, ...]:

@@ -24,7 +24,7 @@ from drawbar.driver.api import meta, slices
 NO_EXECUTE = "NoExecute"
 NO_SCHEDULE = "NoSchedule"
 NO_EFFECT = "None"
-_WORST_FIRST = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
+EFFECTS = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
 TAINTS_PER_DEVICE = 16
 TAINTS_PER_SLICE = 32
 _DETAILS: Mapping[str, tuple[str, str | None]] = {
@@ -88,7 +88,7 @@ class Content:
 
 def rank(taint: slices.Taint) -> tuple[int, str]:
     """Sort the worst first."""
-    return _WORST_FIRST.index(taint.effect), taint.key
+    return EFFECTS.index(taint.effect), taint.key
 
 
 def keeps_away(taints: Iterable[slices.Taint]) -> bool:
@@ -244,10 +244,15 @@ def _per_device(devices: Sequence[slices.Device]) -> Content:
 
 
 def _taint_slice(devices: Sequence[slices.Device]) -> Content:
+    # By turns: a device with many taints, of which its node may report as it likes, leaves the others room for their worst.
     entries = [
-        slices.SliceTaint(device=device.name, taint=taint) for device in devices for taint in device.taints
+        slices.SliceTaint(device=device.name, taint=taint)
+        for turn in range(max((len(device.taints) for device in devices), default=0))
+        for device, taint in sorted(
+            ((device, device.taints[turn]) for device in devices if turn < len(device.taints)),
+            key=lambda pair: (rank(pair[1]), pair[0].name),
+        )
     ]
-    entries.sort(key=lambda entry: (rank(entry.taint), entry.device))
     kept, lost = entries[:TAINTS_PER_SLICE], entries[TAINTS_PER_SLICE:]
     tainted = {entry.device for entry in kept if keeps_away([entry.taint])}
     # Published without its taint it would be given out.

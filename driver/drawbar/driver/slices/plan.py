@@ -31,7 +31,7 @@ class Pool:
     Attributes:
         slice_name: of the slice with the devices; that with the taints, if there is one, has the suffix `-taints`.
         node_name: of the only node that can use the devices; otherwise `node_selector` selects the nodes.
-        labels: of new slices.
+        labels: of its slices, beside those that others gave them.
         owners: of all slices; None leaves them as they are.
     """
 
@@ -143,9 +143,10 @@ def _built(
         parts[f"{pool.slice_name}-taints"] = msgspec.structs.replace(empty, taints=pool.content.taints)
     built = []
     for name, spec in parts.items():
-        metadata = (
-            actual[name].metadata if name in actual else meta.ObjectMeta(name=name, labels=dict(pool.labels))
-        )
+        metadata = actual[name].metadata if name in actual else meta.ObjectMeta(name=name)
+        if not pool.labels.items() <= metadata.labels.items():
+            labels = {**metadata.labels, **pool.labels}
+            metadata = msgspec.structs.replace(metadata, labels=labels)
         if pool.owners is not None:
             metadata = msgspec.structs.replace(metadata, owner_references=pool.owners)
         built.append(slices.ResourceSlice(metadata=metadata, spec=spec))

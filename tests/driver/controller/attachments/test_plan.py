@@ -2,6 +2,7 @@
 
 import datetime
 
+import msgspec
 import pytest
 from tests.scenes.attachmentplan import (
     ATTACH,
@@ -21,7 +22,7 @@ from tests.scenes.attachmentplan import (
     wish,
 )
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions
 
@@ -41,6 +42,17 @@ NOT_TAKEN = attachments.Failure(
     reason=outcomes.UNREACHABLE,
     message="the fabric manager did not take the request within 60 s of the allocation",
 )
+
+MISFIT = attachments.Failure(reason=outcomes.MISFIT, message="spec.deviceID is a, and device d is b")
+OWNER = meta.OwnerReference(api_version="v1", kind="ConfigMap", name="c", uid="c")
+
+
+def with_metadata(changed=None, **changes):
+    """An attachment whose metadata were changed."""
+    changed = changed or attachment()
+    metadata = msgspec.structs.replace(changed.metadata, **changes)
+    return msgspec.structs.replace(changed, metadata=metadata)
+
 
 AN_HOUR_AGO = NOW - datetime.timedelta(hours=1)
 READY = wish(attached_said=True, visible_said=True)
@@ -200,6 +212,30 @@ ATTACHING = {
     "made by hand without the finalizer": (
         {"wish": None, "attachment": attachment(claim=None, finalizers=())},
         [actions.Adopt],
+    ),
+    "made by hand for another device": (
+        {"wish": None, "attachment": attachment(claim=None), "misfit": MISFIT},
+        [actions.RecordFailure(failure=MISFIT)],
+    ),
+    "what did not fit is not tried": (
+        {"wish": None, "attachment": attachment(claim=None, error=MISFIT), "misfit": MISFIT},
+        [],
+    ),
+    **{
+        f"changed by hand: {what}": ({"attachment": changed}, [actions.Adopt])
+        for what, changed in {
+            "the label is gone": with_metadata(labels={}),
+            "the label of another node": with_metadata(labels={attachments.NODE_LABEL: "other"}),
+            "the label, while it is being released": with_metadata(
+                labels={}, deletion_timestamp="2026-01-01T00:00:00Z"
+            ),
+            "the finalizer is gone": with_metadata(finalizers=()),
+            "an owner": with_metadata(owner_references=(OWNER,)),
+        }.items()
+    },
+    "the owner of what an operator attached": (
+        {"wish": None, "attachment": with_metadata(attachment(claim=None), owner_references=(OWNER,))},
+        [actions.Ask(side=ATTACH)],
     ),
     "after a restart the fabric is asked first": ({}, [actions.Ask(side=ATTACH)]),
     "the fabric has no operation": ({"attach": call("unknown")}, [actions.CallFabric(side=ATTACH)]),
@@ -401,8 +437,16 @@ RELEASING = {
         {"attachment": FREE, "host_id": "h1", "detach": call("failed", failure=FAILURE, due=False)},
         [actions.LookAgain],
     ),
-    "another's finalizer is none of our business": (
+    "another's finalizer keeps the attachment of a free device": (
         {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",))},
+        [actions.ReportKept],
+    ),
+    "a device whose finalizer was taken off is detached all the same": (
+        {"attachment": attachment(RELEASED, deleting=True, finalizers=("other",)), "host_id": "h1"},
+        [actions.Ask(side=DETACH)],
+    ),
+    "nothing is taken from a node without its word, finalizer or not": (
+        {"attachment": attachment(deleting=True, finalizers=("other",)), "host_id": "h1"},
         [],
     ),
 }

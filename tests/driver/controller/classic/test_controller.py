@@ -266,11 +266,11 @@ async def test_a_device_that_its_node_cannot_use_is_tainted_and_another_one_is_t
         pod = await classic.pod()
         await classic.context(pod, potentialNodes=list(NODES), selectedNode="node-1")
         ((first, _),) = (await classic.attached()).items()
-        await classic.node_says(first, attachments.VISIBLE, status="False")
+        await classic.node_says(first, attachments.VISIBLE, status="False", reason="LinkDown")
         stored = await until(
             classic.attachments, lambda all_: "deletionTimestamp" in all_.get(first, {}).get("metadata", {})
         )
-        assert stored[first]["status"]["error"]["reason"] == "Said"
+        assert stored[first]["status"]["error"]["reason"] == "LinkDown"
         await classic.node_says(first, attachments.RELEASED)
 
         second = await until(classic.attachments, lambda all_: all_ and first not in all_)

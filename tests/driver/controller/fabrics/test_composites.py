@@ -415,14 +415,11 @@ def test_a_composite_stays_as_it_is_published_while_a_doubtful_listing_lacks_a_m
     assert arranged.withheld == {"g2", "g10"}
 
 
-def test_a_composite_whose_name_a_device_has_is_not_offered():
+def test_a_device_that_takes_the_name_of_a_composite_as_its_id_has_another_name():
     (name,) = called("g1", "g2")
     arranged = by_rule([*GPUS[:2], nic(name)])
-    assert arranged.members == {}
-    assert arranged.withheld == {"g1", "g2"}
-    assert arranged.problems == (
-        f"composite {name} is not offered: a device of the fabric has this name; choose another name for rule pair",
-    )
+    assert arranged.members == {name: ("g1", "g2")}
+    assert arranged.problems == ()
 
 
 def test_the_members_of_composites_are_read_from_their_slices_but_not_from_those_of_nodes():

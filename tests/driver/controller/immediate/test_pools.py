@@ -97,9 +97,11 @@ def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_
 
 def test_where_a_device_was_given_there_is_room_for_one_less():
     listing = tuple(listed(f"d-{number:02}") for number in range(slice_plan.DEVICES_MAX + 1))
-    usual = devices.homes("fab", listing, ())
+    usual = devices.homes("fab", {each.id: each for each in listing}, ())
     assert [name for name, pool in usual.items() if pool == "fab/enc/1"] == ["d-64"]
-    places = devices.homes("fab", listing, (), devices.Rules(given={"d-64": "fab/enc"}))
+    places = devices.homes(
+        "fab", {each.id: each for each in listing}, (), devices.Rules(given={"d-64": "fab/enc"})
+    )
     assert [name for name, pool in places.items() if pool == "fab/enc/1"] == ["d-63"]
 
 

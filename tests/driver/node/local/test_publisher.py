@@ -31,7 +31,8 @@ class Wire:
 
     def __init__(self, api, *, deaf=False):
         self._api, self.deaf, self.dry_runs, self.refusals = api, deaf, 0, {}
-        self.writes, self.drops = 0, set()
+        # Names of devices with which a slice is made one that the API server refuses.
+        self.writes, self.drops, self.refused = 0, set(), set()
 
     def __getattr__(self, name):
         return getattr(self._api, name)
@@ -56,6 +57,8 @@ class Wire:
         for device in body["spec"]["devices"]:
             for name in self.drops:
                 device.pop(name, None)
+            if device["name"] in self.refused:
+                body["spec"]["pool"]["resourceSliceCount"] = 0
         return body
 
     async def _refuse(self, verb):
@@ -405,3 +408,16 @@ async def test_a_survey_that_fails_leaves_the_pool_as_it_is_and_is_made_again(tm
         world.fails = False
         await until(world.devices, lambda devices: devices.keys() == {"gpu-2"})
         assert contained.failing()["local-pool"] == 0.0
+
+
+async def test_a_refused_slice_delays_no_other_slice_of_the_node_and_is_reported_once(tmp_path, until):
+    async with cluster(tmp_path) as world:
+        world.wire.refused = {f"gpu-{number:02}" for number in range(64)}
+        world.offer(*(offer(f"gpu-{number:02}") for number in range(65)))
+        await until(world.devices, named("gpu-64"))
+        ((name, reason, message),) = await waiting.eventually(lambda: world.said)
+        assert (name, reason) == (NODE, publisher.SLICES_REFUSED)
+        assert "1 of the ResourceSlices cannot be written" in message
+        world.wire.refused = set()
+        await until(world.devices, lambda devices: len(devices) == 65)
+        assert len(world.said) == 1

@@ -108,7 +108,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
         places = devices.homes(
             opened.name,
-            opened.devices,
+            {names.label(device.id): device for device in opened.devices},
             cluster.pools.in_fabric(opened.name),
             devices.Rules(
                 restricted=policies.restricted(fabric.spec.policy.models),

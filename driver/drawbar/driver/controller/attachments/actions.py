@@ -15,9 +15,10 @@ class Create:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopt:
-    """Add finalizer and label to an attachment that was made by hand.
+    """Add finalizer and label to an attachment that was made or changed by hand, and remove owners of a claim's attachment.
 
-    Without the finalizer it could vanish and leave the device attached; without the label its node does not receive it.
+    Without the finalizer it could vanish and leave the device attached; without the label its node does not receive it; with
+    an owner it would be deleted under its claim.
     """
 
 
@@ -135,6 +136,11 @@ class RemoveFinalizer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReportKept:
+    """Report that finalizers of others keep the attachment of a device that is free."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadFabric:
     """List the fabric anew: an operation succeeded, and the device does not show it."""
 
@@ -160,5 +166,6 @@ Write = (
     | SayFailed
     | Delete
     | RemoveFinalizer
+    | ReportKept
 )
 Action = Talk | Write | LookAgain

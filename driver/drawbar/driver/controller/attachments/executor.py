@@ -41,6 +41,8 @@ _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured
 
 
 HOOK_TOO_LONG = "HookTooLong"
+NO_FABRIC = "FabricMissing"
+KEPT = "ForeignFinalizer"
 LEFT_UNCLEAN = "LeftUnclean"
 ClassicWish = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
@@ -61,6 +63,7 @@ class Context:
         classic_wish: None where there is no classic allocation.
         claim_mirrors: the claims, of classic allocation, too.
         orphans: slices of ours that no attachment has, with their ids.
+        ignored: devices whose attachments were reported to have no Fabric, by the attachments' uids.
     """
 
     cluster: cluster.Cluster
@@ -73,6 +76,7 @@ class Context:
     classic_wish: ClassicWish | None = None
     claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
     orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
+    ignored: dict[names.DeviceKey, str] = field(default_factory=dict)
 
 
 class _Observation:
@@ -142,7 +146,29 @@ class _Observation:
             is_whole=self._is_whole(),
             orphaned_at=self._orphaned_at(),
             is_claim_unreadable=self._is_claim_unreadable(),
+            misfit=self._misfit(),
         )
+
+    def _misfit(self) -> attachments.Failure | None:
+        """Return why what an operator attaches does not fit: it would be another device, or another machine."""
+        attachment, session, device = self.attachment, self.session, self.device
+        if attachment is None or session is None or not attachment.held_by_hand or attachment.spec.share:
+            return None
+        spec, name = attachment.spec, attachment.metadata.name
+        host = session.nodes.host_of.get(spec.node_name)
+        problem = ""
+        if device is not None and device.id != spec.device_id:
+            problem = (
+                f"spec.deviceID is {spec.device_id}, and device {spec.device} of the Fabric is {device.id}"
+            )
+        elif host is not None and host != spec.host_id:
+            problem = f"spec.hostID is {spec.host_id}, and node {spec.node_name} is host {host}"
+        if not problem or attachment.holds(attachments.ATTACHED):
+            return None
+        message = (
+            f"{problem}: run kubectl delete deviceattachment {name}, and make it again with the right value"
+        )
+        return attachments.Failure(reason=outcomes.MISFIT, message=message)
 
     def _find_share(self, wish: claim_index.Wish | None) -> None:
         """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
@@ -371,6 +397,7 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
         return None
     now = context.cluster.clock()
     work = _Round(context, key)
+    work.report_oddities()
     if work.awaits_record:
         return plan.ORPHAN_SECONDS
     again: float | None = None
@@ -447,13 +474,52 @@ class _Round:
         free_at = self._open.attaches.free_at(self._namespace, limit, now)
         return max(0.0, (free_at - now).total_seconds()) if free_at is not None else 0.0
 
+    def report_oddities(self) -> None:
+        """Report an attachment that is left alone since it has no Fabric; take back what was reported of one that is gone."""
+        if self._session is not None and self._attachment is None:
+            self._session.report(self._kept)
+        if self._session is not None or self._attachment is None:
+            self._context.ignored.pop(self._key, None)
+            return
+        metadata = self._attachment.metadata
+        if self._context.ignored.get(self._key) == metadata.uid:
+            return
+        self._context.ignored[self._key] = metadata.uid
+        message = (
+            f"there is no Fabric {self._key.fabric} of driver {self._cluster.driver}, so the device is neither attached nor "
+            f"detached: make that Fabric, or run kubectl delete deviceattachment {metadata.name}; one that stays after that "
+            f"goes with kubectl patch deviceattachment {metadata.name} --type=merge -p "
+            '\'{"metadata":{"finalizers":null}}\', once nothing is connected at the fabric manager'
+        )
+        log.warning("%s", message, extra=self._extras())
+        self._cluster.recorder.attachment_warning(self._attachment, reason=NO_FABRIC, message=message)
+
+    @property
+    def _kept(self) -> str:
+        """The subject of the trouble that finalizers of others keep the attachment."""
+        return f"finalizers of {self._key.attachment}"
+
+    def _report_kept(self) -> None:
+        foreign = ", ".join(self._existing.metadata.finalizers)
+        name = self._existing.metadata.name
+        message = (
+            f"the device of DeviceAttachment {name} is detached, and finalizers that are not Drawbar's keep the object "
+            f"({foreign}), so no claim gets the device: have their owner finish, or run kubectl patch deviceattachment {name} "
+            '--type=merge -p \'{"metadata":{"finalizers":null}}\''
+        )
+        if self._session is not None and self._session.report(self._kept, message):
+            log.warning("%s", message, extra=self._extras())
+            self._cluster.recorder.attachment_warning(self._existing, reason=KEPT, message=message)
+
     def give_place(self) -> None:
         """Free the place at the fabric, unless an operation of this device runs or waits for it."""
         uid = self._attachment.metadata.uid if self._attachment else ""
         if self._session is not None and not self._waits and not self._context.calls.is_running(uid):
             self._session.give_place(self._key)
 
-    async def write(self, action: actions.Write, now: datetime.datetime) -> None:
+    async def write(  # noqa: C901 - one arm for each action
+        self, action: actions.Write, now: datetime.datetime
+    ) -> None:
         """Carry out an action at the API server; `now` is the time of day."""
         match action:
             case actions.Create(wish=wish):
@@ -474,12 +540,14 @@ class _Round:
                 await self._record_outcome(action, now)
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
-                await self._cluster.pools.publish(self._key.fabric)
+                await self._taint()
             case actions.SayFailed(wish=wish, failure=failure):
                 await self._say_failed(wish, failure, now)
             case actions.Delete(abandoned=abandoned):
                 await self._cluster.attachments.delete(self._existing)
                 self._report_release(abandoned)
+            case actions.ReportKept():
+                self._report_kept()
             case actions.RemoveFinalizer():
                 await self._give_back_share()
                 await self._remove_finalizer()
@@ -498,6 +566,18 @@ class _Round:
         if self._session is None:
             raise fabric_errors.Unavailable(f"there is no Fabric {self._key.fabric}")
         return self._session
+
+    async def _taint(self) -> None:
+        """Have the device's pool written.
+
+        Raises:
+            kube_errors.KubeError: the API server refuses the slice of the device.
+        """
+        fabric, device = self._key.fabric, self._existing.spec.allocated
+        await self._cluster.pools.publish(fabric)
+        error = self._cluster.pools.error_of(fabric, device)
+        if error is not None and not self._cluster.pools.is_tainted(fabric, device):
+            raise error
 
     async def _create(self, wish: claim_index.Wish) -> None:
         assert self._device is not None
@@ -783,14 +863,22 @@ class _Round:
         own = self._claim(wish)
         if own is None or (self._attachment is None and await self._is_outdated(failure)):
             return
+        refused: list[kube_errors.KubeError] = []
         for claim in self._cluster.allocated.failed_with(own):
             occupants = self._occupants(claim)
             body = statements.claim_failed(claim, self._cluster.driver, failure, now, occupants=occupants)
-            if body is not None:
+            if body is None:
+                continue
+            try:
                 await self._cluster.apply_to_claim(claim, body)
+            except (kube_errors.Denied, kube_errors.Invalid) as error:
+                # The pod of a claim that cannot be written waits until the scheduler gives up; the others need not.
+                refused.append(error)
         log.warning("attach failed: %s", failure.message, extra=self._extras() | {"reason": failure.reason})
         self._context.latency.failed(self._key, failure.reason)
         self._emit(own, warning=True, reason=failure.reason, message=failure.message)
+        if refused:
+            raise refused[0]
 
     def _report_release(self, abandoned: claim_index.Wish | None) -> None:
         """Emit an Event: the scheduler goes on counting the device of an abandoned allocation as given until that is gone."""
@@ -835,10 +923,16 @@ class _Round:
         )
 
     async def _adopt(self) -> None:
-        label = {attachments.NODE_LABEL: attachments.node_label(self._existing.spec.node_name)}
-        finalizers = [*self._existing.metadata.finalizers, attachments.FINALIZER]
-        await self._patch({"finalizers": finalizers, "labels": label})
-        log.info("attachment made by hand adopted", extra=self._extras())
+        existing = self._existing
+        metadata: dict[str, Any] = {
+            "labels": {attachments.NODE_LABEL: attachments.node_label(existing.spec.node_name)}
+        }
+        if not existing.deleting and attachments.FINALIZER not in existing.metadata.finalizers:
+            metadata["finalizers"] = [*existing.metadata.finalizers, attachments.FINALIZER]
+        if not existing.held_by_hand:
+            metadata["ownerReferences"] = None
+        await self._patch(metadata)
+        log.info("attachment made or changed by hand adopted", extra=self._extras())
 
     @property
     def _unclean(self) -> tuple[str, ...]:

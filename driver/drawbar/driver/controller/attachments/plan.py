@@ -6,6 +6,7 @@ Invariants, after every prefix of every plan:
 - `SayAttached` is planned only when the fabric reports the device on the host of this attachment;
 - `RemoveFinalizer` is planned only when the fabric has confirmed a detach, refuses it because it has no such device any
   more, or shows the device connected by another owner, or when an administrator has given the fabric up;
+- what people change of an attachment's labels, finalizers and owners is put right before anything else is planned;
 - a connection that carries another owner's mark is never reported as ours, and never ended;
 - `SayAttached` about a composite is planned only when all its members are attached;
 - no claim waits longer than the scheduler does without a condition that says why;
@@ -98,6 +99,7 @@ class Observed:
         idle_at: when the attachment was first seen to be idle.
         rivals: claims that were given the device although the wish's claim has it.
         is_whole: all other members of the device's composite are attached; of a device by itself always so.
+        misfit: why an attachment that an operator made does not fit what the Fabric has; None where it does.
         orphaned_at: when this process first saw that the device is a slice of ours that no attachment has; None for any other.
         is_claim_unreadable: the attachment's claim is there, and cannot be read.
     """
@@ -124,6 +126,7 @@ class Observed:
     is_whole: bool = True
     orphaned_at: datetime.datetime | None = None
     is_claim_unreadable: bool = False
+    misfit: attachments.Failure | None = None
 
     @property
     def foreign(self) -> bool:
@@ -158,6 +161,8 @@ def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
     attachment = observed.attachment
     if attachment is None:
         return _begin(observed, now)
+    if not _is_marked(attachment):
+        return (actions.Adopt(),)
     if attachment.deleting:
         refusal, seconds = _wait_for_release(observed, attachment, now)
         return _within((*refusal, *_release(observed, attachment, now)), seconds)
@@ -168,9 +173,17 @@ def _next_steps(observed: Observed, now: datetime.datetime) -> Steps:
     if not _is_for(attachment, observed.wish):
         # Whether an unreadable claim still has the device is not known.
         return () if observed.is_claim_unreadable else _change_hands(observed, attachment, now)
-    if attachments.FINALIZER not in attachment.metadata.finalizers:
-        return (actions.Adopt(),)
     return _bring_about(observed, attachment, now)
+
+
+def _is_marked(attachment: attachments.DeviceAttachment) -> bool:
+    """Return whether the metadata is as Drawbar needs it; to an object that is being deleted no finalizer can be added."""
+    metadata, spec = attachment.metadata, attachment.spec
+    is_held = attachment.deleting or attachments.FINALIZER in metadata.finalizers
+    is_labelled = metadata.labels.get(attachments.NODE_LABEL) == attachments.node_label(spec.node_name)
+    # What an operator attached may go with an object of his.
+    is_owned = bool(metadata.owner_references) and not attachment.held_by_hand
+    return is_held and is_labelled and not is_owned
 
 
 def _is_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
@@ -192,11 +205,11 @@ def _is_misdirected(attachment: attachments.DeviceAttachment, wish: claim_index.
 
 def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
     """Keep what an operator attached by hand; a claim that was given it fails."""
-    if attachments.FINALIZER not in attachment.metadata.finalizers:
-        return (actions.Adopt(),)
     if observed.wish is not None and not observed.wish.failed_said:
         message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"
         return _fail(observed.wish, outcomes.IN_USE, message)
+    if observed.misfit is not None and attachment.status.error is None:
+        return (actions.RecordFailure(failure=observed.misfit),)
     return _bring_about(dataclasses.replace(observed, wish=None), attachment, now)
 
 
@@ -210,7 +223,7 @@ def _change_hands(
         and attachment.holds(attachments.ATTACHED)
         and outcomes.problem(attachment) is None
         and observed.node_gone_at is None
-        and _is_vouched_for(attachment)
+        and _is_vouched_for(attachment, wish)
     )
     if wish is not None and not wish.failed_said:
         same_place = (wish.node, wish.host_id, wish.pool) == (spec.node_name, spec.host_id, spec.pool)
@@ -225,10 +238,14 @@ def _change_hands(
     return (actions.LookAgain(seconds=left),) if left > 0 else (actions.Delete(),)
 
 
-def _is_vouched_for(attachment: attachments.DeviceAttachment) -> bool:
-    """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim."""
+def _is_vouched_for(attachment: attachments.DeviceAttachment, wish: claim_index.Wish | None) -> bool:
+    """Return whether the node has recorded whose traces it has to clean: it does once the device is ready for a claim.
+
+    A claim that has the device by the node's record gets it back, whatever became of the attachment's by hand.
+    """
     spec, node = attachment.spec, attachment.status.node
-    return spec.claim is None or (node is not None and node.claim_uid == spec.claim.uid)
+    recorded = {claim.uid for claim in (spec.claim, wish.claim if wish is not None else None) if claim}
+    return spec.claim is None or (node is not None and node.claim_uid in recorded)
 
 
 def _begin(observed: Observed, now: datetime.datetime) -> Steps:
@@ -413,15 +430,16 @@ def _give_up(
 
 def _release(observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> Steps:
     """Detach once the node has released the device; a detach that fails is tried until the fabric reports it free."""
-    if attachments.FINALIZER not in attachment.metadata.finalizers:
-        return ()
+    is_ours = attachments.FINALIZER in attachment.metadata.finalizers
+    if not is_ours and not observed.connected(attachment.spec.host_id):
+        return (actions.ReportKept(),)
     if not (attachment.holds(attachments.RELEASED) or attachment.forced):
         if observed.node_gone_at is None:
             return ()
         if now < observed.node_gone_at:
             return (actions.LookAgain(seconds=_seconds(observed.node_gone_at - now)),)
     if observed.given_up:
-        return (actions.RemoveFinalizer(),)
+        return (actions.RemoveFinalizer(),) if is_ours else (actions.ReportKept(),)
     return _detach(observed, attachment) if observed.present is not None else ()
 
 

@@ -17,7 +17,6 @@ from drawbar.driver.controller.attachments import actions
 from drawbar.driver.kube import events
 from drawbar.fabric import contract
 
-CLAIM_MESSAGE_CHARS = 1024
 TAKEN_BACK = "DeviceTakenBack"
 ROLLED_BACK = "AttachRolledBack"
 
@@ -185,7 +184,7 @@ def failed(
         "operation": msgspec.to_builtins(operation),
         "error": {
             "reason": failure.reason,
-            "message": failure.message,
+            "message": meta.cut(failure.message),
             "retryable": failure.retryable,
         },
     }
@@ -254,7 +253,7 @@ def claim_failed(
         condition=bindings.ATTACH_FAILED,
         status=True,
         reason=failure.reason,
-        message=failure.message[:CLAIM_MESSAGE_CHARS],
+        message=failure.message,
     )
     return _claim(claim, driver, dict.fromkeys(claim_index.devices(claim, driver), statement), now, occupants)
 

@@ -14,7 +14,7 @@ import asyncio
 import datetime
 import functools
 import logging
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
@@ -59,6 +59,8 @@ MISSING_HOSTS = "hosts"
 # What can be beyond a limit, as subjects of troubles.
 LISTING, NEWCOMERS, WATCH, STREAM, SLICES = "listing", "new devices", "watch", "stream", "slices"
 LIMITED = (LISTING, NEWCOMERS, WATCH, STREAM, SLICES)
+NAMESAKES = "device names"
+NAMESAKES_SHOWN_MAX = 5
 NO_HOSTS = (
     "the fabric manager lists no host at all, although devices were offered or attached before: nothing of its first listing "
     "is taken over until it lists one, or two further listings agree"
@@ -419,9 +421,16 @@ class Session:
     def learn(self, device: contract.Device) -> None:
         """Take over a device as an operation's answer shows it, or the watch."""
         name = names.label(device.id)
+        if self._has_namesake(name, device.id) or (self._shares is None and names.is_share(name)):
+            return
         if self._readings.reading:
             self._reported_devices.add(name)
         self._put(name, device)
+
+    def _has_namesake(self, name: str, device_id: str) -> bool:
+        """Return whether another device has that name; it keeps it, and the next listing reports the other one."""
+        namesake = self._devices.get(name)
+        return namesake is not None and namesake.id != device_id
 
     def _put(self, name: str, device: contract.Device) -> None:
         if self._devices_lost.missing.pop(name, None) is not None:
@@ -609,7 +618,14 @@ class Session:
         if not self._judge_hosts(hosts_by_id):
             return
         hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._hosts_lost.missing}
-        listed = {names.label(device.id): device for device in inventory.devices}
+        held = {name: device.id for name, device in self._devices.items()}
+        reserved = self._shares.reserved if self._shares is not None else _named_as_shares(inventory)
+        ids = (
+            device.id for device in inventory.devices if self._shares is not None or device.id not in reserved
+        )
+        shown, namesakes = names.unambiguous(ids, held)
+        self.report(NAMESAKES, _namesakes((*namesakes, *((device_id, "a share") for device_id in reserved))))
+        listed = {names.label(device.id): device for device in inventory.devices if device.id in shown}
         first, self.listed = not self.listed, True
         lost = self._judge(listed, first=first)
         changed_hosts = hosts_by_id != self._hosts
@@ -700,6 +716,8 @@ class Session:
                 self.learn(device)
             case contract.DeviceGone(device_id=device_id):
                 name = names.label(device_id)
+                if self._has_namesake(name, device_id):
+                    return
                 if self._readings.reading:
                     self._reported_devices.add(name)
                 if name in self._devices and name not in self._devices_lost.missing:
@@ -731,6 +749,22 @@ class Session:
         elif self.silent_since is None:
             self.silent_since = _monotonic()
         self._tell("connection", self._listener.connection_changed, self.name)
+
+
+def _named_as_shares(inventory: contract.Inventory) -> tuple[str, ...]:
+    return tuple(device.id for device in inventory.devices if names.is_share(device.id))
+
+
+def _namesakes(pairs: Sequence[tuple[str, str]]) -> str:
+    """Return a sentence on the devices that are not offered since others have their names; empty without any."""
+    if not pairs:
+        return ""
+    clauses = [f"{device} (as {other})" for device, other in pairs[:NAMESAKES_SHOWN_MAX]]
+    more = f" and {len(pairs) - NAMESAKES_SHOWN_MAX} more" if len(pairs) > NAMESAKES_SHOWN_MAX else ""
+    return (
+        f"devices are not offered, for other ones have the same name in Kubernetes: {', '.join(clauses)}{more}; give them "
+        "other ids at the fabric manager"
+    )
 
 
 def _lasts(error: errors.FabricError) -> bool:

@@ -45,6 +45,8 @@ class SharesAdapter(wrapping.KeepingAdapter):
         self._report = report
         self._withdraw = withdraw
         self._slices: dict[str, contract.Device] = {}
+        # Ids of devices of the manager that look like names of shares; they are not shown.
+        self.reserved: tuple[str, ...] = ()
         self._arranged = shares.NOTHING
         # By attachment: what is asked for of one share is asked for in turn.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
@@ -199,6 +201,9 @@ class SharesAdapter(wrapping.KeepingAdapter):
     ) -> AsyncGenerator[contract.WatchEvent, None]:
         async for event in events:
             match event:
+                case contract.DeviceChanged(device=device) if names.is_share(device.id):
+                    # The next listing reports it.
+                    continue
                 case contract.DeviceChanged(device=device):
                     self._put(device.id, device)
                     if device.slice_of is not None or device.carving is not None:
@@ -219,6 +224,9 @@ class SharesAdapter(wrapping.KeepingAdapter):
 
     async def _read(self) -> str:
         version = await super()._read()
+        self.reserved = tuple(filter(names.is_share, self._devices))
+        for device_id in self.reserved:
+            del self._devices[device_id]
         self._slices = {
             device_id: device for device_id, device in self._devices.items() if device.slice_of is not None
         }

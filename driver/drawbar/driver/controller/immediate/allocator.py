@@ -114,7 +114,7 @@ class Allocator:
 
     def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take over a change of what is published to the scheduler; also while another controller leads."""
-        fabric = old.metadata.labels.get(pool_plan.FABRIC_LABEL) if old is not None else None
+        fabric = pool_plan.fabric_of(old)
         if old is None or fabric is None or not self.enabled:
             return
         shown = frozenset(device.name for device in new.spec.devices) if new is not None else frozenset()

@@ -29,7 +29,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
-from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.slices import encoding
@@ -203,12 +203,12 @@ def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | N
     problem = outcomes.problem(attachment) if attachment is not None else None
     if attachment is None or problem is None or problem.reason in {"", *outcomes.NOT_THE_DEVICE}:
         return None
-    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
     return AttachFailed(
         reason=problem.reason,
         node=attachment.spec.node_name,
         message=problem.message,
-        by_node=visible is not None and visible.status == "False" and visible.reason == problem.reason,
+        by_node=attachment.holds(attachments.ATTACHED)
+        and problem.reason in outcomes.NODE_FAILURES | {outcomes.OTHER},
     )
 
 
@@ -230,8 +230,7 @@ def of_attachment(
     if attachment is None:
         return ()
     node, report = attachment.spec.node_name, attachment.status.node
-    released = meta.find(attachment.status.conditions, attachments.RELEASED)
-    failed = failure(attachment)
+    failed, blocker = failure(attachment), outcomes.blocker(attachment)
     causes: list[Cause] = [failed] if failed is not None else []
     if attachment.held_by_hand:
         causes.append(HeldByHand(node=node))
@@ -241,22 +240,26 @@ def of_attachment(
         and attachment.holds(attachments.ATTACHED)
     ):
         causes.append(Lost(node=node, message=failed.message))
-    if overdue or (attachment.deleting and released is not None and released.status == "False"):
-        causes.append(NotReleased(node=node, reason=released.reason if released is not None else ""))
+    if overdue or (attachment.deleting and blocker):
+        causes.append(NotReleased(node=node, reason=blocker))
     if report is not None:
-        causes += (
-            Finding(
-                name=finding.name,
-                value=finding.value,
-                effect=finding.effect,
-                message=finding.message,
-                node=node,
-            )
-            for finding in report.findings
-        )
+        findings = (_finding(finding, node) for finding in report.findings[: attachments.FINDINGS_MAX])
+        causes += {finding.name: finding for finding in findings if finding.name}.values()
         if report.unhealthy:
             causes.append(Unhealthy(node=node, message=report.health_message))
     return tuple(causes)
+
+
+def _finding(reported: attachments.NodeFinding, node: str) -> Finding:
+    """Return a node's finding as a taint can hold it; without a name where nothing is left of that."""
+    is_effect = reported.effect in encoding.EFFECTS
+    return Finding(
+        name=slices.label_value(reported.name),
+        value=slices.label_value(reported.value),
+        effect=reported.effect if is_effect else encoding.NO_SCHEDULE,
+        message=reported.message,
+        node=node,
+    )
 
 
 def taints(
@@ -433,7 +436,7 @@ def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
             assert_never(cause)
     return slices.Taint(
         key=f"{driver}/{key}",
-        value=value,
+        value=slices.label_value(value),
         effect=effect,
         description=_cut(text, DESCRIPTION_BYTES),
         data={

@@ -35,6 +35,7 @@ def published(
     device: contract.Device,
     taints: tuple[slices.Taint, ...] = (),
     *,
+    name: str = "",
     members: tuple[str, ...] = (),
 ) -> slices.Device:
     """Return the device with everything a claim can select it by.
@@ -44,10 +45,11 @@ def published(
         fabric: name of the Fabric object.
         device: as the fabric manager reports it.
         taints: why it should not be given out now.
+        name: of a composite, which is not made from an id.
         members: of a composite the names of its devices.
     """
     return slices.Device(
-        name=names.label(device.id),
+        name=name or names.label(device.id),
         attributes=_attributes(fabric, device) | _of_members(members),
         capacity={"memory": slices.Capacity(value=quantities.format_bytes(device.memory_bytes))}
         if device.memory_bytes
@@ -163,17 +165,15 @@ class Rules:
 
 def homes(
     fabric: str,
-    devices: tuple[contract.Device, ...],
+    devices: Mapping[str, contract.Device],
     published: tuple[slices.ResourceSlice, ...],
     rules: Rules | None = None,
 ) -> dict[str, str]:
     """Return the pool of each device by its name: where it is published or was given, else the first of its kind with room."""
     rules = rules or Rules()
     first = {
-        names.label(device.id): names.pool(
-            fabric, device.enclosure, device.model if device.model in rules.restricted else ""
-        )
-        for device in devices
+        name: names.pool(fabric, device.enclosure, device.model if device.model in rules.restricted else "")
+        for name, device in devices.items()
     }
     places: dict[str, str] = {}
     filled: Counter[str] = Counter()

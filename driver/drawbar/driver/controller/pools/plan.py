@@ -13,7 +13,8 @@ Invariants:
 - there are never more pools than the Fabric's limit of slices, unless more are published already;
 - the members of a composite are published as one device, which has the taints of all of them, and never alone, but for one
   that was given alone before;
-- only slices that carry this fabric's label are ever touched.
+- only slices without a node are ever touched, of pools that begin with the fabric's name: a node's slice is never the
+  fabric's, whatever label its node gave it, and a label that was taken off is put back.
 
 Source: `resource.k8s.io/v1` ResourceSlice; KEP-5055 for `timeAdded`, which is kept while a taint stays the same.
 """
@@ -34,6 +35,13 @@ from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 FABRIC_LABEL = "drawbar.dev/fabric"
+
+
+def fabric_of(published: slices.ResourceSlice | None) -> str | None:
+    """Return the Fabric of a slice of our driver; None for one of a node's own pools."""
+    if published is None or published.spec.node_name is not None:
+        return None
+    return names.fabric_of(published.spec.pool.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +167,11 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 def withdrawal(
     driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...], date: datetime.datetime
 ) -> Observed:
-    """Return what is observed of a fabric that is no more: its slices are left over."""
+    """Return what is observed of a fabric that is no more: its slices are left over.
+
+    Only slices that the controller made are its: others may have published a pool of the same name.
+    """
+    published = tuple(each for each in published if each.metadata.labels.get(FABRIC_LABEL) == fabric)
     gone = fabrics.Fabric(
         metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
     )
@@ -276,13 +288,12 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         chooses=observed.facts.chooses,
         maintenance=observed.facts.maintenance,
     )
-    whole = tuple(
-        composites.composed(name, present)
+    offered = {name: by_name[name] for name in by_name.keys() - arranged.withheld} | {
+        name: composites.composed(name, present)
         for name, members in arranged.members.items()
         if (present := [by_name[member] for member in members if member in by_name])
-    )
-    offered = (*(by_name[name] for name in by_name.keys() - arranged.withheld), *whole)
-    listed = {names.label(listed_device.id) for listed_device in offered}
+    }
+    listed = frozenset(offered)
     # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
     # is there in the next.
     stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
@@ -308,9 +319,11 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
     withheld = reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)
     # Not even while its shares are held is a pool of memory offered as a whole.
     withheld = (withheld - kept_alone | _pools_of_memory(observed.devices)) - pools_of_memory.keys()
-    for listed_device in sorted(offered, key=lambda listed_device: listed_device.id):
-        members = arranged.members.get(names.label(listed_device.id), ())
-        device = devices.published(observed.driver, observed.fabric, listed_device, members=members)
+    for name, listed_device in sorted(offered.items(), key=lambda item: item[1].id):
+        members = arranged.members.get(name, ())
+        device = devices.published(
+            observed.driver, observed.fabric, listed_device, name=name, members=members
+        )
         if device.name in withheld:
             continue
         candidates[device.name] = _Candidate(
@@ -469,14 +482,16 @@ def observe(
         for name, attachment in by_device.items()
         if attachment.spec.share is None
     }
-    # What one share suffers does not make its device unfit for the others; that it could not be made may.
+    # What a node reports of one share does not make its device unfit for the others; that it could not be made may.
     for attachment in by_device.values():
-        failed = [
-            cause for cause in causes.of_attachment(attachment) if isinstance(cause, causes.AttachFailed)
-        ]
-        if attachment.spec.share is not None and failed:
+        failed = causes.failure(attachment)
+        if (
+            attachment.spec.share is not None
+            and failed is not None
+            and not attachment.holds(attachments.ATTACHED)
+        ):
             whole = attachment.spec.allocated
-            reported[whole] = _counted(tuple(failed), facts.failures.get(whole, 0))
+            reported[whole] = _counted((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
     return Observed(
         driver=driver,

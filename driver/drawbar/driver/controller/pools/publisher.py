@@ -1,7 +1,8 @@
 """Publishes the pools of fabrics, one write per action of `pools.plan`.
 
 Everything is recomputed from what is published and what the fabric reports; nothing is remembered between rounds but
-whether the API server keeps the fields we need, and when the taints of failures were first seen. A stale view ends the round; the next one sees more.
+whether the API server keeps the fields we need, when the taints of failures were first seen, and which slices are refused.
+A refused slice delays itself alone (`slices.retries`).
 """
 
 import asyncio
@@ -18,7 +19,7 @@ from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import causes, health, plan
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.slices import encoding
+from drawbar.driver.slices import encoding, retries
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.driver.slices import publisher as slice_publisher
 
@@ -68,6 +69,7 @@ class Publisher:
         self._left_out: dict[str, tuple[str, ...]] = {}
         # By fabric, where it has more pools than it may.
         self._withheld: dict[str, plan.Withheld] = {}
+        self._retries: dict[str, retries.Retries] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
         self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
         # By fabric and the name of a slice with composites: which of them are asked for with every device.
@@ -95,11 +97,19 @@ class Publisher:
         """Return the pools beyond the fabric's limit of slices when it was last published; None where there are none."""
         return self._withheld.get(fabric)
 
+    def refused(self, fabric: str) -> str:
+        """Return which slices of the fabric the API server refuses, and why; empty where it takes all."""
+        return self._retries[fabric].message() if fabric in self._retries else ""
+
+    def error_of(self, fabric: str, device: str) -> kube_errors.KubeError | None:
+        """Return why the news of a device are not published; None if they are."""
+        return self._retries[fabric].error_of(device) if fabric in self._retries else None
+
     async def publish(self, fabric: str) -> float | None:
-        """One round; gives the seconds after which a taint may be lifted.
+        """Publish what is due; return the seconds after which a taint may be lifted, or a refused slice be tried again.
 
         Raises:
-            kube_errors.KubeError: a write failed; try again after a pause.
+            kube_errors.KubeError: the view was stale, or the API server does not answer; try again after a pause.
         """
         # A taint and a new inventory may want the same slice at once: one round after the other.
         async with self._locks.setdefault(fabric, asyncio.Lock()):
@@ -107,26 +117,53 @@ class Publisher:
             observed = self._observed(fabric, kept, now)
             if observed is None:
                 return None
-            again = None
+            again: list[float] = []
             left_out: tuple[str, ...] = ()
             self._withheld.pop(fabric, None)
+            writes: list[slice_plan.Write] = []
             for action in plan.plan(observed, now):
                 match action:
                     case plan.LookAgain(at=moment):
-                        again = max(LOOK_AGAIN_SECONDS, (moment - now).total_seconds())
+                        again.append(max(LOOK_AGAIN_SECONDS, (moment - now).total_seconds()))
                     case plan.LeftOut(devices=devices):
                         left_out = devices
                     case plan.Withheld():
                         self._withheld[fabric] = action
                     case slice_plan.Create() | slice_plan.Replace() | slice_plan.Delete():
-                        stored = await self._publisher.write(action)
-                        if stored is not None:
-                            self._compare(action.slice, stored)
+                        writes.append(action)
                     case _:
                         assert_never(action)
             self._left_out[fabric] = left_out
             held = self._health[fabric].held(_monotonic()) if fabric in self._health else None
-            return min((moment for moment in (again, held) if moment is not None), default=None)
+            left = await self._write(fabric, writes)
+            return min((moment for moment in (*again, held, left) if moment is not None), default=None)
+
+    async def _write(self, fabric: str, writes: list[slice_plan.Write]) -> float | None:
+        """Carry out the writes that are due; return the seconds until a refused one is."""
+        if not writes:
+            self._retries.pop(fabric, None)
+            return None
+        delayed = self._retries.setdefault(fabric, retries.Retries(asyncio.get_running_loop().time))
+        delayed.begin(writes)
+        published = self._slices.get(fabric, {})
+        for action in writes:
+            before = published.get(action.slice.metadata.name)
+            if delayed.has_to_wait(action, before):
+                continue
+            try:
+                stored = await self._publisher.write(action)
+            except retries.OF_ONE_SLICE as error:
+                delayed.refuse(action, before, error)
+                log.log(kube_errors.level(error), "slice not published: %s", error, extra={"fabric": fabric})
+                if delayed.is_over:
+                    break
+                continue
+            delayed.accept(action)
+            if stored is not None:
+                self._compare(action.slice, stored)
+        if delayed.stale is not None:
+            raise delayed.stale
+        return delayed.seconds_left()
 
     def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> plan.Observed | None:
         """Return what the plan rests on; None where there is no such Fabric and nothing published."""
@@ -190,11 +227,7 @@ class Publisher:
     def changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take over a change of what is published."""
         for published_slice in (old, new):
-            fabric = (
-                published_slice.metadata.labels.get(plan.FABRIC_LABEL)
-                if published_slice is not None
-                else None
-            )
+            fabric = plan.fabric_of(published_slice)
             if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
                 continue
             by_name, name = self._slices.setdefault(fabric, {}), published_slice.metadata.name

@@ -234,7 +234,7 @@ def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[act
     """Says why, unless that is what was said last. A text that only counts seconds on is the same."""
     released = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
     said = released is not None and (released.status, released.reason) == ("False", reason)
-    if released is not None and said and (reason in _COUNTING or released.message == message):
+    if released is not None and said and (reason in _COUNTING or released.message == meta.cut(message)):
         return ()
     return (actions.ReportBlocked(reason=reason, message=message),)
 
@@ -344,12 +344,12 @@ def judged(attachment: attachments.DeviceAttachment, verdict: verdicts.Verdict) 
             effect=taint.effect.value,
             message=taint.message[:FINDING_MESSAGE_CHARS],
         )
-        for taint in verdict.taints
+        for taint in verdict.taints[: attachments.FINDINGS_MAX]
     )
     return msgspec.structs.replace(
         former,
         health=verdict.status.value,
-        health_message=verdict.message,
+        health_message=meta.cut(verdict.message),
         findings=former.findings if unknown else findings,
     )
 

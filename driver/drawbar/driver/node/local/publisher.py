@@ -25,7 +25,7 @@ from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import nulls, plan
-from drawbar.driver.slices import encoding
+from drawbar.driver.slices import encoding, retries
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.driver.slices import publisher as slice_publisher
 
@@ -83,9 +83,14 @@ class Pace:
 
 
 NULLS_SHORT = "NullDeviceNotShared"
+SLICES_REFUSED = "SlicesRefused"
 # With these dropped, something else is published.
 _DECISIVE = frozenset({"taints", encoding.SHARING})
 _INFORMATION = "taints of effect None"
+
+
+def _monotonic() -> float:
+    return asyncio.get_running_loop().time()
 
 
 class Devices(Protocol):
@@ -148,6 +153,8 @@ class Publisher:
         )
         self._published.report_unreadable(self._unreadable_changed)
         self._writer = slice_publisher.Publisher(slice_publisher.Store(api), self._published)
+        self._retries = retries.Retries(_monotonic, uniform=self._jitter.uniform)
+        self._refused = ""
 
     def count_unreadable(self) -> dict[str, float]:
         """Return the number of the node's slices that cannot be read, by the plural of their kind."""
@@ -200,7 +207,10 @@ class Publisher:
                     self._wake.clear()
                     await self._round()
                     self._pace.succeeded()
-                pause = self._pace.failed() if attempt.failure else resync_at - loop.time()
+                left = self._retries.seconds_left()
+                pause = resync_at - loop.time()
+                pause = pause if left is None else min(pause, left)
+                pause = self._pace.failed() if attempt.failure else pause
             except kube_errors.KubeError as error:
                 pause = self._pace.failed()
                 log.warning(
@@ -245,28 +255,58 @@ class Publisher:
         )
         # Also what is not published for its health's sake: it is to come back.
         self._devices.watch(plan.keys(observed))
-        for action in plan.plan(observed, self._time_of_day()):
-            if self._is_settled(action):
+        writes = [
+            action for action in plan.plan(observed, self._time_of_day()) if not self._is_settled(action)
+        ]
+        self._retries.begin(writes)
+        for action in writes:
+            before = self._published.get(action.slice.metadata.name)
+            if self._retries.has_to_wait(action, before):
                 continue
-            self._writing = action.slice.metadata.name
             try:
-                stored = await self._writer.write(action)
-                dropped = stored is not None and self._take(action.slice, stored)
-            except kube_errors.Invalid as error:
-                # Releases up to 1.34 do not know the effect None.
-                if isinstance(action, slice_plan.Delete) or not encoding.informs(action.slice.spec):
-                    raise
-                log.info("taints of effect None are not taken, so they are left out: %s", error)
-                self._dropped |= {_INFORMATION}
-                dropped = True
-            finally:
-                self._writing = ""
-            if isinstance(action, slice_plan.Delete):
-                self._remembered.pop(action.slice.spec.pool.name, None)
+                dropped = await self._write(action)
+            except retries.OF_ONE_SLICE as error:
+                # A refused slice delays itself, and no other one.
+                self._retries.refuse(action, before, error)
+                if self._retries.is_over:
+                    break
+                continue
+            self._retries.accept(action)
             if dropped:
                 # Decided for an API server that keeps more than this one does.
                 self._wake.set()
                 return
+        self._report_refused(self._retries.message())
+        if self._retries.stale is not None:
+            raise self._retries.stale
+
+    async def _write(self, action: slice_plan.Write) -> bool:
+        """Carry out a write; return whether the API server was found to drop what decides."""
+        self._writing = action.slice.metadata.name
+        try:
+            stored = await self._writer.write(action)
+            dropped = stored is not None and self._take(action.slice, stored)
+        except kube_errors.Invalid as error:
+            # Releases up to 1.34 do not know the effect None.
+            if isinstance(action, slice_plan.Delete) or not encoding.informs(action.slice.spec):
+                raise
+            log.info("taints of effect None are not taken, so they are left out: %s", error)
+            self._dropped |= {_INFORMATION}
+            dropped = True
+        finally:
+            self._writing = ""
+        if isinstance(action, slice_plan.Delete):
+            self._remembered.pop(action.slice.spec.pool.name, None)
+        return dropped
+
+    def _report_refused(self, message: str) -> None:
+        """Log which slices are refused, and emit an Event on the Node, once for each news of that."""
+        if message and message != self._refused and self._owner is not None:
+            log.warning("%s", message)
+            self._recorder.node_warning(
+                self._owner.name, self._owner.uid, reason=SLICES_REFUSED, message=message
+            )
+        self._refused = message
 
     def _take(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> bool:
         """Note what became of a write; return whether the API server was found to drop what decides."""

@@ -7,7 +7,7 @@ mapping are those of `controller.hosts`; the reasons are those of `docs/conditio
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drawbar.driver import containment
+from drawbar.driver import errors
 from drawbar.driver.api import core, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
@@ -44,7 +44,7 @@ _REMEDIES: Mapping[str, str] = {
     "Unauthenticated": "the fabric manager refuses the credentials: mend the Secret",
     "PermissionDenied": "give the fabric manager's user the rights to list, attach and detach",
     "AdapterDefect": "tell the adapter's vendor; the controller's log has the traceback",
-    containment.REASON: f"look for '{containment.MESSAGE}' in the controller's log, and send its trace to Drawbar's maintainers",
+    errors.UNEXPECTED: f"look for '{errors.UNEXPECTED_LOGGED}' in the controller's log, and send its trace to Drawbar's maintainers",
 }
 _MEND = "see the reason in docs/conditions.md"
 
