@@ -164,6 +164,7 @@ class FabricReconciler:
         self._report_composites(fabric)
         self._report_wear(fabric)
         dropped, left_out = self._cluster.pools.dropped_fields, self._cluster.pools.left_out(fabric)
+        scope = self._cluster.maintenance.scope(fabric)
         try:
             again = await self._cluster.pools.publish(fabric)
         except (kube_errors.Denied, kube_errors.Invalid) as error:
@@ -175,6 +176,7 @@ class FabricReconciler:
             raise
         self._set_unpublished(fabric, self._cluster.pools.refused(fabric))
         self._report_withheld(fabric)
+        self._cluster.maintenance.publish(fabric, scope)
         for name in self._cluster.maintenance.names(fabric):
             self.add(Job.MAINTENANCE, name)
         if dropped != self._cluster.pools.dropped_fields:
@@ -314,7 +316,7 @@ class FabricReconciler:
             await self._cluster.apply_to_claim(claim, body, manager=manager)
 
     async def _write_maintenance(self, name: str) -> None:
-        """Write on a Maintenance whether it is in effect; the pools that show it are published before."""
+        """Write on a Maintenance whether it is in effect, once the pools show it."""
         item = self._cluster.maintenances.get(name)
         if item is None:
             return
@@ -324,6 +326,8 @@ class FabricReconciler:
             arranged = self._cluster.composites(fabric)
             devices = {label for device in view.devices for label in (device.id, names.label(device.id))}
             devices |= arranged.members.keys() if arranged is not None else set()
+            if not self._cluster.maintenance.is_published(item):
+                return  # to be written after the next publication
             listed = maintenance.Listed(devices=devices, nodes=view.nodes.host_of)
         has_fabric = self._cluster.fabrics.get(fabric) is not None
         wanted = maintenance.status(item, listed, has_fabric=has_fabric, now=self._cluster.time_of_day())

@@ -18,6 +18,7 @@ class Index:
     def __init__(self) -> None:
         self._by_fabric: dict[str, dict[str, maintenances.Maintenance]] = {}
         self._scopes: dict[str, maintenances.Scope] = {}
+        self._published: dict[str, maintenances.Scope] = {}
 
     def change(self, old: maintenances.Maintenance | None, new: maintenances.Maintenance | None) -> None:
         """Take over a change of a Maintenance."""
@@ -40,6 +41,18 @@ class Index:
         if fabric not in self._scopes:
             self._scopes[fabric] = maintenances.unite(self._by_fabric[fabric].values())
         return self._scopes[fabric]
+
+    def publish(self, fabric: str, scope: maintenances.Scope) -> None:
+        """Note that the Fabric's pools show these entries."""
+        if scope == maintenances.Scope():
+            self._published.pop(fabric, None)
+        else:
+            self._published[fabric] = scope
+
+    def is_published(self, item: maintenances.Maintenance) -> bool:
+        """Return whether the pools of its Fabric show the Maintenance as it is."""
+        scope = self._published.get(item.spec.fabric, maintenances.Scope())
+        return scope.devices.issuperset(item.spec.devices) and scope.nodes.issuperset(item.spec.nodes)
 
     def names(self, fabric: str) -> tuple[str, ...]:
         """Return the names of the Fabric's Maintenances."""
