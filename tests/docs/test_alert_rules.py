@@ -219,7 +219,14 @@ def test_the_dashboard_shows_what_the_health_monitor_counts(exposed):
         if name.startswith(monitor_metrics.PREFIX)
     }
     counted = {name for name in exposed if name.startswith(monitor_metrics.PREFIX)}
-    of_every_daemon = {"ready", "api_requests_total", "dropped_events_total", "build_info", "failing_work"}
+    of_every_daemon = {
+        "ready",
+        "api_requests_total",
+        "dropped_events_total",
+        "build_info",
+        "failing_work",
+        "unreadable_objects",
+    }
     assert counted - charted == {monitor_metrics.PREFIX + name for name in of_every_daemon}
 
 

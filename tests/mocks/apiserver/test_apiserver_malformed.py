@@ -69,7 +69,7 @@ async def still_works(api: Any) -> None:
         pytest.param("POST", MAPS, JSON, b"{", 400, id="half an object"),
         pytest.param("POST", MAPS, JSON, b"\xff\xfe\x00", 400, id="bytes that are no text"),
         pytest.param(
-            "POST", MAPS, JSON, b'{"metadata":{"name":"\xc3\x28"}}', 400, id="broken UTF-8 in a string"
+            "POST", MAPS, JSON, b'{"metadata":{"name":"\xc3\x28"}}', 422, id="broken UTF-8 in a name"
         ),
         pytest.param("POST", MAPS, JSON, b'{"metadata":{"name":"a"}} {}', 400, id="two objects"),
         pytest.param("POST", MAPS, JSON, b"[]", 400, id="a list"),
