@@ -153,7 +153,7 @@ def test_an_object_that_fails_leaves_the_daemon_ready_and_a_worker_that_fails_do
 
 
 class Loop:
-    """A worker's loop that fails as often as it is told to, then runs."""
+    """A worker's loop that fails as often as the test wants, then runs."""
 
     def __init__(self, *failures):
         self.failures = list(failures)
@@ -354,7 +354,7 @@ TASKS = {
 }
 
 
-def places(matches, under=("",)):
+def matching_modules(matches, under=("",)):
     """Return the modules of the driver in which a node of the syntax tree matches."""
     files = [file for part in under for file in (DRIVER / part).rglob("*.py")]
     return {
@@ -372,11 +372,11 @@ def test_no_other_place_catches_whatever_comes():
             and not any(isinstance(inner, ast.Raise) and inner.exc is None for inner in ast.walk(node))
         )
 
-    assert places(is_broad) == BROAD.keys()
+    assert matching_modules(is_broad) == BROAD.keys()
 
 
 def test_every_task_of_a_daemon_is_kept():
     def begins_task(node):
         return isinstance(node, ast.Attribute) and node.attr in ("create_task", "ensure_future")
 
-    assert places(begins_task, DAEMONS) == TASKS.keys()
+    assert matching_modules(begins_task, DAEMONS) == TASKS.keys()

@@ -93,6 +93,9 @@ class Keeping(wrapping.KeepingAdapter):
     async def read(self):
         return await self._read()
 
+    def arrange(self):
+        """Nothing is made of the devices."""
+
     def report(self, device_id, device):
         self._put(device_id, device)
 

@@ -170,7 +170,7 @@ def test_an_event_that_cannot_be_taken_over_has_the_fabric_listed_anew():
         opened = session.Session(scenes.FABRIC, scenes.Listener(), lambda name: manager, contained=contained)
         task = asyncio.Task(opened.run())
         await asyncio.sleep(1)
-        manager.events.put_nowait(contract.DeviceChanged(version="2", device=None))
+        manager.events.put_nowait(contract.DeviceChanged(version="2", device=device(None)))
         await asyncio.sleep(5)
         assert opened.connection.reason == "Connected"
         assert len(manager.listed) == 2
@@ -215,6 +215,7 @@ class View:
 
     def __init__(self, name, *, broken=False):
         self.name, self.broken, self.reports, self.listed = name, broken, [], False
+        self.spec = fabrics.FabricSpec(adapter="a", endpoint="e")
 
     @property
     def nodes(self):
@@ -236,9 +237,7 @@ class Views(dict):
 def test_a_fabric_whose_labels_cannot_be_judged_leaves_the_labels_of_the_others_alone():
     async def steps():
         bad, good, events, done = View("bad", broken=True), View("good"), [], []
-        fabric = fabrics.Fabric(
-            metadata=meta.ObjectMeta(name="bad"), spec=fabrics.FabricSpec(adapter="a", endpoint="e")
-        )
+        fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="bad"), spec=bad.spec)
         cluster = types.SimpleNamespace(
             driver="drawbar.dev",
             fabrics=Views(bad=fabric),
