@@ -64,6 +64,7 @@ FABRIC = {
 TREE = {
     ROOT: {
         "@odata.id": ROOT,
+        "RedfishVersion": "1.20.0",
         "Id": "Root",
         "Fabrics": {"@odata.id": f"{ROOT}/Fabrics"},
         "ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": True}},

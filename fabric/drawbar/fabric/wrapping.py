@@ -1,6 +1,5 @@
 """Adapters before other adapters: each call goes through, and a subclass overrides what is different."""
 
-import abc
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -141,9 +140,8 @@ class KeepingAdapter(WrappingAdapter):
         self._arranged_at = 0.0
         self._arranging: asyncio.TimerHandle | None = None
 
-    @abc.abstractmethod
     def arrange(self) -> None:
-        """Make what is shown of all devices anew."""
+        """Make what is shown of all devices anew; they are shown as they are, unless a subclass overrides it."""
 
     def _arrange_soon(self) -> None:
         """Arrange at once, or together with what follows within a pause that grows with the number of devices."""

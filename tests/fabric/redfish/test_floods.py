@@ -24,6 +24,7 @@ ENDPOINT = {
 TREE = {
     ROOT: {
         "@odata.id": ROOT,
+        "RedfishVersion": "1.20.0",
         "Fabrics": {"@odata.id": f"{ROOT}/Fabrics"},
         "EventService": {"@odata.id": f"{ROOT}/EventService"},
     },
