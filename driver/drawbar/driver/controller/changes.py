@@ -282,10 +282,12 @@ class Changes:
     def hosts_changed(self, fabric: str) -> None:
         """Take over a change of hosts; those of a fabric that was just listed are mapped at once, the others together."""
         session = self.cluster.sessions.get(fabric)
-        if session is not None and (session.nodes.host_of or session.connection.connected):
+        if session is not None and session.is_mapped:
             self._route(routing.HostsChange())
-        else:
-            self.jobs.map(fabric)
+            return
+        self.jobs.map(fabric)
+        if session is not None:
+            session.is_mapped = session.listed
 
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         """Take over how far an operation of this controller is."""

@@ -312,6 +312,7 @@ def everything():
     key = verdicts.Key(pool="p", device="d")
     shown.watch_verdicts(Verdicts({key: verdicts.UNKNOWN}))
     shown.watch_queue(lambda: 4, lambda: 5)
+    shown.watch_unreadable(dict)
     return shown.metrics
 
 

@@ -146,6 +146,8 @@ class Session:
         self.silent_since: float | None = _monotonic()
         self.unpublished: str | None = None
         self.nodes = hosts.NodeMap()
+        # Whether the hosts of a listing were mapped since the session began.
+        self.is_mapped = False
         self.turns = turns.Turns()
         self.faults = faults.Ledger()
         # By namespace and by the name of the device.
