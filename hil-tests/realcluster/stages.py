@@ -129,12 +129,22 @@ def contract(context: Context) -> Outcome:
 
 
 def flows(context: Context) -> Outcome:
-    """The flows of tests/driver/flows with both daemons as they are; the tests start the components.
+    """The flows of tests/driver/flows with both daemons as they are, but for the attacks."""
+    return _flows(context, "not attack")
+
+
+def attacks(context: Context) -> Outcome:
+    """The attacks of tenants, nodes and managers; `docs/security.md` lists them."""
+    return _flows(context, "attack")
+
+
+def _flows(context: Context, marked: str) -> Outcome:
+    """Run the flows so marked; the tests start the components.
 
     Two processes, each with a control plane and two kubelets: most of a flow is waiting for the scheduler's next look.
     """
     environment = {BINARIES: str(context.installed.folder)}
-    arguments = ["tests/driver/flows", "--timeout=300", "-n", "2", "--dist", "loadfile"]
+    arguments = ["tests/driver/flows", "-m", marked, "--timeout=300", "-n", "2", "--dist", "loadfile"]
     return context.pytest(arguments, environment, seconds=1800)
 
 
@@ -210,6 +220,7 @@ async def _or_failure(problems: Callable[[], Awaitable[list[str]]]) -> list[str]
 STAGES = (
     Stage(name="contract", title="the contract suite on the real control plane", run=contract, beside=True),
     Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
+    Stage(name="attacks", title="attacks with real kubelets", run=attacks, needs_root=True),
     Stage(name="accidents", title="accidents while pods come and go", run=accidents, needs_root=True),
     Stage(name="chart", title="the chart with containerd and runc", run=chart, needs_root=True, beside=True),
     Stage(

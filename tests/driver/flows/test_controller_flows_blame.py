@@ -4,9 +4,13 @@ A refusal counts once: were the manager asked again, it would attach the device.
 not asked.
 """
 
+import pytest
+
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import faults
+
+pytestmark = pytest.mark.attack
 
 LABEL = "fabric.drawbar.dev/fab"
 REASON = "DeviceIncompatible"

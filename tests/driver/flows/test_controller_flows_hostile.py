@@ -10,6 +10,8 @@ from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import client, config, errors, kinds
 from drawbar.mocks.testing import worlds
 
+pytestmark = pytest.mark.attack
+
 ENCLOSURES = [
     {"id": f"enc-{letter}", "devices": [worlds.disk(number)]} for number, letter in enumerate("abc")
 ]

@@ -5,6 +5,8 @@ import pytest
 
 from drawbar.driver.kube import kinds
 
+pytestmark = pytest.mark.attack
+
 HOSTILE = {
     "surrogate": rb'"\ud800"',
     "byte": b'"\xff"',

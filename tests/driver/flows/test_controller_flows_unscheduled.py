@@ -14,6 +14,8 @@ from drawbar.driver.kube import kinds
 from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.preparation import finding
 
+pytestmark = pytest.mark.attack
+
 # A Prepare says soon why it waits, and the kubelet asks again.
 SOON = {"prepare": finding.Limits(late_device_seconds=0.5)}
 NVME = {"deviceClassName": "nvme.drawbar.dev"}
