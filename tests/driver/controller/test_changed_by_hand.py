@@ -2,6 +2,7 @@
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller import outcomes
@@ -301,7 +302,7 @@ async def test_a_slice_of_a_node_with_the_label_of_a_fabric_is_nothing_of_the_fa
             },
         }
         await cluster.api.create(kinds.SLICE, hostile, into=dict)
-        await edit(cluster, kinds.FABRIC, "fab", {"spec": {"maintenance": ["disk-0"]}})
+        await maintenances.begin(cluster.api, devices=["disk-0"])
 
         async def taints():
             own = [it for it in await cluster.list(kinds.SLICE) if "nodeName" not in it["spec"]]

@@ -3,6 +3,7 @@
 import functools
 
 import pytest
+from tests.scenes import maintenances
 
 from drawbar.driver.api import claims
 from drawbar.driver.controller import labels, names, refusals
@@ -169,10 +170,7 @@ async def test_a_slice_that_is_refused_keeps_no_other_from_its_taints(controller
         refusal = cluster.server.faults.add(
             faults.Fault(select=select, effect=faults.Refusal(code=422, message=REFUSED))
         )
-        maintenance = {"spec": {"maintenance": ["*"]}}
-        await cluster.api.patch(
-            kinds.FABRIC, "fab", maintenance, content=client.Patch.MERGE, into=dict, manager="kubectl"
-        )
+        await maintenances.begin(cluster.api, devices=["*"])
         for number in (1, 2):
             await until(
                 functools.partial(cluster.taints, f"gpu-{number}"),

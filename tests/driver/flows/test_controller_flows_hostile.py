@@ -4,6 +4,7 @@ import contextlib
 
 import pytest
 from tests.scenes import attachments as scenes
+from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -82,7 +83,7 @@ async def test_nothing_that_a_nodes_token_writes_stops_the_taints_of_other_devic
                 },
             }
             await mallory.create(kinds.SLICE, hostile, into=dict)
-            await cluster.change(kinds.FABRIC, "fab", spec={"maintenance": ["*"]})
+            await maintenances.begin(cluster.api, devices=["*"])
 
             async def taints():
                 own = [spec for spec in await cluster.slices() if not spec.get("nodeName")]

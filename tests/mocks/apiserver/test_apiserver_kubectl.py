@@ -65,7 +65,7 @@ async def kubectl(server: apiserver.ApiServer, tmp_path: Path) -> Kubectl:
     return tool
 
 
-def attachment(name: str = "a1") -> dict[str, Any]:
+def attachment(name: str = "a1.a1") -> dict[str, Any]:
     """A DeviceAttachment that our definition admits."""
     definition = yaml.safe_load((DEPLOY / "drawbar" / "crds" / "deviceattachments.yaml").read_text())
     spec = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
@@ -120,7 +120,7 @@ async def test_get_prints_the_columns_of_built_in_and_custom_kinds(kubectl: Kube
     assert out.split()[:5] == ["NAME", "NODE", "DRIVER", "POOL", "AGE"]
     assert "chassis-1" in out
     await kubectl("apply", "--server-side", "-f", "-", body=attachment())
-    assert "a1" in await kubectl("get", "deviceattachments")
+    assert "a1.a1" in await kubectl("get", "deviceattachments")
     assert "NAME" in await kubectl("get", "crd,fabrics,nodes,clusterroles", "-o", "wide")
     assert (
         json.loads(await kubectl("get", "resourceslices", "-o", "json"))["items"][0]["kind"]
@@ -139,7 +139,7 @@ async def test_get_selects_by_label_and_field(kubectl: Kubectl) -> None:
 
 async def test_describe_shows_an_object_and_its_events(kubectl: Kubectl) -> None:
     await kubectl("apply", "--server-side", "-f", "-", body=attachment())
-    out = await kubectl("describe", "deviceattachment", "a1")
+    out = await kubectl("describe", "deviceattachment", "a1.a1")
     assert "Kind:         DeviceAttachment" in out
     assert "Events:  " in out
     await kubectl("apply", "-f", "-", body=resource_slice())
@@ -243,9 +243,12 @@ async def test_wait_sees_a_condition_that_another_sets(kubectl: Kubectl) -> None
     status = json.dumps({"status": {"conditions": [condition]}})
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(
-            kubectl("wait", "--for=condition=Attached", "deviceattachment/a1", "--timeout=20s"), name="wait"
+            kubectl("wait", "--for=condition=Attached", "deviceattachment/a1.a1", "--timeout=20s"),
+            name="wait",
         )
-        await kubectl("patch", "deviceattachment", "a1", "--subresource=status", "--type=merge", "-p", status)
+        await kubectl(
+            "patch", "deviceattachment", "a1.a1", "--subresource=status", "--type=merge", "-p", status
+        )
     assert "condition met" in waiting.result()
 
 

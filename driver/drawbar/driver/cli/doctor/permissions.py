@@ -103,7 +103,7 @@ _CONTROLLER: Mapping[tuple[str, str], tuple[str, str]] = {
     (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
     (_RESOURCES, "devicetaintrules"): ("list delete", "rules of `drawbar taint` do not end by themselves"),
     ("", "nodes"): ("list watch patch", "no host is mapped to a node"),
-    ("events.k8s.io", "events"): ("create", "no Event explains why a pod waits"),
+    ("events.k8s.io", "events"): ("create patch", "no Event explains why a pod waits"),
 }
 _CLASSIC: Mapping[tuple[str, str], tuple[str, str]] = {
     ("", "pods"): ("list watch", "no claim is allocated"),
@@ -125,7 +125,7 @@ _NODE: Mapping[tuple[str, str], tuple[str, str]] = {
     (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
     (_RESOURCES, "resourceslices"): ("list watch create update delete", _NOT_OFFERED),
     ("", "nodes"): ("get", _NOT_OFFERED),
-    ("events.k8s.io", "events"): ("create", "no Event explains why a device is not released"),
+    ("events.k8s.io", "events"): ("create patch", "no Event explains why a device is not released"),
 }
 
 
