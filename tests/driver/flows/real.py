@@ -264,6 +264,7 @@ async def sweep(api, path, release):
         (kinds.POD, "default"),
         (served(kinds.CLAIM, release), "default"),
         (kinds.ATTACHMENT, None),
+        (kinds.MAINTENANCE, None),
         (kinds.FABRIC, None),
         (kinds.HEALTH_POLICY, None),
         (served(kinds.SLICE, release), None),
