@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, witnesses
 from drawbar.fabric.grpc import conversion, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
@@ -23,6 +23,13 @@ hosts = st.builds(
 )
 CONNECTION = ("port_id", "slot_hint", "request_id", "mark")
 connections = st.builds(contract.Connection, host_id=names, **dict.fromkeys(CONNECTION, maybe))
+number = st.builds(
+    witnesses.Identifier,
+    kind=st.just(witnesses.Kind.PCIE_DSN),
+    value=st.integers(1 << 32, (1 << 56) - 2).map(lambda number: number.to_bytes(8, "big").hex("-")),
+    source=texts,
+)
+numbers = st.lists(number, max_size=3, unique=True).map(tuple)
 pci_ids = st.none() | st.integers(1, 0xFFFF)
 devices = st.builds(
     contract.Device,
@@ -33,7 +40,7 @@ devices = st.builds(
     pci_vendor_id=pci_ids,
     pci_device_id=pci_ids,
     serial=maybe,
-    identifiers=maps,
+    identifiers=numbers,
     enclosure=texts,
     switch=texts,
     memory_bytes=st.integers(0, 2**64 - 1),
@@ -153,9 +160,6 @@ def test_every_capability_of_the_contract_is_on_the_wire():
         pytest.param(conversion.device, pb.Device(), id="device without id"),
         pytest.param(conversion.device, pb.Device(id="x" * 129), id="long device id"),
         pytest.param(
-            conversion.device, pb.Device(id="d", identifiers={"k": "v" * 5000}), id="too many identifiers"
-        ),
-        pytest.param(
             conversion.device, pb.Device(id="d", connection=pb.Connection()), id="connected nowhere"
         ),
         pytest.param(conversion.host, pb.Host(id="h", ports=[pb.Port()]), id="port without id"),
@@ -199,3 +203,18 @@ def test_an_error_without_details_takes_the_defaults_of_its_code():
 
 def test_an_error_code_from_the_future_is_unavailable():
     assert isinstance(statuses.from_message(pb.FabricError(code=77)), errors.Unavailable)
+
+
+def test_identifiers_of_no_use_are_left_out():
+    sent = [
+        pb.Identifier(kind=pb.IDENTIFIER_KIND_BOARD_SERIAL, value=" ABC-1 ", source="Processor.SerialNumber"),
+        pb.Identifier(kind=pb.IDENTIFIER_KIND_BOARD_SERIAL, value="To Be Filled By O.E.M."),
+        pb.Identifier(kind=pb.IDENTIFIER_KIND_PCIE_DSN, value="not a number"),
+        pb.Identifier(kind=99, value="x"),
+    ]
+    device = conversion.device(pb.Device(id="d", identifiers=sent * 40))
+    assert device.identifiers == (
+        witnesses.Identifier(
+            kind=witnesses.Kind.BOARD_SERIAL, value="abc-1", source="Processor.SerialNumber"
+        ),
+    )

@@ -57,7 +57,6 @@ def test_every_field_is_read():
         pci_vendor_id=0x1AF4,
         pci_device_id=17,
         serial="0x1234",
-        identifiers={"serial": "0x1234"},
         enclosure="e1",
         switch="sw-0",
         memory_bytes=1024,

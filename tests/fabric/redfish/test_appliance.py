@@ -66,8 +66,8 @@ async def test_the_logical_device_of_a_chunk_describes_it():
     described = chunk("c1", BLADE, Links={"CXLLogicalDevices": links(logical)})
     resource = {"@odata.id": logical, "Id": "6", "Identifiers": [identifier], "MemorySizeMiB": 9}
     device = (await read(described, resource)).view().devices["blade.d.c1"]
-    assert device.identifiers == {"gcxlid": identifier["DurableName"]}
-    assert device.serial == "4C-1D-96-FF-FE-DD-D8-35"
+    assert [each.value for each in device.identifiers] == ["4c-1d-96-ff-fe-dd-d8-35"]
+    assert device.serial == "4c-1d-96-ff-fe-dd-d8-35"
     assert (device.enclosure, device.memory_bytes) == ("e", 1 << 30)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass, Health
 from drawbar.fabric.redfish import entities
 from drawbar.fabric.redfish.documents import Document
@@ -172,13 +173,18 @@ def test_a_device_has_all_that_its_parts_say():
     gcxlid = {"DurableName": "4C-1D-96-FF-FE-DD-D8-35:0001", "DurableNameFormat": "GCXLID"}
     odd = {"DurableName": "x", "DurableNameFormat": "Other"}
     origin = _endpoint(_entity(Identifiers=[gcxlid, odd, 7]))
-    device = _device(GPU | {"UUID": "ABCD"}, CARD, FUNCTION, CHUNK, origin=origin)
+    device = _device(
+        GPU | {"UUID": "8D3AB7C0-14FE-9C02-6B1D-70A2E94F0C55"}, CARD, FUNCTION, CHUNK, origin=origin
+    )
     assert (device.model, device.vendor, device.serial) == ("A100", "Contoso", "S-1")
     assert (device.pci_vendor_id, device.pci_device_id) == (0x10DE, 0xABCD)
     assert (device.max_link_speed_mts, device.max_link_width) == (32000, 8)
     assert device.memory_bytes == 16384 * 1024 * 1024
     assert device.enclosure == "PooledCXLType2"
-    assert device.identifiers == {"gcxlid": "4C-1D-96-FF-FE-DD-D8-35:0001", "uuid": "abcd"}
+    assert [(each.kind, each.value) for each in device.identifiers] == [
+        (witnesses.Kind.PCIE_DSN, "4c-1d-96-ff-fe-dd-d8-35"),
+        (witnesses.Kind.GPU_UUID, "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"),
+    ]
     assert device.health is Health.WARNING
     assert device.connection is None
 
@@ -186,8 +192,8 @@ def test_a_device_has_all_that_its_parts_say():
 @pytest.mark.parametrize(
     ("gcxlid", "serial"),
     [
-        ("4C-1D-96-FF-FE-DD-D8-35:0001", "4C-1D-96-FF-FE-DD-D8-35"),
-        ("4C-1D-96-FF-FE-DD-D8-35", None),
+        ("4C-1D-96-FF-FE-DD-D8-35:0001", "4c-1d-96-ff-fe-dd-d8-35"),
+        ("4C-1D-96-FF-FE-DD-D8-35", "4c-1d-96-ff-fe-dd-d8-35"),
         ("4C1D96FFFEDDD835:0001", None),
     ],
 )

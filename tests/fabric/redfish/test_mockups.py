@@ -62,7 +62,7 @@ async def test_devices_of_a_cxl_fabric_are_read_and_its_switch_is_none():
         "CXL.T4": contract.DeviceClass.CXL_MEMORY,
         "CXL.T5": contract.DeviceClass.CXL_MEMORY,
     }
-    assert devices["CXL.T5"].identifiers == {"gcxlid": "4C-1D-96-FF-FE-DD-D8-35:0007"}
+    assert [each.value for each in devices["CXL.T5"].identifiers] == ["4c-1d-96-ff-fe-dd-d8-35"]
     assert devices["CXL.T5"].memory_bytes == 16 << 30
     assert devices["CXL.T5"].enclosure == "CXLType3"
     assert {device.connection.host_id for device in devices.values()} == {"CXL-System"}

@@ -132,18 +132,34 @@ class Clean(enum.Enum):
     """The user's data are erased, and each function is reset."""
 
 
+class DeviceIdentifier(meta.Struct, frozen=True):
+    """One identifier of a device, as the fabric manager reports it.
+
+    Attributes:
+        kind: one of `drawbar.fabric.witnesses.Kind`.
+        value: in the normal form of its kind.
+        source: the manager's property, such as `Processor.UUID`; for people.
+    """
+
+    kind: str
+    value: str
+    source: str = ""
+
+
 class Identity(meta.Struct, frozen=True):
-    """What the node needs to know this very device again when it arrives.
+    """The identifiers by which the node recognises the device when it arrives.
 
     Attributes:
         device_class: one of `drawbar.fabric.classes.DeviceClass`.
-        serial: serial number as the fabric reports it: NVMe serial, CXL serial or PCIe device serial number.
+        serial: serial number of an undeclared kind, as the fabric reports it.
+        identifiers: those of declared kinds.
         pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty when the fabric does not know.
         slot: the hot-plug slot of the host, where it is known beforehand; see `ConnectionRecord.slot`.
     """
 
     device_class: str
     serial: str = ""
+    identifiers: tuple[DeviceIdentifier, ...] = ()
     pci_id: str = msgspec.field(default="", name="pciID")
     slot: str = ""
 

@@ -127,7 +127,7 @@ def unmade(name: str, memory_bytes: int, origin: contract.Device) -> contract.De
         id=name,
         memory_bytes=memory_bytes,
         serial=None,
-        identifiers={},
+        identifiers=(),
         connection=None,
         carving=None,
         slice_of=None,

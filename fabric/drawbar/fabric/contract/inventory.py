@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 
 COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
@@ -132,9 +133,9 @@ class Device:
         vendor: for people.
         pci_vendor_id: for example 0x8086; None when not known.
         pci_device_id: None when not known.
-        serial: what the node will read from the device itself (NVMe serial number, PCIe device serial
-            number, CXL serial) and compare; None when the fabric does not know it.
-        identifiers: more names of the same device: "gcxlid", "gpu-uuid".
+        serial: the serial number that the manager shows, of an undeclared kind; None when there is none. An equal number on
+            the node supports the device, another one says nothing.
+        identifiers: the numbers of declared kinds by which the node can recognise the device; see `witnesses.Kind`.
         enclosure: the chassis that holds it; its devices make one pool. Empty when there is only one.
         switch: the PCIe or CXL switch that it hangs at, in the form of `SWITCH`; equal for the devices of one switch, and
             different in one enclosure for those of two. Empty when it is not known.
@@ -158,7 +159,7 @@ class Device:
     pci_vendor_id: int | None = None
     pci_device_id: int | None = None
     serial: str | None = None
-    identifiers: Mapping[str, str] = field(default_factory=dict)
+    identifiers: tuple[witnesses.Identifier, ...] = ()
     enclosure: str = ""
     switch: str = ""
     memory_bytes: int = 0

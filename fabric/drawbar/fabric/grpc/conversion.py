@@ -5,11 +5,11 @@ more than this version (classes, health, states): an unknown value of those is r
 """
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, assert_never
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, witnesses
 from drawbar.fabric.grpc import statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
@@ -152,7 +152,10 @@ def device_message(device: contract.Device) -> pb.Device:
     return pb.Device(
         id=device.id,
         device_class=_WIRE_CLASSES.get(device.device_class, pb.DEVICE_CLASS_OTHER),
-        identifiers=device.identifiers,
+        identifiers=[
+            pb.Identifier(kind=_WIRE_KINDS[each.kind], value=each.value, source=each.source)
+            for each in device.identifiers
+        ],
         health=pb.Health.Value(f"HEALTH_{device.health.name}"),
         connection=None
         if device.connection is None
@@ -170,7 +173,7 @@ def device(message: pb.Device) -> contract.Device:
     return contract.Device(
         id=_name(message.id, "device id"),
         device_class=_DEVICE_CLASSES.get(message.device_class, contract.DeviceClass.OTHER),
-        identifiers=_map(message.identifiers, "device identifiers"),
+        identifiers=_identifiers(message.identifiers),
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
         slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,
@@ -178,6 +181,16 @@ def device(message: pb.Device) -> contract.Device:
         **_kept(_copied(message, *_DEVICE)),
         **_kept(_optional(message, *_DEVICE_OPTIONAL)),
     )
+
+
+def _identifiers(messages: Sequence[pb.Identifier]) -> tuple[witnesses.Identifier, ...]:
+    """Return the identifiers in their normal forms; placeholders, kinds of later releases and surplus ones are left out."""
+    made = (
+        witnesses.identifier(_KINDS[each.kind], each.value, each.source[: contract.STRING_BYTES])
+        for each in messages[: witnesses.IDENTIFIERS_MAX]
+        if each.kind in _KINDS
+    )
+    return tuple(dict.fromkeys(each for each in made if each is not None))
 
 
 def _connection(message: pb.Connection) -> contract.Connection:
@@ -196,6 +209,8 @@ def _carving(message: pb.Carving) -> contract.Carving:
     )
 
 
+_WIRE_KINDS = {kind: pb.IdentifierKind.Value(f"IDENTIFIER_KIND_{kind.name}") for kind in witnesses.Kind}
+_KINDS = {wire: kind for kind, wire in _WIRE_KINDS.items()}
 _PORT_STATES = {pb.PortState.Value(f"PORT_STATE_{state.name}"): state for state in contract.PortState}
 _HEALTHS = {pb.Health.Value(f"HEALTH_{health.name}"): health for health in contract.Health}
 # A class that the protocol does not have is another one on the wire.

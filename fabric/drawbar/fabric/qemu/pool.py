@@ -97,7 +97,6 @@ def device(model: Model) -> contract.Device:
         pci_vendor_id=vendor_id,
         pci_device_id=device_id,
         serial=serial,
-        identifiers={} if serial is None else {"serial": serial},
         enclosure=model.enclosure,
         memory_bytes=model.size_mib * MIB if isinstance(model, CxlMemory) else 0,
         health=contract.Health.OK,

@@ -4,12 +4,11 @@ The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunct
 Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.fabric import contract
+from drawbar.fabric import contract, witnesses
 from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.documents import Document
 
@@ -48,8 +47,15 @@ _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
 )
 # Of `EntityType` (Endpoint): what a fabric is made of.
 _FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
-# The device's PCIe serial number, and the logical device (DurableNameFormat, Resource 1.15).
-_GCXLID = re.compile(r"(?P<serial>([0-9A-Fa-f]{2}-){7}[0-9A-Fa-f]{2}):[0-9A-Fa-f]{4}")
+# By `DurableNameFormat` (Resource 1.15). A GCXLID is the PCIe Device Serial Number, then the logical device.
+_KINDS: Mapping[str, witnesses.Kind] = MappingProxyType(
+    {
+        "GCXLID": witnesses.Kind.PCIE_DSN,
+        "UUID": witnesses.Kind.GPU_UUID,
+        "NGUID": witnesses.Kind.NGUID,
+        "EUI": witnesses.Kind.EUI64,
+    }
+)
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
 _SPEEDS_MTS: Mapping[str, int] = MappingProxyType(
     {"Gen1": 2500, "Gen2": 5000, "Gen3": 8000, "Gen4": 16000, "Gen5": 32000, "Gen6": 64000}
@@ -137,14 +143,14 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
     card = next((part for part in parts if part.value("PCIeInterface") is not None), first)
     lanes = card.number("PCIeInterface", "MaxLanes")
     identifiers = _identifiers(origin, parts)
-    gcxlid = _GCXLID.fullmatch(identifiers.get("gcxlid", ""))
+    number = next((each.value for each in identifiers if each.kind is witnesses.Kind.PCIE_DSN), None)
     return replace(
         made,
         model=_first(parts, "Model") or origin.text("Model") or origin.text("Name"),
         vendor=_first(parts, "Manufacturer") or origin.text("Manufacturer"),
         pci_vendor_id=_pci_id(origin, parts, "VendorId"),
         pci_device_id=_pci_id(origin, parts, "DeviceId"),
-        serial=_first(parts, "SerialNumber") or (gcxlid["serial"] if gcxlid is not None else None),
+        serial=_first(parts, "SerialNumber") or number,
         identifiers=identifiers,
         enclosure=next((name for part in parts if (name := chassis(part.uri))), ""),
         switch=switch(origin),
@@ -238,7 +244,7 @@ def _pci_id(origin: Document, parts: tuple[Document, ...], name: str) -> int | N
     return None
 
 
-def _identifiers(origin: Document, parts: tuple[Document, ...]) -> dict[str, str]:
+def _identifiers(origin: Document, parts: tuple[Document, ...]) -> tuple[witnesses.Identifier, ...]:
     listed = [
         identifier
         for entity in origin.objects("ConnectedEntities")
@@ -246,17 +252,17 @@ def _identifiers(origin: Document, parts: tuple[Document, ...]) -> dict[str, str
     ]
     for part in parts:
         listed += part.objects("Identifiers")
-    names = {"GCXLID": "gcxlid", "UUID": "uuid", "NGUID": "nguid", "EUI": "eui"}
-    identifiers: dict[str, str] = {}
-    for identifier in listed:
-        name = names.get(documents.text(identifier, "DurableNameFormat"))
-        if name is not None and (content := documents.text(identifier, "DurableName")):
-            identifiers.setdefault(name, content)
-    if (
-        own := _first([part for part in parts if _resource(part) == "Processor"], "UUID")
-    ) and "uuid" not in identifiers:
-        identifiers["uuid"] = own.lower()
-    return identifiers
+    made = [
+        witnesses.identifier(kind, documents.text(each, "DurableName"), "Identifiers")
+        for each in listed
+        if (kind := _KINDS.get(documents.text(each, "DurableNameFormat"))) is not None
+    ]
+    made += [
+        witnesses.identifier(witnesses.Kind.GPU_UUID, part.text("UUID"), "Processor.UUID")
+        for part in parts
+        if _resource(part) == "Processor"
+    ]
+    return tuple(dict.fromkeys(each for each in made if each is not None))
 
 
 def _memory_bytes(parts: tuple[Document, ...]) -> int:

@@ -207,7 +207,6 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         pci_vendor_id=pci_id(spec.pci_vendor),
         pci_device_id=pci_id(spec.pci_device),
         serial=spec.serial,
-        identifiers={} if spec.serial is None else {"serial": spec.serial},
         enclosure=enclosure.id,
         switch=spec.switch,
         memory_bytes=spec.memory_bytes,

@@ -228,7 +228,7 @@ class Stock:
             origin,
             id=f"{origin.id}-slice-{number}",
             serial=_serial_of_slice(origin.serial, number),
-            identifiers={},
+            identifiers=(),
             memory_bytes=request.memory_bytes,
             slice_of=made,
             carving=None,

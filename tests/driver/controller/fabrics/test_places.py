@@ -136,7 +136,7 @@ def test_the_places_of_a_fabric(devices, holds, claimed, expected):
     for name, place in arranged.places.items():
         occupant = by_id.get(arranged.occupants.get(name, ""))
         assert place.connection == (occupant.connection if occupant else None)
-        assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, {}, None)
+        assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, (), None)
 
 
 def test_a_place_shows_what_all_devices_of_its_model_have_in_common():

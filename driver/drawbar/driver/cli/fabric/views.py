@@ -54,7 +54,9 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
         "vendor": item.vendor,
         "model": item.model,
         "serial": item.serial,
-        "identifiers": dict(item.identifiers),
+        "identifiers": [
+            {"kind": each.kind.value, "value": each.value, "source": each.source} for each in item.identifiers
+        ],
         "enclosure": item.enclosure,
         "switch": item.switch,
         "memoryBytes": item.memory_bytes,

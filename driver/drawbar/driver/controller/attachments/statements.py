@@ -113,7 +113,13 @@ def held_by_hand(
 
 def _identity(device: contract.Device) -> attachments.Identity:
     return attachments.Identity(
-        device_class=device.device_class.value, serial=device.serial or "", pci_id=_pci_id(device)
+        device_class=device.device_class.value,
+        serial=device.serial or "",
+        identifiers=tuple(
+            attachments.DeviceIdentifier(kind=each.kind.value, value=each.value, source=each.source)
+            for each in device.identifiers
+        ),
+        pci_id=_pci_id(device),
     )
 
 

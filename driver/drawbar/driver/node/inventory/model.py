@@ -17,6 +17,7 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
+from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 
 _PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
@@ -142,6 +143,7 @@ class PciFunction:
         secondary_bus: the number of the bus behind it, if it is a bridge to one.
         nvme: the controllers that the nvme driver made of it; one, or none while it is not bound.
         fpga_managers: what can load bitstreams into it, at any depth below it.
+        identifiers: every number that the kernel and the function's driver show of it, each of its kind.
     """
 
     address: str
@@ -168,6 +170,7 @@ class PciFunction:
     secondary_bus: int | None = None
     nvme: tuple[NvmeController, ...] = ()
     fpga_managers: tuple[FpgaManager, ...] = ()
+    identifiers: tuple[witnesses.Identifier, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -249,6 +249,92 @@ HEALTH_CRITICAL: Health.ValueType  # 3
 HEALTH_UNKNOWN: Health.ValueType  # 4
 Global___Health: _TypeAlias = Health  # noqa: Y015
 
+class _IdentifierKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _IdentifierKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_IdentifierKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    IDENTIFIER_KIND_UNSPECIFIED: _IdentifierKind.ValueType  # 0
+    IDENTIFIER_KIND_PCIE_DSN: _IdentifierKind.ValueType  # 1
+    """PCIe Device Serial Number, the serial number of a CXL device, or a GCXLID:
+    xx-xx-xx-xx-xx-xx-xx-xx, most significant byte first. The host reads it
+    from configuration space, without a driver.
+    """
+    IDENTIFIER_KIND_GPU_UUID: _IdentifierKind.ValueType  # 2
+    """UUID of an NVIDIA GPU, with or without "GPU-". The host reads it from
+    /proc/driver/nvidia/gpus once the driver has initialised the GPU.
+    """
+    IDENTIFIER_KIND_GPU_UNIQUE_ID: _IdentifierKind.ValueType  # 3
+    """unique_id of an AMD GPU: sixteen hexadecimal digits. The host reads it from
+    sysfs of amdgpu.
+    """
+    IDENTIFIER_KIND_BOARD_SERIAL: _IdentifierKind.ValueType  # 4
+    """The number that the maker printed on the board. The host reads it only from
+    some drivers (amdgpu, XRT) and, as the VPD's, without a driver.
+    """
+    IDENTIFIER_KIND_VPD_SERIAL: _IdentifierKind.ValueType  # 5
+    """Field SN of the Vital Product Data."""
+    IDENTIFIER_KIND_PART_NUMBER: _IdentifierKind.ValueType  # 6
+    """Part number. It names a model and never a device."""
+    IDENTIFIER_KIND_NVME_SERIAL: _IdentifierKind.ValueType  # 7
+    """Serial number of an NVMe drive or controller."""
+    IDENTIFIER_KIND_NVME_NQN: _IdentifierKind.ValueType  # 8
+    """NVMe Qualified Name of the subsystem."""
+    IDENTIFIER_KIND_EUI64: _IdentifierKind.ValueType  # 9
+    """EUI-64 and NGUID of a namespace, in hexadecimal digits."""
+    IDENTIFIER_KIND_NGUID: _IdentifierKind.ValueType  # 10
+    IDENTIFIER_KIND_MAC: _IdentifierKind.ValueType  # 11
+    """Permanent MAC address; a card may have several."""
+    IDENTIFIER_KIND_NODE_GUID: _IdentifierKind.ValueType  # 12
+    """Node GUID of an RDMA device: sixteen hexadecimal digits."""
+    IDENTIFIER_KIND_SERIAL: _IdentifierKind.ValueType  # 13
+    """A serial number of an unknown kind."""
+    IDENTIFIER_KIND_VENDOR: _IdentifierKind.ValueType  # 14
+    """A number of the vendor's own: NAME=VALUE."""
+
+class IdentifierKind(_IdentifierKind, metaclass=_IdentifierKindEnumTypeWrapper):
+    """The kind of a number that identifies a device."""
+
+IDENTIFIER_KIND_UNSPECIFIED: IdentifierKind.ValueType  # 0
+IDENTIFIER_KIND_PCIE_DSN: IdentifierKind.ValueType  # 1
+"""PCIe Device Serial Number, the serial number of a CXL device, or a GCXLID:
+xx-xx-xx-xx-xx-xx-xx-xx, most significant byte first. The host reads it
+from configuration space, without a driver.
+"""
+IDENTIFIER_KIND_GPU_UUID: IdentifierKind.ValueType  # 2
+"""UUID of an NVIDIA GPU, with or without "GPU-". The host reads it from
+/proc/driver/nvidia/gpus once the driver has initialised the GPU.
+"""
+IDENTIFIER_KIND_GPU_UNIQUE_ID: IdentifierKind.ValueType  # 3
+"""unique_id of an AMD GPU: sixteen hexadecimal digits. The host reads it from
+sysfs of amdgpu.
+"""
+IDENTIFIER_KIND_BOARD_SERIAL: IdentifierKind.ValueType  # 4
+"""The number that the maker printed on the board. The host reads it only from
+some drivers (amdgpu, XRT) and, as the VPD's, without a driver.
+"""
+IDENTIFIER_KIND_VPD_SERIAL: IdentifierKind.ValueType  # 5
+"""Field SN of the Vital Product Data."""
+IDENTIFIER_KIND_PART_NUMBER: IdentifierKind.ValueType  # 6
+"""Part number. It names a model and never a device."""
+IDENTIFIER_KIND_NVME_SERIAL: IdentifierKind.ValueType  # 7
+"""Serial number of an NVMe drive or controller."""
+IDENTIFIER_KIND_NVME_NQN: IdentifierKind.ValueType  # 8
+"""NVMe Qualified Name of the subsystem."""
+IDENTIFIER_KIND_EUI64: IdentifierKind.ValueType  # 9
+"""EUI-64 and NGUID of a namespace, in hexadecimal digits."""
+IDENTIFIER_KIND_NGUID: IdentifierKind.ValueType  # 10
+IDENTIFIER_KIND_MAC: IdentifierKind.ValueType  # 11
+"""Permanent MAC address; a card may have several."""
+IDENTIFIER_KIND_NODE_GUID: IdentifierKind.ValueType  # 12
+"""Node GUID of an RDMA device: sixteen hexadecimal digits."""
+IDENTIFIER_KIND_SERIAL: IdentifierKind.ValueType  # 13
+"""A serial number of an unknown kind."""
+IDENTIFIER_KIND_VENDOR: IdentifierKind.ValueType  # 14
+"""A number of the vendor's own: NAME=VALUE."""
+Global___IdentifierKind: _TypeAlias = IdentifierKind  # noqa: Y015
+
 class _OperationKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -647,26 +733,6 @@ Global___Port: _TypeAlias = Port  # noqa: Y015
 class Device(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class IdentifiersEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
     ID_FIELD_NUMBER: _builtins.int
     DEVICE_CLASS_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
@@ -694,10 +760,8 @@ class Device(_message.Message):
     """PCI ids, for example 0x8086; 0 when not known."""
     pci_device_id: _builtins.int
     serial: _builtins.str
-    """What the host will read from the device itself: the NVMe serial number, the
-    PCIe device serial number (xx-xx-xx-xx-xx-xx-xx-xx), the CXL serial. The
-    node compares it with what appears in the slot, so a wrong one makes the
-    device unusable.
+    """The serial number that the manager shows, where its kind is not known. An
+    equal number on the host supports the device; another one says nothing.
     """
     enclosure: _builtins.str
     """The chassis that holds it; the devices of one enclosure make one pool."""
@@ -725,8 +789,10 @@ class Device(_message.Message):
     compositeRules of one switch go by.
     """
     @_builtins.property
-    def identifiers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """More names of the same device: "gcxlid", "gpu-uuid", ..."""
+    def identifiers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Identifier]:
+        """The numbers by which the host recognises the device; at most 64. Declare
+        the kind of each: the host compares numbers of one kind only.
+        """
 
     @_builtins.property
     def connection(self) -> Global___Connection:
@@ -750,7 +816,7 @@ class Device(_message.Message):
         pci_vendor_id: _builtins.int = ...,
         pci_device_id: _builtins.int = ...,
         serial: _builtins.str = ...,
-        identifiers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        identifiers: _abc.Iterable[Global___Identifier] | None = ...,
         enclosure: _builtins.str = ...,
         memory_bytes: _builtins.int = ...,
         health: Global___Health.ValueType = ...,
@@ -770,6 +836,35 @@ class Device(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class Identifier(_message.Message):
+    """A number that identifies a device."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    kind: Global___IdentifierKind.ValueType
+    value: _builtins.str
+    """At most 128 characters. Placeholders such as "N/A" are ignored."""
+    source: _builtins.str
+    """Where the manager shows it, such as "Processor.UUID"; for people."""
+    def __init__(
+        self,
+        *,
+        kind: Global___IdentifierKind.ValueType = ...,
+        value: _builtins.str = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "source", b"source", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Identifier: _TypeAlias = Identifier  # noqa: Y015
 
 @_typing.final
 class Slice(_message.Message):

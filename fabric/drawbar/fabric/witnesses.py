@@ -1,0 +1,157 @@
+"""Identifiers of devices: closed kinds, each with one normal form; pure.
+
+A fabric manager and a kernel describe one card by different numbers. Only numbers of one kind can be compared, so each
+identifier has a kind, and a number of an undeclared kind is `SERIAL`. Values that the maker never filled in are no identifiers.
+
+Sources: PCI Express Base Specification 6.0, 7.9.3 (Device Serial Number); NVM Express Base 2.0, 5.17.2 (serial number,
+NGUID, EUI64, NQN); DMTF DSP2046, `DurableNameFormat` (GCXLID: eight pairs of hexadecimal digits, then the logical device).
+"""
+
+import enum
+import functools
+import re
+from dataclasses import dataclass
+
+from drawbar.fabric import identifiers
+
+VALUE_MAX = 128
+"""The most characters of an identifier. A longer text identifies nothing."""
+IDENTIFIERS_MAX = 64
+"""The most identifiers of one device."""
+_CACHED_MAX = 16_384
+
+_PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
+_HEXADECIMAL = re.compile(r"[0-9a-f]+")
+_VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
+# Serial numbers that whole models show (Realtek, PLX), and those that test boards have.
+_SHARED_DSNS = frozenset({0x01, 0x01000000684CE000, 0x000EDF10B59700AA})
+_FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
+
+
+class Kind(enum.StrEnum):
+    """The kind of an identifier. Values of different kinds never contradict each other."""
+
+    PCIE_DSN = "pcie-dsn"
+    """PCIe Device Serial Number, CXL serial number, or the number of a GCXLID: eight dashed pairs of hexadecimal digits."""
+    GPU_UUID = "gpu-uuid"
+    """UUID of an NVIDIA GPU, without `GPU-`: lower case, with dashes."""
+    GPU_UNIQUE_ID = "gpu-unique-id"
+    """The `unique_id` of an AMD GPU: sixteen lower-case hexadecimal digits."""
+    BOARD_SERIAL = "board-serial"
+    """Serial number that the maker printed on the board, in lower case."""
+    VPD_SERIAL = "vpd-serial"
+    """Field SN of the Vital Product Data, in lower case."""
+    PART_NUMBER = "part-number"
+    """Part number, in lower case. It names a model, never a device."""
+    NVME_SERIAL = "nvme-serial"
+    """Serial number of an NVMe controller or drive, in lower case."""
+    NVME_NQN = "nvme-nqn"
+    """NVMe Qualified Name of the subsystem."""
+    EUI64 = "eui64"
+    """EUI-64 of a namespace: sixteen lower-case hexadecimal digits."""
+    NGUID = "nguid"
+    """NGUID of a namespace: 32 lower-case hexadecimal digits."""
+    MAC = "mac"
+    """Permanent MAC address: six pairs of hexadecimal digits with colons. A card may have several."""
+    NODE_GUID = "node-guid"
+    """Node GUID of an RDMA device: sixteen lower-case hexadecimal digits."""
+    SERIAL = "serial"
+    """Serial number of an undeclared kind, in lower case. It can support, never contradict."""
+    VENDOR = "vendor"
+    """Identifier of a vendor's own, as `NAME=VALUE`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identifier:
+    """One identifier of a device, in the normal form of its kind.
+
+    Attributes:
+        kind: see `Kind`.
+        value: as `identifier` makes it.
+        source: where it was read, such as `Processor.UUID` or `nvme0/serial`; for people.
+    """
+
+    kind: Kind
+    value: str
+    source: str = ""
+
+
+def identifier(kind: Kind, text: str, source: str = "") -> Identifier | None:
+    """Return the identifier of this kind, or None where the text is a placeholder or has another form."""
+    value = normal(kind, text)
+    return Identifier(kind=kind, value=value, source=source) if value else None
+
+
+@functools.lru_cache(_CACHED_MAX)
+def normal(kind: Kind, text: str) -> str:
+    """Return the text in the normal form of its kind; empty for a placeholder, and for a text of another form."""
+    stripped = text.strip()
+    if len(stripped) > VALUE_MAX or not stripped.isprintable():
+        return ""
+    compared = identifiers.serial(stripped)
+    if not compared:
+        return ""
+    return _FORMS.get(kind, str)(compared)
+
+
+def _dsn(compared: str) -> str:
+    pairs = _PAIRS.fullmatch(compared)
+    digits = (pairs[1] if pairs else compared).removeprefix("0x").replace("-", "").replace(":", "")
+    if len(digits) > 16 or _HEXADECIMAL.fullmatch(digits) is None:
+        return ""
+    if len(digits) < 16 and not compared.startswith("0x"):
+        return ""
+    number = int(digits, 16)
+    # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48.
+    is_prefix = number < 1 << 24 and pairs is not None
+    if number in (0, (1 << 64) - 1) or number in _SHARED_DSNS or is_prefix:
+        return ""
+    return number.to_bytes(8, "big").hex("-")
+
+
+def _uuid(compared: str) -> str:
+    if compared.startswith("mig-"):
+        return ""
+    digits = compared.removeprefix("urn:uuid:").removeprefix("gpu-").strip("{}").replace("-", "")
+    if len(digits) != 32 or not _is_telling(digits) or digits in _FACTORY_UUIDS:
+        return ""
+    return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+
+
+def _sixteen(compared: str) -> str:
+    digits = re.sub(r"[-: ]", "", compared.removeprefix("eui.").removeprefix("gpu-").removeprefix("0x"))
+    return digits if len(digits) == 16 and _is_telling(digits) else ""
+
+
+def _thirty_two(compared: str) -> str:
+    digits = re.sub(r"[-: ]", "", compared.removeprefix("eui.").removeprefix("nguid."))
+    return digits if len(digits) == 32 and _is_telling(digits) else ""
+
+
+def _mac(compared: str) -> str:
+    digits = re.sub(r"[-:. ]", "", compared)
+    if len(digits) != 12 or not _is_telling(digits):
+        return ""
+    # Group addresses and locally administered ones are no card's own (IEEE 802, 8.2).
+    return ":".join(digits[at : at + 2] for at in range(0, 12, 2)) if int(digits[:2], 16) & 3 == 0 else ""
+
+
+def _vendor(compared: str) -> str:
+    return compared if _VENDOR.fullmatch(compared) else ""
+
+
+def _is_telling(digits: str) -> bool:
+    """Return whether these are hexadecimal digits, and not one digit again and again."""
+    return _HEXADECIMAL.fullmatch(digits) is not None and len(set(digits)) > 1
+
+
+_FORMS = {
+    Kind.PCIE_DSN: _dsn,
+    Kind.GPU_UUID: _uuid,
+    Kind.GPU_UNIQUE_ID: _sixteen,
+    Kind.EUI64: _sixteen,
+    Kind.NGUID: _thirty_two,
+    Kind.MAC: _mac,
+    Kind.NODE_GUID: _sixteen,
+    Kind.VENDOR: _vendor,
+}

@@ -1,0 +1,63 @@
+"""Normal forms of identifiers of devices."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.fabric import witnesses
+from drawbar.fabric.witnesses import Kind
+
+DSN = "9f-21-0f-69-a4-2d-b0-48"
+UUID = "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Kind.PCIE_DSN, "9F-21-0F-69-A4-2D-B0-48", DSN),
+        (Kind.PCIE_DSN, "9f210f69a42db048", DSN),
+        (Kind.PCIE_DSN, "0x9F210F69A42DB048", DSN),
+        (Kind.PCIE_DSN, "9f:21:0f:69:a4:2d:b0:48", DSN),
+        (Kind.PCIE_DSN, "9f-21-0f-69-a4-2d-b0-48:0007", DSN),
+        (Kind.PCIE_DSN, "0x1234", "00-00-00-00-00-00-12-34"),
+        (Kind.PCIE_DSN, "00-00-00-00-00-2d-b0-48", ""),
+        (Kind.PCIE_DSN, "01-00-00-00-68-4c-e0-00", ""),
+        (Kind.PCIE_DSN, "00-00-00-00-00-00-00-00", ""),
+        (Kind.PCIE_DSN, "ff-ff-ff-ff-ff-ff-ff-ff", ""),
+        (Kind.PCIE_DSN, "1652923004410", ""),
+        (Kind.GPU_UUID, f"GPU-{UUID.upper()}", UUID),
+        (Kind.GPU_UUID, f"MIG-{UUID}", ""),
+        (Kind.GPU_UUID, "GPU-????????-????-????-????-????????????", ""),
+        (Kind.GPU_UUID, "00000000-0000-0000-0000-000000000000", ""),
+        (Kind.GPU_UUID, "03000200-0400-0500-0006-000700080009", ""),
+        (Kind.GPU_UNIQUE_ID, "GPU-d3a17c52e9f0b46d", "d3a17c52e9f0b46d"),
+        (Kind.GPU_UNIQUE_ID, "0", ""),
+        (Kind.BOARD_SERIAL, " MT2304XZ04QF      ", "mt2304xz04qf"),
+        (Kind.BOARD_SERIAL, "0320117104864", "0320117104864"),
+        (Kind.BOARD_SERIAL, "[N/A]", ""),
+        (Kind.BOARD_SERIAL, "XXXXXXXX", ""),
+        (Kind.SERIAL, "Default string", ""),
+        (Kind.SERIAL, "a\x1b[0m", ""),
+        (Kind.MAC, "50-7C-6F-11-F2-A6", "50:7c:6f:11:f2:a6"),
+        (Kind.MAC, "507C6F11F2A6", "50:7c:6f:11:f2:a6"),
+        (Kind.MAC, "FF:FF:FF:FF:FF:FF", ""),
+        (Kind.MAC, "02:00:00:00:00:01", ""),
+        (Kind.NODE_GUID, "946d:ae03:0051:c02a", "946dae030051c02a"),
+        (Kind.NODE_GUID, "0000:0000:0000:0000", ""),
+        (Kind.EUI64, "eui.0025388c31500a2b", "0025388c31500a2b"),
+        (Kind.EUI64, "00 25 38 8c 31 50 0a 2b", "0025388c31500a2b"),
+        (Kind.NGUID, "36344630-52b0-1234-0025-384100000001", "3634463052b012340025384100000001"),
+        (Kind.VENDOR, "fuse-ver=01P4-HL3090A0", "fuse-ver=01p4-hl3090a0"),
+        (Kind.VENDOR, "no name", ""),
+    ],
+)
+def test_a_text_in_the_normal_form_of_its_kind(kind, text, value):
+    assert witnesses.normal(kind, text) == value
+
+
+@given(st.sampled_from(Kind), st.text(max_size=200))
+def test_a_normal_form_is_its_own_normal_form(kind, text):
+    value = witnesses.normal(kind, text)
+    assert witnesses.normal(kind, value) == value
+    assert len(value) <= witnesses.VALUE_MAX
+    assert value.isprintable()
