@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from drawbar.driver.node import uevents
@@ -128,6 +128,7 @@ UNHURRIED = settings(
 
 @UNHURRIED
 @given(steps=st.lists(STEPS, max_size=14), seed=st.integers(0, 2**32))
+@example(steps=[("attach", 1, 2), ("region", 1, 0), ("detach", 1, 0)], seed=0)
 def test_events_in_any_order_and_twice_end_in_what_a_fresh_reading_shows(steps, seed):
     followed, fresh = asyncio.run(play(steps, random.Random(seed)))
     assert followed == fresh

@@ -191,19 +191,25 @@ def _decoders(region: model.Region, by_name: Mapping[str, Object]) -> Iterable[s
 
 
 def _upwards(region: model.Region, by_name: Mapping[str, Object]) -> set[str]:
-    """The ports above the region's memory, and their decoders."""
-    ports = set()
-    for target in region.targets:
-        decoder = by_name.get(target)
-        name = decoder.port if isinstance(decoder, model.Decoder) else None
+    """Return the ports above the region's memory, and their decoders; all of them where a memory device is gone.
+
+    The kernel keeps a region that lost its memory device, and the decoders above it stay set, without its targets.
+    """
+    targets = [by_name.get(target) for target in region.targets]
+    decoders = [target for target in targets if isinstance(target, model.Decoder)]
+    if len(decoders) < max(len(targets), region.interleave_ways or 0):
+        return {other.name for other in by_name.values() if isinstance(other, model.Port | model.Decoder)}
+    ports: set[str] = set()
+    for decoder in decoders:
+        name = decoder.port
         while name is not None and name not in ports:
             port = by_name.get(name)
             ports.add(name)
             name = port.parent if isinstance(port, model.Port) else None
-    decoders = {
+    above = {
         other.name for other in by_name.values() if isinstance(other, model.Decoder) and other.port in ports
     }
-    return ports | decoders
+    return ports | above
 
 
 def _is_of(other: Object, decoder: model.Decoder) -> bool:
