@@ -63,6 +63,11 @@ class Settings:
         return self.folder / "certificates"
 
     @property
+    def etcd_data(self) -> Path:
+        """The folder of etcd's state; a copy is a backup if it was made while etcd did not run."""
+        return self.folder / "etcd"
+
+    @property
     def server(self) -> str:
         """The API server's URL."""
         return f"https://127.0.0.1:{self.ports.apiserver}"
@@ -109,7 +114,7 @@ def etcd(settings: Settings) -> list[str]:
     peer = f"http://127.0.0.1:{settings.ports.etcd_peer}"
     return [
         str(settings.binaries.path("etcd")),
-        f"--data-dir={settings.folder / 'etcd'}",
+        f"--data-dir={settings.etcd_data}",
         f"--listen-client-urls={client}",
         f"--advertise-client-urls={client}",
         f"--listen-peer-urls={peer}",

@@ -155,6 +155,13 @@ def accidents(context: Context) -> Outcome:
     return accident_stage.run(context)
 
 
+def restore(context: Context) -> Outcome:
+    """An etcd restored from a backup takes resourceVersions back; no device is lost, leaked or attached twice."""
+    from realcluster import restore_stage
+
+    return restore_stage.run(context)
+
+
 def chart(context: Context) -> Outcome:
     """The chart as users install it, its pods in real containers."""
     from realcluster import chart_stage
@@ -222,6 +229,7 @@ STAGES = (
     Stage(name="flows", title="the flows of both daemons with real kubelets", run=flows, needs_root=True),
     Stage(name="attacks", title="attacks with real kubelets", run=attacks, needs_root=True),
     Stage(name="accidents", title="accidents while pods come and go", run=accidents, needs_root=True),
+    Stage(name="restore", title="etcd is restored from a backup", run=restore, needs_root=True),
     Stage(name="chart", title="the chart with containerd and runc", run=chart, needs_root=True, beside=True),
     Stage(
         name="simulation",
