@@ -1,0 +1,203 @@
+"""How a node can recognise a device by its identifiers: what follows from what, and what a node can read; pure.
+
+One number is often written into several places: Intel's serial number is a MAC address, and so is most of a Device Serial
+Number or of a node GUID. `expanded` adds these readings. They can prove that a card is the device. They never contradict,
+for a maker may fill in a number that only looks like a reading of another.
+
+Sources: IEEE guidelines for EUI-48 and EUI-64 (ff-ff and ff-fe inserted); Linux 462acf6aca85 (ice) and
+`addrconf_addr_eui48` (node GUIDs); ROCm/legacy-rocm-build#5480 (UUID of an AMD GPU); drivers/nvme/host/sysfs.c.
+"""
+
+import enum
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from drawbar.fabric import witnesses
+from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.contract import inventory
+from drawbar.fabric.witnesses import Identifier, Kind
+
+NVIDIA, AMD, INTEL, MELLANOX, XILINX, KIOXIA = 0x10DE, 0x1002, 0x8086, 0x15B3, 0x10EE, 0x1E0F
+
+STRENGTH = (
+    Kind.GPU_UUID,
+    Kind.PCIE_DSN,
+    Kind.NVME_SERIAL,
+    Kind.NGUID,
+    Kind.EUI64,
+    Kind.GPU_UNIQUE_ID,
+    Kind.NVME_NQN,
+    Kind.MAC,
+    Kind.NODE_GUID,
+    Kind.BOARD_SERIAL,
+    Kind.VPD_SERIAL,
+    Kind.VENDOR,
+)
+"""The kinds that can identify a device, the strongest first."""
+
+_WITHOUT_DRIVER = frozenset({Kind.PCIE_DSN, Kind.VPD_SERIAL})
+_TEXTS = frozenset({Kind.BOARD_SERIAL, Kind.VPD_SERIAL, Kind.NVME_SERIAL})
+_WITHOUT_NETWORK = frozenset({DeviceClass.GPU, DeviceClass.NVME, DeviceClass.CXL_MEMORY})
+_BOARD_SERIAL_READERS = frozenset({(DeviceClass.GPU, AMD), (DeviceClass.FPGA, XILINX)})
+_VPD_WRITERS = frozenset({(DeviceClass.NIC, MELLANOX), (DeviceClass.NIC, INTEL), (DeviceClass.NVME, KIOXIA)})
+"""Makers whose printed serial number is also in the Vital Product Data."""
+_AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+_V3 = re.compile(r"(?:vpd[-.:/]?)?v3=([0-9a-f]{32})")
+_DECIMAL = re.compile(r"[0-9]{4,19}")
+_TWELVE = re.compile(r"[0-9a-f]{12}")
+_DISTINCT = re.compile(r".*[a-f-].*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Derived(Identifier):
+    """An identifier that follows from another one of the same device. It can prove, and never contradicts."""
+
+
+class Means(enum.StrEnum):
+    """The means by which a node is expected to recognise a device."""
+
+    IDENTIFIER = "identifier"
+    SLOT = "slot"
+    SOLE_ARRIVAL = "sole-arrival"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """How a node is expected to recognise a device.
+
+    Attributes:
+        kinds: of the identifiers that the node can read from such a device too, the strongest first.
+        has_slot: the fabric names the slot in which the device appears.
+        needs_driver: the node can read none of `kinds` until the device's driver is bound.
+    """
+
+    kinds: tuple[Kind, ...] = ()
+    has_slot: bool = False
+    needs_driver: bool = False
+
+    @property
+    def means(self) -> Means:
+        """Return the strongest means that is left."""
+        if self.kinds:
+            return Means.IDENTIFIER
+        return Means.SLOT if self.has_slot else Means.SOLE_ARRIVAL
+
+    def __str__(self) -> str:
+        match self.means:
+            case Means.IDENTIFIER:
+                names = ", ".join(self.kinds)
+                return f"{names} (once its driver is bound)" if self.needs_driver else names
+            case Means.SLOT:
+                return "slot and model"
+            case Means.SOLE_ARRIVAL:
+                return "sole arrival"
+
+
+def forecast(device: inventory.Device, *, has_slot: bool = False) -> Forecast:
+    """Return how a node is expected to recognise the device.
+
+    Args:
+        device: as the fabric manager reports it.
+        has_slot: the manager names the slots of the hosts' ports.
+    """
+    kinds = {
+        shown.kind
+        for shown in expanded(device.identifiers)
+        if _is_readable(shown.kind, device.device_class, device.pci_vendor_id)
+    }
+    undeclared = witnesses.identifier(Kind.SERIAL, device.serial or "")
+    if undeclared is not None:
+        kinds |= _kinds_by_form(undeclared, device)
+    ordered = tuple(kind for kind in STRENGTH if kind in kinds)
+    needs_driver = bool(ordered) and not kinds & _WITHOUT_DRIVER
+    return Forecast(kinds=ordered, has_slot=has_slot, needs_driver=needs_driver)
+
+
+def expanded(identifiers: Iterable[Identifier]) -> tuple[Identifier, ...]:
+    """Return the identifiers and everything that follows from them, each kind and value once; see `Derived`."""
+    pending = list(identifiers)[: witnesses.IDENTIFIERS_MAX]
+    unique = {(listed.kind, listed.value): listed for listed in pending}
+    while pending:
+        for derived in _readings(pending.pop(0)):
+            if (derived.kind, derived.value) not in unique:
+                unique[derived.kind, derived.value] = derived
+                pending.append(derived)
+    return tuple(unique.values())
+
+
+def _readings(listed: Identifier) -> tuple[Derived, ...]:
+    texts: list[tuple[Kind, str]] = []
+    match listed.kind:
+        case Kind.SERIAL:
+            names = {Kind.VENDOR} if listed.value.startswith("nqn.") else {Kind.VENDOR, Kind.NVME_NQN}
+            texts = [(kind, listed.value) for kind in STRENGTH if kind not in names]
+            if _DECIMAL.fullmatch(listed.value):
+                texts.append((Kind.PCIE_DSN, f"{int(listed.value):#x}"))
+        case Kind.PCIE_DSN:
+            texts = _macs(listed.value.replace("-", ""))
+        case Kind.NODE_GUID:
+            texts = _macs(listed.value)
+        case Kind.BOARD_SERIAL | Kind.VPD_SERIAL | Kind.NVME_SERIAL:
+            texts = [(kind, listed.value) for kind in _TEXTS if kind is not listed.kind]
+            if _TWELVE.fullmatch(listed.value):
+                texts.append((Kind.MAC, listed.value))
+        case Kind.GPU_UUID if spelt := _AMD_UUID.fullmatch(listed.value):
+            texts = [(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()))]
+        case Kind.VENDOR if spelt := _V3.fullmatch(listed.value):
+            texts = [(Kind.MAC, spelt[1][-12:])]
+        case _:
+            pass
+    readings = ((kind, witnesses.normal(kind, text)) for kind, text in texts)
+    return tuple(Derived(kind=kind, value=value, source=listed.source) for kind, value in readings if value)
+
+
+def _macs(digits: str) -> list[tuple[Kind, str]]:
+    """Return the readings of a number of 64 bits that was made of a MAC address."""
+    head, inserted, tail = digits[:6], digits[6:10], digits[10:]
+    match inserted:
+        case "ffff":
+            return [(Kind.MAC, head + tail)]
+        case "fffe":
+            flipped = f"{int(head[:2], 16) ^ 2:02x}{head[2:]}"
+            return [(Kind.MAC, head + tail), (Kind.MAC, flipped + tail)]
+        case "0300":
+            return [(Kind.NODE_GUID, digits), (Kind.MAC, head + tail)]
+        case _:
+            return []
+
+
+def _kinds_by_form(undeclared: Identifier, device: inventory.Device) -> set[Kind]:
+    """Return the readable kinds of a serial number whose kind its form gives away."""
+    kinds = {
+        reading.kind
+        for reading in expanded((undeclared,))
+        if isinstance(reading, Derived)
+        and _is_readable(reading.kind, device.device_class, device.pci_vendor_id)
+    }
+    if not _DISTINCT.fullmatch(undeclared.value):
+        # Decimal digits alone can be a number of any kind. Of CXL memory they are the one that its kernel shows.
+        is_memory = device.device_class is DeviceClass.CXL_MEMORY
+        kinds &= {*_TEXTS, Kind.PCIE_DSN} if is_memory else _TEXTS
+    return kinds if device.device_class is DeviceClass.GPU else kinds - {Kind.GPU_UNIQUE_ID}
+
+
+def _is_readable(kind: Kind, device_class: DeviceClass, vendor: int | None) -> bool:
+    """Return whether a node can read identifiers of this kind from such a device."""
+    match kind:
+        case Kind.PCIE_DSN:
+            return True
+        case Kind.GPU_UUID:
+            return vendor in (None, NVIDIA) and device_class not in (DeviceClass.NVME, DeviceClass.NIC)
+        case Kind.GPU_UNIQUE_ID:
+            return vendor in (None, AMD)
+        case Kind.NVME_SERIAL | Kind.NVME_NQN | Kind.EUI64 | Kind.NGUID:
+            return device_class is DeviceClass.NVME
+        case Kind.MAC | Kind.NODE_GUID:
+            return device_class not in _WITHOUT_NETWORK
+        case Kind.BOARD_SERIAL:
+            return (device_class, vendor) in _BOARD_SERIAL_READERS
+        case Kind.VPD_SERIAL:
+            return (device_class, vendor) in _VPD_WRITERS
+        case _:
+            return False
