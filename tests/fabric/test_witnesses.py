@@ -20,7 +20,9 @@ UUID = "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"
         (Kind.PCIE_DSN, "9f:21:0f:69:a4:2d:b0:48", DSN),
         (Kind.PCIE_DSN, "9f-21-0f-69-a4-2d-b0-48:0007", DSN),
         (Kind.PCIE_DSN, "0x1234", "00-00-00-00-00-00-12-34"),
+        (Kind.PCIE_DSN, "00-00-00-00-00-00-12-34", "00-00-00-00-00-00-12-34"),
         (Kind.PCIE_DSN, "00-00-00-00-00-2d-b0-48", ""),
+        (Kind.PCIE_DSN, "0x2db048", ""),
         (Kind.PCIE_DSN, "01-00-00-00-68-4c-e0-00", ""),
         (Kind.PCIE_DSN, "00-00-00-00-00-00-00-00", ""),
         (Kind.PCIE_DSN, "ff-ff-ff-ff-ff-ff-ff-ff", ""),
@@ -55,7 +57,17 @@ def test_a_text_in_the_normal_form_of_its_kind(kind, text, value):
     assert witnesses.normal(kind, text) == value
 
 
-@given(st.sampled_from(Kind), st.text(max_size=200))
+NUMBERS = st.one_of(st.integers(0, 1 << 25), st.integers(0, (1 << 64) - 1))
+
+
+@given(
+    st.sampled_from(Kind),
+    st.one_of(
+        st.text(max_size=200),
+        NUMBERS.map(hex),
+        NUMBERS.map(lambda number: number.to_bytes(8, "big").hex("-")),
+    ),
+)
 def test_a_normal_form_is_its_own_normal_form(kind, text):
     value = witnesses.normal(kind, text)
     assert witnesses.normal(kind, value) == value

@@ -102,8 +102,9 @@ def _dsn(compared: str) -> str:
     if len(digits) < 16 and not compared.startswith("0x"):
         return ""
     number = int(digits, 16)
-    # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48.
-    is_prefix = number < 1 << 24 and pairs is not None
+    # An organisation's prefix (six digits) and nothing else numbers no device: GB10 shows 00-00-00-00-00-2d-b0-48. Small
+    # numbers are serial numbers of emulated memory, in whatever notation.
+    is_prefix = 1 << 16 <= number < 1 << 24
     if number in (0, (1 << 64) - 1) or number in _SHARED_DSNS or is_prefix:
         return ""
     return number.to_bytes(8, "big").hex("-")
