@@ -9,7 +9,11 @@ from aiohttp import web
 from drawbar.fabric import budget, contract, errors
 from drawbar.fabric.redfish import client, reading
 
-ROOT = {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"}
+ROOT = {
+    "@odata.id": "/redfish/v1",
+    "RedfishVersion": "1.9.0",
+    "SessionService": {"@odata.id": "/redfish/v1/SessionService"},
+}
 TASK = "/redfish/v1/TaskService/Tasks/1"
 
 
@@ -19,6 +23,7 @@ class Script:
     def __init__(self):
         self.answers = {("GET", "/redfish/v1/"): [(200, ROOT, {})]}
         self.requests = []
+        self.compressed = False
         # Of this loop, at any request.
         self.most_tasks = 0
 
@@ -32,9 +37,14 @@ class Script:
         self.most_tasks = max(self.most_tasks, len(asyncio.all_tasks()))
         listed = self.answers.get((request.method, request.path)) or [(404, {}, {})]
         status, body, headers = listed.pop(0) if len(listed) > 1 else listed[0]
-        if isinstance(body, str):
-            return web.Response(status=status, text=body, headers=headers)
-        return web.json_response(body, status=status, headers=headers)
+        answer = (
+            web.Response(status=status, text=body, headers=headers)
+            if isinstance(body, str)
+            else web.json_response(body, status=status, headers=headers)
+        )
+        if self.compressed:
+            answer.enable_compression(web.ContentCoding.gzip)
+        return answer
 
 
 @pytest.fixture
@@ -198,6 +208,105 @@ async def test_a_redirect_on_the_same_host_is_followed(script, status):
     assert (await connection.get("/a")).id == "b"
 
 
+@pytest.mark.parametrize("method", ["POST", "PATCH", "DELETE"])
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+async def test_a_change_is_sent_again_to_the_same_path_with_a_slash(script, method, status):
+    script.on(method, "/z", (status, "<html>Moved", {"Location": "/z/"}))
+    script.on(method, "/z/", (204, "", {}))
+    connection = await script.connect()
+    await connection.change(method, "/z", {"a": 1})
+    assert [(method, path) for method, path, _ in script.requests[1:]] == [(method, "/z"), (method, "/z/")]
+
+
+@pytest.mark.parametrize("status", [301, 302, 303])
+async def test_a_change_that_names_its_result_is_sent_once(script, status):
+    script.on("POST", "/z", (status, {}, {"Location": "/z/1"}))
+    script.on("GET", "/z/1", {"Id": "1"})
+    connection = await script.connect()
+    await connection.change("POST", "/z", {"a": 1})
+    assert [(method, path) for method, path, _ in script.requests[1:]] == [("POST", "/z"), ("GET", "/z/1")]
+
+
+async def test_a_path_that_the_service_writes_with_a_slash_is_asked_for_with_it(script):
+    script.on("GET", "/c", {"Members": [{"@odata.id": "/c/1/"}]})
+    script.on(
+        "GET", "/c/1/", {"@odata.id": "/c/1/", "Id": "1", "Actions": {"#Z.Add": {"target": "/c/1/add/"}}}
+    )
+    script.on("POST", "/c/1/add/", (204, "", {}))
+    connection = await script.connect()
+    (member,) = await reading.Reader(connection).members("/c")
+    await connection.change("POST", member.action("#Z.Add"), {})
+    assert [path for _, path, _ in script.requests[1:]] == ["/c", "/c/1/", "/c/1/add/"]
+
+
+async def test_a_further_page_is_asked_for_by_its_query(script):
+    script.on(
+        "GET",
+        "/c",
+        _members("1", "2", following="/c?$skip=2"),
+        _members("3", following="/c?$skip=3"),
+        _members("4"),
+    )
+    connection = await script.connect()
+    assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("name", ["http://bmc.internal:8443", "https://10.0.0.1", "//bmc"])
+async def test_another_name_of_the_service_stands_for_its_endpoint(script, name):
+    script.on("POST", "/z", (202, {}, {"Location": f"{name}/redfish/v1/T/1?a=b"}))
+    script.on("GET", "/redfish/v1/T/1", (204, "", {}))
+    connection = await script.connect()
+    await connection.change("POST", "/z", {})
+    assert [path for _, path, _ in script.requests[1:]] == ["/z", "/redfish/v1/T/1"]
+
+
+async def test_a_redirect_to_another_host_is_refused(script):
+    script.on("GET", "/a", (307, {}, {"Location": "https://elsewhere.invalid/redfish/v1"}))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="another host"):
+        await connection.get("/a")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"Members": {"@odata.id": "/c/1"}},
+        {"Members": None},
+        {"Members@odata.count": 2, "Members": [{"@odata.id": "/c/1", "Id": "1"}]},
+        {"Members@odata.count": "2", "Members": [{"@odata.id": "/c/1", "Id": "1"}]},
+    ],
+    ids=repr,
+)
+async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body):
+    script.on("GET", "/c", body)
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable) as caught:
+        await reading.Reader(connection).members("/c")
+    assert caught.value.reason == "MALFORMED_ANSWER"
+
+
+async def test_a_compressed_answer_is_unpacked(script):
+    script.on("GET", "/a", {"Id": "a"})
+    script.compressed = True
+    connection = await script.connect()
+    assert (await connection.get("/a")).id == "a"
+
+
+async def test_a_compressed_answer_counts_as_what_it_unpacks_to(script):
+    script.on("GET", "/a", {"Id": "a" * (2 * 1024 * 1024)})
+    script.compressed = True
+    connection = await script.connect(limits=budget.Limits(listing_mebibytes=1))
+    with pytest.raises(errors.Unavailable, match="bytes"):
+        await connection.get("/a")
+
+
+async def test_a_root_without_a_slash_is_read_too(script):
+    script.answers[("GET", "/redfish/v1")] = script.answers.pop(("GET", "/redfish/v1/"))
+    connection = await script.connect()
+    assert connection.root.text("RedfishVersion") == "1.9.0"
+
+
 async def test_a_redirect_without_end_is_refused(script):
     script.on("GET", "/a", (307, {}, {"Location": "/a"}))
     connection = await script.connect()
@@ -340,6 +449,37 @@ async def test_a_session_without_a_token_is_refused(script):
     script.on("POST", "/redfish/v1/SessionService/Sessions", (201, {}, {}))
     with pytest.raises(errors.Unavailable, match="X-Auth-Token"):
         await script.connect(credentials=contract.Credentials(username="u", password="p"))
+
+
+SAID = contract.Credentials(username="u", password="p")
+
+
+async def test_a_service_that_names_no_sessions_gets_the_password_with_each_request(script):
+    script.on("GET", "/redfish/v1/", {"@odata.id": "/redfish/v1", "RedfishVersion": "1.9.0"})
+    script.on("GET", "/a", {"Id": "a"})
+    connection = await script.connect(credentials=SAID)
+    await connection.get("/a")
+    assert [method for method, _, _ in script.requests] == ["GET", "GET"]
+    assert script.requests[-1][2]["Authorization"].startswith("Basic ")
+
+
+async def test_a_login_that_is_refused_for_basic_is_tried_so_once(script):
+    script.on(
+        "POST", "/redfish/v1/SessionService/Sessions", (401, {}, {"WWW-Authenticate": 'Basic realm="x"'})
+    )
+    script.on("GET", "/a", {"Id": "a"}, (401, {}, {"WWW-Authenticate": 'Basic realm="x"'}))
+    connection = await script.connect(credentials=SAID)
+    assert (await connection.get("/a")).id == "a"
+    with pytest.raises(errors.Unauthenticated, match="password"):
+        await connection.get("/a")
+    assert sum(method == "POST" for method, _, _ in script.requests) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 409, 422])
+async def test_a_refused_login_is_about_the_login(script, status):
+    script.on("POST", "/redfish/v1/SessionService/Sessions", (status, {"message": "wrong"}, {}))
+    with pytest.raises(errors.Unauthenticated, match=r'"wrong".*user name and password'):
+        await script.connect(credentials=SAID)
 
 
 async def test_many_requests_begin_one_session_together(script):

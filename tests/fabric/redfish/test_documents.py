@@ -68,7 +68,20 @@ def test_properties_of_another_type_are_none_or_nothing(odd):
 
 
 @pytest.mark.parametrize(
-    ("number", "read"), [(-1, 0), (0, 0), (2**63, 0), (2**63 - 1, 2**63 - 1), (True, 0), ("1", 0), (1.9, 1)]
+    ("number", "read"),
+    [
+        (-1, 0),
+        (0, 0),
+        (2**63, 0),
+        (2**63 - 1, 2**63 - 1),
+        (True, 0),
+        ("1", 1),
+        ("1.9", 1),
+        ("-1", 0),
+        ("1e9", 0),
+        ("x", 0),
+        (1.9, 1),
+    ],
 )
 def test_numbers_are_never_negative_nor_larger_than_the_wire_allows(number, read):
     assert documents.number({"N": number}, "N") == read

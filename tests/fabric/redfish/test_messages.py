@@ -45,7 +45,12 @@ def _refusal(status, body=None, **changes):
         (500, "Base.1.18.InternalError", errors.Unavailable, "HTTP_500"),
         (501, "", errors.Unimplemented, "UNIMPLEMENTED"),
         (502, "", errors.Unavailable, "HTTP_502"),
-        (418, "", errors.Unavailable, "HTTP_418"),
+        (408, "", errors.Unavailable, "HTTP_408"),
+        (423, "", errors.Unavailable, "HTTP_423"),
+        (406, "", errors.FailedPrecondition, "HTTP_406"),
+        (418, "", errors.FailedPrecondition, "HTTP_418"),
+        (415, "", errors.InvalidArgument, "HTTP_415"),
+        (422, "", errors.InvalidArgument, "HTTP_422"),
     ],
 )
 def test_a_refusal_is_an_error_of_the_contract(status, key, error, reason):

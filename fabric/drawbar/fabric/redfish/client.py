@@ -1,8 +1,9 @@
 """The client of a Redfish service (DSP0266): sessions, ETags, tasks, pages, and errors of the contract.
 
 Nothing that the service sends is trusted: an answer is bounded in bytes, values and depth, alone or as a part of a listing
-(`reading`), a redirect leads to the same origin only, and so does every link. What could have had an effect is sent once; only a
-request that was refused for want of a session is sent again.
+(`reading`), also where it is compressed. Every request goes to the configured origin: a link to another name of the service, as
+a manager behind a proxy sends it, is followed there. What could have had an effect is sent once; only a request that was refused
+for want of a session, or redirected, is sent again.
 """
 
 import asyncio
@@ -11,11 +12,13 @@ import contextlib
 import errno
 import functools
 import logging
+import re
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import aiohappyeyeballs
 import aiohttp
@@ -24,7 +27,7 @@ import yarl
 
 from drawbar.fabric import budget, contract, errors, judgement, tls
 from drawbar.fabric.contract.credentials import FILLER
-from drawbar.fabric.redfish import documents, messages, transcripts
+from drawbar.fabric.redfish import decoding, documents, messages, transcripts
 
 _logger = logging.getLogger(__name__)
 
@@ -38,6 +41,12 @@ TASK_PAUSE_SECONDS_MAX = 10.0
 # Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
 ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
 _MALFORMED = "MALFORMED_ANSWER"
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+# A URI with a slash at its end, as a value of JSON.
+_SLASHED = re.compile(rb'"(/[^"\\\s]{1,1000})/"')
+SLASHED_MAX = 16_384
+# Identity is preferred: unpacking costs time. Some services send nothing but gzip.
+_ENCODINGS = "identity, gzip;q=0.5, deflate;q=0.5"
 REFUSED_ADDRESS = "the controller may not connect to its address; add its network to fabricNetworks of the controller's configuration"
 
 
@@ -91,6 +100,8 @@ class Client:
         self._closed = False
         # Whether the service has shown that it is one of Redfish.
         self._is_proven = False
+        # Paths that the service writes with a slash at the end; some serve nothing without it.
+        self._slashed: OrderedDict[str, None] = OrderedDict()
 
     @classmethod
     async def connect(
@@ -112,7 +123,7 @@ class Client:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             middlewares=(_sent_once,),
-            headers={"Accept": "application/json", "Accept-Encoding": "identity", "OData-Version": "4.0"},
+            headers={"Accept": "application/json", "Accept-Encoding": _ENCODINGS, "OData-Version": "4.0"},
         )
         client = cls(config, session, recorder)
         try:
@@ -132,7 +143,10 @@ class Client:
         Raises:
             FabricError: it cannot be read, or is none.
         """
-        root = await self.get(ROOT + "/", is_open=True)
+        try:
+            root = await self.get(ROOT + "/", is_open=True)
+        except (errors.NotFound, errors.Unimplemented):
+            root = await self.get(ROOT, is_open=True)
         if not (root.text("@odata.type").startswith("#ServiceRoot.") or root.text("RedfishVersion")):
             raise self._odd("to read the service root", "answered as no Redfish service does", changes=False)
         self._is_proven = True
@@ -158,18 +172,13 @@ class Client:
         Raises:
             FabricError: it cannot be read; NotFound where there is none.
         """
-        url = self._url(uri).with_query(query or None)
-        for _ in range(REDIRECTS + 1):
-            what = f"to read {uri}"
-            answer = await self._send("GET", url, what=what, is_open=is_open, listing=listing)
-            location = answer.headers.get("Location", "")
-            if answer.status in {301, 302, 303, 307, 308} and location:
-                url = self._url(location)
-                continue
-            if answer.status != 200:
-                raise self._odd(f"to read {uri}", f"answered with the status {answer.status}", changes=False)
-            return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
-        raise self._odd(f"to read {uri}", f"redirected more than {REDIRECTS} times", changes=False)
+        url, what = self._url(uri), f"to read {uri}"
+        if query:
+            url = url.with_query(query)
+        answer = await self._send("GET", url, what=what, is_open=is_open, listing=listing)
+        if answer.status != 200:
+            raise self._odd(what, f"answered with the status {answer.status}", changes=False)
+        return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
 
     # --- changing ---
 
@@ -213,7 +222,7 @@ class Client:
         monitor = answer.headers.get("Location") or _own_uri(answer.body)
         if not monitor:
             raise self._odd(what, "accepted it and names no task monitor", changes=True)
-        pauses = _Pauses()
+        where, pauses = self._url(monitor), _Pauses()
         while True:
             state = documents.text(answer.body, "TaskState")
             if state in ENDED_STATES:
@@ -226,9 +235,7 @@ class Client:
             on_progress(Progress(percent=min(percent, 100) if percent else None, retry_after_seconds=pause))
             await asyncio.sleep(pause)
             try:
-                answer = await self._send(
-                    "GET", self._url(monitor), what=f"to follow the task of {what}", changes=True
-                )
+                answer = await self._send("GET", where, what=f"to follow the task of {what}", changes=True)
             except errors.NotFound:
                 # It ended, and its monitor is gone, or the service has forgotten it: the fabric shows which.
                 return
@@ -317,27 +324,37 @@ class Client:
         async with self._login:
             if self._token != former:
                 return
-            uri = self.root.link("Links", "Sessions") or f"{ROOT}/SessionService/Sessions"
+            uri = self.root.link("Links", "Sessions") or self._sessions_of_schema()
+            if uri is None:
+                self._is_basic = True
+                return
             body = {"UserName": credentials.username, "Password": credentials.password}
+            what = f"to begin a session as {credentials.username}"
             try:
-                answer = await self._send_once(
-                    "POST",
-                    self._url(uri),
-                    body,
-                    {},
-                    f"to begin a session as {credentials.username}",
-                    changes=True,
-                )
+                answer = await self._redirected("POST", self._url(uri), body, {}, what, changes=True)
             except (errors.NotFound, errors.Unimplemented):
                 self._is_basic = True
                 _logger.info("the Redfish service has no sessions, each request carries the password")
                 return
+            except errors.Unauthenticated as error:
+                if not former and error.vendor.get(messages.CHALLENGE, "").casefold().startswith("basic"):
+                    # A wrong password is refused again.
+                    self._is_basic = True
+                    return
+                raise
+            except (errors.Refused, errors.Misconfigured) as error:
+                raise messages.about_login(error) from error
             self._token = answer.headers.get("X-Auth-Token", "")
             self._tokens = (former, self._token)
             if not self._token:
                 raise self._odd("to begin a session", "sent no X-Auth-Token", changes=False)
             location = answer.headers.get("Location") or _own_uri(answer.body)
             self._session_uri = location or None
+
+    def _sessions_of_schema(self) -> str | None:
+        """Return where a service has its sessions that has them and does not link to them; None where it has none."""
+        service = self.root.link("SessionService")
+        return f"{service}/Sessions" if service is not None else None
 
     def _authorization(self) -> dict[str, str]:
         credentials = self._config.credentials
@@ -360,7 +377,7 @@ class Client:
             if self._session_uri is not None:
                 async with asyncio.timeout(CLOSE_SECONDS):
                     url = self._url(self._session_uri)
-                    await self._send_once(
+                    await self._redirected(
                         "DELETE", url, None, self._authorization(), "to end the session", changes=True
                     )
         except (errors.FabricError, TimeoutError) as error:
@@ -388,7 +405,7 @@ class Client:
         token = self._token
         own = {} if is_open else self._authorization()
         try:
-            return await self._send_once(
+            return await self._redirected(
                 method, url, body, {**(headers or {}), **own}, what, changes=changes, listing=listing
             )
         except errors.Unauthenticated:
@@ -396,9 +413,40 @@ class Client:
                 raise
         await self._begin_session(token)
         own = self._authorization()
-        return await self._send_once(
+        return await self._redirected(
             method, url, body, {**(headers or {}), **own}, what, changes=changes, listing=listing
         )
+
+    async def _redirected(
+        self,
+        method: str,
+        url: yarl.URL,
+        body: documents.Json | None,
+        headers: Mapping[str, str],
+        what: str,
+        *,
+        changes: bool,
+        listing: budget.Listing | None = None,
+    ) -> _Answer:
+        """Send a request, and follow its redirects on this origin (RFC 9110, section 15.4).
+
+        The request is sent again after 307 and 308, and after 301 and 302 to the same path with another slash at its end:
+        it had no effect. Any other redirect of a change names the result.
+        """
+        for _ in range(REDIRECTS + 1):
+            answer = await self._send_once(method, url, body, headers, what, changes=changes, listing=listing)
+            location = answer.headers.get("Location", "")
+            if answer.status not in _REDIRECTS or not location:
+                return answer
+            try:
+                target = self._url(location, is_redirect=True)
+            except errors.FabricError as error:
+                raise judgement.unknown(error) if changes else error from error
+            is_same = target.path.rstrip("/") == url.path.rstrip("/")
+            if answer.status == 303 or (answer.status in {301, 302} and not is_same):
+                method, body = "GET", None
+            url = target
+        raise self._odd(what, f"redirected more than {REDIRECTS} times", changes=changes)
 
     async def _send_once(
         self,
@@ -426,9 +474,9 @@ class Client:
                     server_hostname=self._server_name,
                 ) as response,
             ):
-                raw = await _read(response, listing)
                 status, received = response.status, response.headers
                 content_type = response.content_type
+                raw = await self._body(response, listing)
         except (errors.FabricError, asyncio.CancelledError) as error:
             if self._recorder is not None:
                 is_stall = isinstance(error, errors.DeadlineExceeded | asyncio.CancelledError)
@@ -436,25 +484,39 @@ class Client:
             raise
         if self._recorder is not None:
             self._recorder.answered(method, url, content, status=status, headers=received, raw=raw)
-        answered: documents.Json = {}
-        if raw.strip():
-            answered = self._decoded(raw, content_type, status, what, changes=changes)
         if status >= 400:
-            answered = answered if self._is_proven else {}
-            raise messages.refusal(status, answered, what=what, changes=changes, redacted=self._redacted)
+            raise messages.refusal(
+                status,
+                decoding.refusal(raw) if self._is_proven else {},
+                what=what,
+                changes=changes,
+                redacted=self._redacted,
+                challenge=received.get("WWW-Authenticate", ""),
+            )
+        if status in _REDIRECTS:
+            return _Answer(status=status, headers=received, body={})
+        answered = decoding.json_object(raw)
+        if answered is None:
+            named = content_type if self._is_proven and content_type else "something"
+            raise self._odd(what, f"answered with {named} that is no JSON object", changes=changes)
+        self._note_slashes(raw)
         return _Answer(status=status, headers=received, body=answered)
 
-    def _decoded(
-        self, raw: bytearray, content_type: str, status: int, what: str, *, changes: bool
-    ) -> documents.Json:
+    async def _body(self, response: aiohttp.ClientResponse, listing: budget.Listing) -> bytes:
+        """Return the body of an answer, unpacked; an empty one where that of a refusal breaks off, for its status says enough."""
         try:
-            return msgspec.json.decode(raw, type=dict[str, Any])
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-            if status >= 400:
-                # The status says enough, whatever a proxy made of the page.
-                return {}
-            kind = content_type if self._is_proven and content_type else "something"
-            raise self._odd(what, f"answered with {kind} that is no JSON object", changes=changes) from error
+            return decoding.unpacked(await _read(response, listing), response.headers, listing)
+        except (aiohttp.ClientPayloadError, decoding.Damaged):
+            if response.status < 400:
+                raise
+            return b""
+
+    def _note_slashes(self, raw: bytes) -> None:
+        """Remember which paths of an answer end with a slash."""
+        for match in _SLASHED.finditer(raw):
+            self._slashed[match[1].decode(errors="replace")] = None
+            if len(self._slashed) > SLASHED_MAX:
+                self._slashed.popitem(last=False)
 
     @contextlib.asynccontextmanager
     async def _translated(self, what: str, *, changes: bool) -> AsyncIterator[None]:
@@ -492,21 +554,31 @@ class Client:
                     reason="TLS_REFUSED",
                 ) from error
             raise errors.Unavailable(
-                f"the Redfish service broke off {what} ({type(error).__name__})", side_effects_unknown=changes
+                f"the Redfish service broke off {what}: {_breach(error)}", side_effects_unknown=changes
             ) from error
 
-    def _url(self, uri: str) -> yarl.URL:
-        """Return the address of a resource.
+    def _url(self, uri: str, *, is_redirect: bool = False) -> yarl.URL:
+        """Return the address of a resource on the configured origin.
+
+        A manager behind a proxy knows itself by another name, scheme or port, so only path and query of a link count. A
+        redirect to another origin is meant, and refused.
 
         Raises:
-            Unavailable: it lies elsewhere.
+            Unavailable: it is not one of Redfish.
         """
+        origin = self._base.origin()
         try:
-            url = self._base.origin().join(yarl.URL(uri))
+            url = origin.join(yarl.URL(uri))
+            is_elsewhere = url.origin() != origin
         except ValueError as error:
             raise self._odd("to follow a link", "sent one that is no URI", changes=False) from error
-        if url.origin() != self._base.origin() or url.user is not None:
+        is_own = not is_elsewhere or (url.path.startswith("/redfish/") and not is_redirect)
+        if url.user is not None or not is_own:
             raise self._odd("to follow a link", "sent one that leads to another host", changes=False)
+        if is_elsewhere:
+            url = origin.join(yarl.URL(url.raw_path_qs, encoded=True))
+        if url.raw_path in self._slashed:
+            url = url.with_path(url.raw_path + "/", encoded=True, keep_query=True)
         return url
 
     def _odd(self, what: str, did: str, *, changes: bool) -> errors.Unavailable:
@@ -535,9 +607,8 @@ class _Pauses:
     def next(self, retry_after: str | None) -> float:
         """Return the seconds until the next look, by the header of the last answer."""
         own, self._next = self._next, min(2 * self._next, TASK_PAUSE_SECONDS_MAX)
-        if retry_after is None:
-            return own
-        return min(max(_seconds(retry_after), TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
+        asked = decoding.retry_after_seconds(retry_after)
+        return own if asked is None else min(max(asked, TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
 
 
 async def _sent_once(
@@ -584,9 +655,17 @@ def _own_uri(body: documents.Json) -> str:
     return uri if isinstance(uri, str) else ""
 
 
-def _seconds(header: str | None) -> float:
-    """Return the seconds of a Retry-After header; 0 where it is a date or missing."""
-    return float(header) if header is not None and header.isascii() and header.isdigit() else 0.0
+def _breach(error: Exception) -> str:
+    """Return why an exchange broke off, in a clause."""
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "it closed the connection without an answer"
+    if isinstance(error, aiohttp.ClientPayloadError):
+        return "its answer is not complete"
+    if isinstance(error, decoding.Damaged):
+        return "its compressed answer is damaged"
+    if isinstance(error, OSError) and error.strerror:
+        return errors.cut(error.strerror, documents.TEXT_BYTES)
+    return "its answer is no HTTP"
 
 
 def _cause(error: Exception | None) -> str:

@@ -4,6 +4,7 @@ A service may leave any property out, or send one of another type than the schem
 or nothing then, so that one odd resource costs what it describes and no more.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,8 @@ ID = "@odata.id"
 ETAG = "@odata.etag"
 # No id, name or model that is longer fits on the wire of the contract.
 TEXT_BYTES = 128
+# Some services write numbers as text.
+_NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +109,8 @@ def text(body: Json, *names: str) -> str:
 def number(body: Json, *names: str) -> int:
     """Return the number below these properties, or 0; never a negative one."""
     content = value(body, *names)
+    if isinstance(content, str) and _NUMBER.fullmatch(content.strip()):
+        content = float(content) if "." in content else int(content)
     is_number = isinstance(content, int | float) and not isinstance(content, bool)
     return int(content) if is_number and 0 < content < 2**63 else 0
 

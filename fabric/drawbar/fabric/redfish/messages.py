@@ -15,6 +15,8 @@ from drawbar.fabric.redfish import documents
 EXTENDED = "@Message.ExtendedInfo"
 # A refusal with more messages names its causes in the first ones.
 MESSAGES = 8
+# What of `FabricError.vendor` has the header WWW-Authenticate.
+CHALLENGE = "authenticate"
 SESSION_LIMIT = "SESSION_LIMIT"
 SESSION_ENDED = "SESSION_ENDED"
 # Of a transient error that a task monitor answers with: it is how the request ended, not that the monitor is busy.
@@ -67,8 +69,16 @@ _BY_STATUS: Mapping[int, _Error] = MappingProxyType(
         404: (errors.NotFound, ""),
         405: (errors.Unimplemented, ""),
         409: (errors.FailedPrecondition, errors.Reason.INCOMPATIBLE),
+        406: (errors.FailedPrecondition, "HTTP_406"),
+        408: (errors.Unavailable, "HTTP_408"),
         410: (errors.NotFound, ""),
+        411: (errors.InvalidArgument, "HTTP_411"),
         412: (errors.Aborted, errors.Reason.STALE_ETAG),
+        413: (errors.InvalidArgument, "HTTP_413"),
+        415: (errors.InvalidArgument, "HTTP_415"),
+        422: (errors.InvalidArgument, "HTTP_422"),
+        423: (errors.Unavailable, "HTTP_423"),
+        425: (errors.Unavailable, "HTTP_425"),
         428: (errors.Unimplemented, "ETAG_REQUIRED"),
         429: (errors.Unavailable, "SERVICE_BUSY"),
         501: (errors.Unimplemented, ""),
@@ -91,6 +101,7 @@ def refusal(
     what: str,
     changes: bool,
     redacted: Callable[[str], str] = str,
+    challenge: str = "",
 ) -> errors.FabricError:
     """Return the error of the contract that an answer of status 400 and above stands for.
 
@@ -100,17 +111,20 @@ def refusal(
         what: the request, for people.
         changes: whether the request was to change something: a failure of the service itself leaves open whether it did.
         redacted: takes the secrets out of the service's own words.
+        challenge: the header WWW-Authenticate.
     """
     entries = extended(body)
     keys = [documents.text(entry, "MessageId").rpartition(".")[2] for entry in entries]
+    # A request that is wrong in a way that is not known here stays wrong.
+    unlisted = errors.FailedPrecondition if status < 500 else errors.Unavailable
     kind, reason = next((_BY_KEY[key] for key in keys if key in _BY_KEY), None) or _BY_STATUS.get(
-        status, (errors.Unavailable, f"HTTP_{status}")
+        status, (unlisted, f"HTTP_{status}")
     )
     return kind(
         f"the Redfish service refused {what} with {status}: {_sentence(body, entries, redacted)}{_remedy(kind, reason)}",
         reason=reason,
         side_effects_unknown=changes and (status >= 500 and status not in {501, 503, 507}),
-        vendor=_vendor(entries, status, redacted),
+        vendor=({CHALLENGE: challenge} if challenge else {}) | _vendor(entries, status, redacted),
     )
 
 
@@ -134,7 +148,18 @@ def _sentence(
 ) -> str:
     texts = [_redacted_text(entry.get("Message"), redacted) for entry in messages]
     own = _redacted_text(documents.value(body, "error", "message"), redacted)
-    return " ".join(sentence for sentence in texts if sentence) or own or "it gives no reason"
+    other = _redacted_text(body.get("message"), redacted)
+    sentences = " ".join(sentence for sentence in texts if sentence) or own
+    return sentences or (f'"{other}"' if other else "it gives no reason")
+
+
+def about_login(error: errors.FabricError) -> errors.FabricError:
+    """Return the refusal of a login as one, whatever its status was."""
+    if isinstance(error, errors.Unauthenticated | errors.PermissionDenied) or error.reason == SESSION_LIMIT:
+        return error
+    return errors.Unauthenticated(
+        f"{error.message}{_remedy(errors.Unauthenticated, '')}", reason="LOGIN_REFUSED", vendor=error.vendor
+    )
 
 
 def _redacted_text(content: Any, redacted: Callable[[str], str]) -> str:

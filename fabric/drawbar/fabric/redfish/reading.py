@@ -54,6 +54,8 @@ class Reader:
         while following is not None:
             page = await self.get(following, query=query)
             entries = page.objects("Members")
+            if not isinstance(page.value("Members"), list):
+                raise _contradicted(uri, "sent it without its array Members")
             self.listing.count(budget.Counted.RESOURCES, len(entries))
             listed += map(Document.from_json, entries)
             link = page.value("Members@odata.nextLink")
@@ -61,6 +63,8 @@ class Reader:
             following, query = (link, "") if isinstance(link, str) and link else (None, "")
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
+            elif (counted := page.number("Members@odata.count")) > len(listed):
+                raise _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
         return await self.resolved(tuple(listed))
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
@@ -123,3 +127,11 @@ class Reader:
             return "$expand=."
         most = offered.get("MaxLevels")
         return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"
+
+
+def _contradicted(uri: str, did: str) -> errors.Unavailable:
+    """Return the error of a collection that contradicts itself: devices that are missing in it are in doubt, and not gone."""
+    return errors.Unavailable(
+        f"the Redfish service was asked for the collection {uri} and {did}; read it again, then look at the service",
+        reason="MALFORMED_ANSWER",
+    )
