@@ -464,7 +464,7 @@ async def test_a_listing_that_fails_is_one_error_and_the_next_one_succeeds(trial
 async def test_a_redirect_to_another_host_is_not_followed(trial):
     service, adapter = await trial.both({})
     elsewhere = await trial.serve()
-    service.faults.add(Fault(kind=FaultKind.REDIRECT, methods=("GET",)))
+    service.faults.add(Fault(kind=FaultKind.REDIRECT, methods=("GET",), times=100))
     await trial.error(errors.Unavailable, adapter.devices())
     assert elsewhere.requests == []
 

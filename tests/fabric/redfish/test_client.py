@@ -286,6 +286,18 @@ async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body
     assert caught.value.reason == "MALFORMED_ANSWER"
 
 
+@pytest.mark.parametrize(
+    "refusal", [(400, {}, {}), (500, {}, {}), (501, {}, {}), (200, "<html>", {})], ids=repr
+)
+async def test_a_collection_that_is_not_expanded_is_read_member_by_member(script, refusal):
+    offered = {"NoLinks": True, "Levels": True}
+    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    script.on("GET", "/c", refusal, {"Members": [{"@odata.id": "/c/1"}]})
+    script.on("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
+    connection = await script.connect()
+    assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1"]
+
+
 async def test_a_compressed_answer_is_unpacked(script):
     script.on("GET", "/a", {"Id": "a"})
     script.compressed = True

@@ -5,6 +5,7 @@ several are on their way at the same time.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator
 
 from drawbar.fabric import budget, errors
@@ -12,6 +13,8 @@ from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.client import PARALLEL, Client
 from drawbar.fabric.redfish.documents import Document
 
+_logger = logging.getLogger(__name__)
+_OVER = str(errors.Reason.LIMIT_EXCEEDED)
 # What a further page counts as, however few members it has: pages without end are noticed soon.
 PAGE_RESOURCES = 32
 
@@ -48,8 +51,20 @@ class Reader:
         Raises:
             FabricError: the collection, or a member that still exists, cannot be read.
         """
+        if query := self._expand(levels):
+            try:
+                return await self._pages(uri, query)
+            except errors.FabricError as error:
+                if isinstance(error, errors.NotFound | errors.Misconfigured) or error.reason == _OVER:
+                    raise
+                # Some services announce expansion and refuse it for a collection, or fail at one sick member.
+                _logger.debug(
+                    "a collection is read member by member", extra={"uri": uri, "error": error.message}
+                )
+        return await self._pages(uri, "")
+
+    async def _pages(self, uri: str, query: str) -> tuple[Document, ...]:
         listed: list[Document] = []
-        query = self._expand(levels)
         following: str | None = uri
         while following is not None:
             page = await self.get(following, query=query)
