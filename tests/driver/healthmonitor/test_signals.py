@@ -158,3 +158,32 @@ def test_any_json_is_read_or_refused(source, document):
         return
     assert len(batch.signals) <= signals.SIGNALS_MAX
     assert all(isinstance(value, str) for item in batch.signals for value in item.labels.values())
+
+
+ORIGIN = "/redfish/v1/Chassis/1/PCIeDevices/gpu-1"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"OriginOfCondition": ORIGIN},
+        {"MessageId": None},
+        {"MessageId": 7},
+        {"EventType": ["Alert"]},
+        {"EventType": None},
+        {"Severity": "CRITICAL"},
+        {"MessageSeverity": "Informational"},
+        {"MessageSeverity": None},
+        {"Oem": {"Dell": None}},
+    ],
+    ids=repr,
+)
+def test_a_property_in_another_form_costs_that_property_alone(change):
+    event = {
+        "EventType": "Alert",
+        "MessageId": "GPU0001",
+        "Severity": "Critical",
+        "OriginOfCondition": {"@odata.id": ORIGIN},
+    }
+    (signal,) = read(Source.REDFISH, {"Events": [event | change]}).signals
+    assert (signal.labels["origin"], signal.labels["severity"], signal.firing) == (ORIGIN, "Critical", True)

@@ -9,6 +9,7 @@ Sources: Alertmanager, "webhook_config"; DMTF DSP0266 "Eventing" and the schema 
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -19,6 +20,8 @@ SIGNALS_MAX = 500
 LABELS_MAX = 64
 NAME_CHARS_MAX = 128
 VALUE_CHARS_MAX = 1024
+# Of Event (`MessageSeverity`), by the word in lower case.
+_SEVERITIES = {severity.casefold(): severity for severity in ("OK", "Warning", "Critical")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +68,14 @@ class _Webhook(msgspec.Struct):
     alerts: list[msgspec.Raw]
 
 
-class _Link(msgspec.Struct):
-    odata_id: str = msgspec.field(name="@odata.id", default="")
-
-
 class _Event(msgspec.Struct, rename="pascal"):
-    message_id: str = ""
-    message_severity: str | None = None
-    severity: str | None = None
-    event_type: str | None = None
-    origin_of_condition: _Link | None = None
+    """One event, read property by property: services send null, text and lists where the schema has something else."""
+
+    message_id: Any = None
+    message_severity: Any = None
+    severity: Any = None
+    event_type: Any = None
+    origin_of_condition: Any = None
 
 
 class _Events(msgspec.Struct, rename="pascal"):
@@ -141,22 +142,38 @@ def _alert(alert: _Alert) -> Signal | None:
 
 
 def _event(event: _Event) -> Signal | None:
-    origin = event.origin_of_condition.odata_id if event.origin_of_condition is not None else ""
-    severity = event.message_severity or event.severity
-    if not origin or severity not in ("OK", "Warning", "Critical"):
+    link = event.origin_of_condition
+    origin = _text(link.get("@odata.id") if isinstance(link, dict) else link)
+    severity = next(
+        (
+            known
+            for text in (event.message_severity, event.severity)
+            if (known := _SEVERITIES.get(_text(text).casefold()))
+        ),
+        None,
+    )
+    if not origin or severity is None:
         return None
-    registry, _, key = event.message_id.rpartition(".")
+    message_id = _text(event.message_id)
+    registry, _, key = message_id.rpartition(".")
     labels = {
         "origin": origin,
         "originID": origin.rstrip("/").rpartition("/")[2],
         "severity": severity,
-        "messageID": event.message_id,
+        "messageID": message_id,
         "registry": registry.partition(".")[0],
         "message": key,
-        "eventType": event.event_type or "",
+        "eventType": _text(event.event_type),
     }
     # A service reports that a resource is well by another message than that it was not: both are about the origin.
     return _signal(Source.REDFISH, labels, origin, firing=severity != "OK")
+
+
+def _text(content: object) -> str:
+    """Return a text, the first one of a list, or an empty one."""
+    if isinstance(content, list) and content:
+        content = content[0]
+    return content.strip() if isinstance(content, str) else ""
 
 
 def _signal(source: Source, labels: Mapping[str, str], fingerprint: str, *, firing: bool) -> Signal | None:
