@@ -539,3 +539,27 @@ async def test_an_unreachable_service_is_unavailable(own_address):
     config = contract.AdapterConfig(name="f", endpoint=f"http://{host}:{port}", timeout_seconds=2)
     with pytest.raises(errors.Unavailable, match="cannot be reached"):
         await client.Client.connect(config)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "answer", "remedy"),
+    [
+        ("http", b"", "put https:// into spec.endpoint"),
+        ("http", b"SSH-2.0-OpenSSH_9\r\n", "put https:// into spec.endpoint"),
+        ("http", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "put https:// into spec.endpoint"),
+        ("https", b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", "put http:// into spec.endpoint"),
+    ],
+)
+async def test_the_wrong_scheme_is_named_with_the_right_one(scheme, answer, remedy):
+    async def serve(reader, writer):
+        await reader.read(1)
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        config = contract.AdapterConfig(name="f", endpoint=f"{scheme}://127.0.0.1:{port}", timeout_seconds=5)
+        with pytest.raises(errors.FabricError) as caught:
+            await client.Client.connect(config)
+    assert remedy in caught.value.message
+    assert "Error" not in caught.value.message

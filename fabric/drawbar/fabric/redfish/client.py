@@ -491,6 +491,7 @@ class Client:
                 what=what,
                 changes=changes,
                 redacted=self._redacted,
+                remedy=self._scheme_remedy() if status == 400 else "",
                 challenge=received.get("WWW-Authenticate", ""),
             )
         if status in _REDIRECTS:
@@ -535,6 +536,11 @@ class Client:
                 reason="CERTIFICATE_REFUSED",
             ) from error
         except aiohttp.ClientSSLError as error:
+            if getattr(error.os_error, "reason", "") == "WRONG_VERSION_NUMBER":
+                raise errors.Unavailable(
+                    f"{host} speaks no TLS on port {self._base.port}; put http:// into spec.endpoint, or the port of its TLS",
+                    reason="TLS_REFUSED",
+                ) from error
             raise errors.Unavailable(
                 f"no TLS with {host} ({_cause(error.os_error)}); look at the endpoint and at the client certificate",
                 reason="TLS_REFUSED",
@@ -554,7 +560,8 @@ class Client:
                     reason="TLS_REFUSED",
                 ) from error
             raise errors.Unavailable(
-                f"the Redfish service broke off {what}: {_breach(error)}", side_effects_unknown=changes
+                f"the Redfish service broke off {what}: {_breach(error)}{self._scheme_remedy()}",
+                side_effects_unknown=changes,
             ) from error
 
     def _url(self, uri: str, *, is_redirect: bool = False) -> yarl.URL:
@@ -580,6 +587,11 @@ class Client:
         if url.raw_path in self._slashed:
             url = url.with_path(url.raw_path + "/", encoded=True, keep_query=True)
         return url
+
+    def _scheme_remedy(self) -> str:
+        """Return the remedy for a port of TLS that is spoken to without it; empty once the service has answered."""
+        is_possible = self._base.scheme == "http" and not self._is_proven
+        return "; if this port speaks TLS, put https:// into spec.endpoint" if is_possible else ""
 
     def _odd(self, what: str, did: str, *, changes: bool) -> errors.Unavailable:
         return errors.Unavailable(

@@ -101,6 +101,7 @@ def refusal(
     what: str,
     changes: bool,
     redacted: Callable[[str], str] = str,
+    remedy: str = "",
     challenge: str = "",
 ) -> errors.FabricError:
     """Return the error of the contract that an answer of status 400 and above stands for.
@@ -111,6 +112,7 @@ def refusal(
         what: the request, for people.
         changes: whether the request was to change something: a failure of the service itself leaves open whether it did.
         redacted: takes the secrets out of the service's own words.
+        remedy: a clause that names what to do, where the refusal itself has none.
         challenge: the header WWW-Authenticate.
     """
     entries = extended(body)
@@ -121,7 +123,8 @@ def refusal(
         status, (unlisted, f"HTTP_{status}")
     )
     return kind(
-        f"the Redfish service refused {what} with {status}: {_sentence(body, entries, redacted)}{_remedy(kind, reason)}",
+        f"the Redfish service refused {what} with {status}: {_sentence(body, entries, redacted)}"
+        f"{_remedy(kind, reason) or remedy}",
         reason=reason,
         side_effects_unknown=changes and (status >= 500 and status not in {501, 503, 507}),
         vendor=({CHALLENGE: challenge} if challenge else {}) | _vendor(entries, status, redacted),
