@@ -1,6 +1,8 @@
 """The pauses between attempts."""
 
+import asyncio
 import itertools
+import logging
 import random
 
 import pytest
@@ -48,3 +50,68 @@ def test_two_that_fail_together_do_not_come_back_together():
 def test_the_source_of_jitter_can_be_chosen():
     first, second = (backoff.Backoff(uniform=random.Random(1).uniform) for _ in range(2))
     assert first.failed() == second.failed()
+
+
+class Busy(Exception):
+    """A failure that passes."""
+
+    retry_after_seconds = 0.0
+
+
+class Broken(Busy):
+    """A failure that lasts."""
+
+
+def call(*failures):
+    """Return a call that fails so often, and what it was called with."""
+    left, calls = list(failures), []
+
+    async def made(*arguments):
+        calls.append(arguments)
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return made, calls
+
+
+def repeating(**changes):
+    return backoff.repeating(Busy, unless=(Broken,), first_seconds=0.001, max_seconds=0.002, **changes)
+
+
+async def test_a_call_is_made_again_until_it_succeeds():
+    made, calls = call(Busy("1"), Busy("2"))
+    noted = []
+    assert await repeating(noted=noted.append)(made, "a") == "done"
+    assert calls == [("a",)] * 3
+    assert [str(error) for error in noted] == ["1", "2"]
+
+
+@pytest.mark.parametrize("failure", [Broken("x"), ValueError("x")])
+async def test_another_failure_is_raised_at_once(failure):
+    made, calls = call(failure)
+    with pytest.raises(type(failure)):
+        await repeating()(made)
+    assert len(calls) == 1
+
+
+async def test_a_bound_of_tries_raises_the_last_failure():
+    made, calls = call(*(Busy(str(number)) for number in range(9)))
+    with pytest.raises(Busy, match="2"):
+        await repeating(tries=3)(made)
+    assert len(calls) == 3
+
+
+async def test_the_pause_that_was_asked_for_is_kept_within_the_bound():
+    asked = Busy()
+    asked.retry_after_seconds = 1e9
+    made, _ = call(asked)
+    async with asyncio.timeout(5):
+        assert await repeating()(made) == "done"
+
+
+def test_a_failure_is_logged_once_while_it_lasts(caplog):
+    note = backoff.warning_once(logging.getLogger("x"), "again: %s")
+    for text in ("a", "a", "b", "a"):
+        note(Busy(text))
+    assert [record.getMessage() for record in caplog.records] == ["again: a", "again: b", "again: a"]

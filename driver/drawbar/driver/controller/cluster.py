@@ -1,6 +1,5 @@
 """The cluster as the controller has observed it, and the UID that identifies it."""
 
-import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import Any
@@ -142,16 +141,13 @@ async def identity(api: client.Client) -> str:
 
     Empty where it may not be read: then no connection is marked, and none is taken back.
     """
-    pauses = backoff.Backoff(PAUSE_FIRST_SECONDS)
-    while True:
-        try:
-            return (await api.read(kinds.NAMESPACE, NAMESPACE, into=_Namespace)).metadata.uid
-        except (errors.Denied, errors.NotFound) as error:
-            log.warning(
-                "connections of this cluster are not marked, so lost ones are not found; "
-                "let the controller read the namespace kube-system: %s",
-                error,
-            )
-            return ""
-        except errors.Unreachable:
-            await asyncio.sleep(pauses.failed())
+    loop = backoff.repeating(errors.Unreachable, first_seconds=PAUSE_FIRST_SECONDS)
+    try:
+        return (await loop(api.read, kinds.NAMESPACE, NAMESPACE, into=_Namespace)).metadata.uid
+    except (errors.Denied, errors.NotFound) as error:
+        log.warning(
+            "connections of this cluster are not marked, so lost ones are not found; "
+            "let the controller read the namespace kube-system: %s",
+            error,
+        )
+        return ""

@@ -146,9 +146,9 @@ def _event(event: _Event) -> Signal | None:
     origin = _text(link.get("@odata.id") if isinstance(link, dict) else link)
     severity = next(
         (
-            known
+            standard
             for text in (event.message_severity, event.severity)
-            if (known := _SEVERITIES.get(_text(text).casefold()))
+            if (standard := _SEVERITIES.get(_text(text).casefold()))
         ),
         None,
     )

@@ -3,7 +3,6 @@
 Source: Kubernetes API concepts, "Discovery API"; `/apis/<group>`.
 """
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from typing import TypeVar
@@ -68,15 +67,10 @@ async def _read(api: client.Client, path: str, into: type[T]) -> T:
 
 async def settled(api: client.Client, group: str) -> Mapping[str, frozenset[str]]:
     """As `resources`, repeated until the API server answers; empty where it does not allow the request."""
-    pauses, logged = backoff.Backoff(), ""
-    while True:
-        try:
-            return await resources(api, group)
-        except errors.Denied as error:
-            log.warning("may not learn what the API server serves, taking it for a recent one: %s", error)
-            return {}
-        except errors.KubeError as error:
-            if str(error) != logged:
-                logged = str(error)
-                log.warning("cannot learn what the API server serves, trying again: %s", error)
-        await asyncio.sleep(pauses.failed())
+    noted = backoff.warning_once(log, "cannot learn what the API server serves, trying again: %s")
+    loop = backoff.repeating(errors.KubeError, unless=(errors.Denied,), noted=noted)
+    try:
+        return await loop(resources, api, group)
+    except errors.Denied as error:
+        log.warning("may not learn what the API server serves, taking it for a recent one: %s", error)
+        return {}

@@ -54,19 +54,20 @@ class Served:
 
     async def run(self) -> None:
         """Ask until there is `v1`, and return then."""
-        pauses, last = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS), ""
-        while not self.modern.is_set():
-            try:
-                await self.ask()
-                pauses.reset()
-                last, pause = "", self._follow_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spreads requests
-            except kube_errors.KubeError as error:
-                if str(error) != last:
-                    last = str(error)
-                    log.warning("cannot ask in which versions claims are served, trying again: %s", error)
-                pause = pauses.failed()
-            if not self.modern.is_set():
-                await asyncio.sleep(pause)
+        while True:
+            noted = backoff.warning_once(
+                log, "cannot ask in which versions claims are served, trying again: %s"
+            )
+            loop = backoff.repeating(
+                kube_errors.KubeError,
+                first_seconds=RETRY_FIRST_SECONDS,
+                max_seconds=RETRY_MAX_SECONDS,
+                noted=noted,
+            )
+            await loop(self.ask)
+            if self.modern.is_set():
+                return
+            await asyncio.sleep(self._follow_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spreads requests
 
     async def ask(self) -> None:
         """Ask once.

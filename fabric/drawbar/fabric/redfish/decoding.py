@@ -77,9 +77,9 @@ def json_object(raw: bytes) -> documents.Json | None:
 
 
 def refusal(raw: bytes) -> documents.Json:
-    """Return the body of a refusal as an object; the words of one in another form are its `message`.
+    """Return the body of a refusal as an object; words in another form become its `message`.
 
-    Services answer with a JSON string, with plain text, or with a page whose title says what is wrong.
+    Services answer with a JSON string, with plain text, or with a page and the reason in its title.
     """
     content = raw[:_REFUSAL_BYTES].removeprefix(_MARK).strip()
     try:

@@ -61,20 +61,17 @@ async def write(api: client.Client, planned: plan.Plan) -> None:
 
 
 async def _write_one(api: client.Client, planned: plan.Plan, change: plan.Change) -> None:
-    pauses = backoff.Backoff()
-    for _ in range(TRIES):
-        listed = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
-        try:
-            for write in plan.writes(planned, change, listed.items):
-                await _write_object(api, write)
-        except (kube_errors.Conflict, kube_errors.NotFound):
-            await asyncio.sleep(pauses.failed())
-        else:
-            return
-    raise errors.DrawbarError(
-        f"a Maintenance of Fabric {change.fabric} was written by others each of {TRIES} times; try again, or look who writes it: "
-        "kubectl get maintenances --show-managed-fields -o yaml"
-    )
+    try:
+        async for attempt in backoff.repeating(kube_errors.Conflict, kube_errors.NotFound, tries=TRIES):
+            with attempt:
+                listed = await api.list_all(kinds.MAINTENANCE, into=maintenances.Maintenance)
+                for write in plan.writes(planned, change, listed.items):
+                    await _write_object(api, write)
+    except (kube_errors.Conflict, kube_errors.NotFound) as error:
+        raise errors.DrawbarError(
+            f"a Maintenance of Fabric {change.fabric} was written by others each of {TRIES} times; try again, or look who "
+            "writes it: kubectl get maintenances --show-managed-fields -o yaml"
+        ) from error
 
 
 async def _write_object(api: client.Client, write: plan.Write) -> None:

@@ -93,7 +93,7 @@ class Mover:
 
     async def _evict(self, pod: plan.Pod) -> None:
         """Ask for the eviction until its disruption budget allows it."""
-        name, pauses = pod.metadata.name, backoff.Backoff()
+        name = pod.metadata.name
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
@@ -102,17 +102,14 @@ class Mover:
         }
         path = kinds.POD.path(namespace=self._namespace, name=name, subresource="eviction")
         async with progress.shown(f"evicting pod {name}"):
-            while True:
-                try:
-                    await self._api.request("POST", path, body=body)
-                except (kube_errors.NotFound, kube_errors.Conflict):
-                    return  # another pod has that name by now, or none
-                except kube_errors.Throttled as error:
-                    self._refused = f"the API server refuses it: {error}"
-                    await asyncio.sleep(max(pauses.failed(), error.retry_after_seconds))
-                else:
-                    self._refused = ""
-                    return
+            # Another pod may have that name by now, or none.
+            with contextlib.suppress(kube_errors.NotFound, kube_errors.Conflict):
+                loop = backoff.repeating(kube_errors.Throttled, noted=self._note_refusal)
+                await loop(self._api.request, "POST", path, body=body)
+                self._refused = ""
+
+    def _note_refusal(self, error: Exception) -> None:
+        self._refused = f"the API server refuses it: {error}"
 
     async def _follow(self, before: frozenset[str]) -> None:
         """Wait until each evicted pod is gone, and has one in its place that runs."""

@@ -45,17 +45,17 @@ class Sweeper:
 
     async def run(self) -> None:
         """Settles, and returns when everything is."""
-        pauses = backoff.Backoff(RETRY_FIRST_SECONDS, RETRY_MAX_SECONDS)
         while self._prepared.unsettled:
-            try:
-                await self.settle()
-            except (kube_errors.KubeError, errors.NodeError) as error:
-                log.warning("cannot settle what the last instance left: %s", error)
-                await asyncio.sleep(pauses.failed())
-            else:
-                pauses.reset()
-                if self._prepared.unsettled:
-                    await asyncio.sleep(AGAIN_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spreads requests, guards nothing
+            loop = backoff.repeating(
+                kube_errors.KubeError,
+                errors.NodeError,
+                first_seconds=RETRY_FIRST_SECONDS,
+                max_seconds=RETRY_MAX_SECONDS,
+                noted=backoff.warning_once(log, "cannot settle what the last instance left: %s"),
+            )
+            await loop(self.settle)
+            if self._prepared.unsettled:
+                await asyncio.sleep(AGAIN_SECONDS * random.uniform(0.9, 1.1))  # noqa: S311 - spreads requests, guards nothing
 
     async def settle(self) -> None:
         """One round.
