@@ -1,9 +1,9 @@
-"""What endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
+"""Resources that endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
 
 from collections.abc import Iterable, Mapping
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish import documents, identities, models
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -11,6 +11,8 @@ from drawbar.fabric.redfish.reading import Reader
 LEVELS = 3
 # So few members of one collection are read one by one.
 READ_SINGLY = 1
+# How far resources with identifiers are from those that an endpoint links to: a PCIe device, its processor, its assembly.
+ROUNDS = 2
 
 
 async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
@@ -44,3 +46,64 @@ def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
         for device in devices
         for function in device.objects("PCIeFunctions", "Members")
     )
+
+
+async def read_identifying(
+    reader: Reader, described: Iterable[tuple[Document, tuple[Document, ...]]]
+) -> Mapping[str, tuple[Document, ...]]:
+    """Return further resources with identifiers of devices, by the URI of the endpoint or resource block.
+
+    Only for devices of which the node could not recognise one yet: at most one collection or resource in each round, and none
+    that the service refuses to show.
+
+    Args:
+        reader: of this listing.
+        described: endpoints and resource blocks, each with the resources that describe the device.
+
+    Raises:
+        FabricError: a resource cannot be read for now.
+    """
+    devices = {origin.uri: (origin, parts) for origin, parts in described}
+    further: dict[str, tuple[Document, ...]] = dict.fromkeys(devices, ())
+    for _ in range(ROUNDS):
+        wanted = {
+            uri: more
+            for uri, (origin, parts) in devices.items()
+            if (more := _find_more(origin, (*parts, *further[uri]))) != identities.More()
+        }
+        read_now = await _read_if_shown(reader, {uri for more in wanted.values() for uri in more.resources})
+        for uri, more in wanted.items():
+            members = await _members(reader, more.collection) if more.collection else ()
+            further[uri] += tuple(read_now[each] for each in more.resources if each in read_now) + members
+    return further
+
+
+def _find_more(origin: Document, parts: tuple[Document, ...]) -> identities.More:
+    device_class = models.device_class(origin, parts)
+    shown = identities.from_documents(device_class, origin, parts)
+    is_enough = identities.is_proven(device_class, shown)
+    return identities.More() if is_enough else identities.find_more(device_class, parts)
+
+
+async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
+    """Return the resources by URI without those that the service refuses to show."""
+    listed = tuple(uris)
+    try:
+        return await read(reader, listed)
+    except (errors.Refused, errors.PermissionDenied):
+        if len(listed) == 1:
+            return {}
+    shown: dict[str, Document] = {}
+    for uri in listed:
+        shown |= await _read_if_shown(reader, (uri,))
+    return shown
+
+
+async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
+    """Return the members of a collection, or the first one alone where the service does not expand them."""
+    try:
+        if reader.expands:
+            return await reader.members(collection)
+        return await reader.first(collection)
+    except (errors.Refused, errors.PermissionDenied):
+        return ()

@@ -91,6 +91,15 @@ class Reader:
         page = await self.get(uri, query=self._expand(1))
         return await self.resolved(tuple(map(Document.from_json, page.objects("Members")[-most:])))
 
+    async def first(self, uri: str) -> tuple[Document, ...]:
+        """Read the first member of a collection, if it has one.
+
+        Raises:
+            FabricError: the collection, or the member, cannot be read.
+        """
+        page = await self.get(uri)
+        return await self.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
+
     async def resolved(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone meanwhile is left out.
 
