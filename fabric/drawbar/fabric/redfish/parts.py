@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents, identities, models
+from drawbar.fabric.redfish import documents, identities, models, reading
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -72,9 +72,12 @@ async def read_identifying(
             if (more := _find_more(origin, (*parts, *further[uri]))) != identities.More()
         }
         read_now = await _read_if_shown(reader, {uri for more in wanted.values() for uri in more.resources})
+        collections = tuple(dict.fromkeys(more.collection for more in wanted.values() if more.collection))
+        listed = await reading.in_parallel(collections, lambda uri: _members(reader, uri))
+        members = dict(zip(collections, listed, strict=True))
         for uri, more in wanted.items():
-            members = await _members(reader, more.collection) if more.collection else ()
-            further[uri] += tuple(read_now[each] for each in more.resources if each in read_now) + members
+            resources = tuple(read_now[each] for each in more.resources if each in read_now)
+            further[uri] += (*resources, *members.get(more.collection, ()))
     return further
 
 
@@ -91,12 +94,16 @@ async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Do
     try:
         return await read(reader, listed)
     except (errors.Refused, errors.PermissionDenied):
-        if len(listed) == 1:
+        pass
+
+    async def read_one(uri: str) -> Mapping[str, Document]:
+        try:
+            return await read(reader, (uri,))
+        except (errors.Refused, errors.PermissionDenied):
             return {}
-    shown: dict[str, Document] = {}
-    for uri in listed:
-        shown |= await _read_if_shown(reader, (uri,))
-    return shown
+
+    singly = await reading.in_parallel(listed, read_one)
+    return {uri: document for each in singly for uri, document in each.items()}
 
 
 async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
@@ -104,6 +111,7 @@ async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
     try:
         if reader.expands:
             return await reader.members(collection)
-        return await reader.first(collection)
+        page = await reader.get(collection)
+        return await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
     except (errors.Refused, errors.PermissionDenied):
         return ()
