@@ -30,7 +30,7 @@ _BOARDS = ("Processor", "NetworkAdapter", "PCIeDevice", "Memory")
 # By the number of hexadecimal digits: an EUI of 128 bits has the format `EUI` too.
 _EUIS: Mapping[int, Kind] = MappingProxyType({16: Kind.EUI64, 32: Kind.NGUID})
 _PADDING = re.compile(r"[-: ]")
-# The most resources that are followed, and the most addresses that are read of one port.
+# The most resources that are followed for one device, and the most addresses that are read of one port.
 _LISTED_MAX = 16
 
 # Kinds that identify a device without another one.

@@ -1,6 +1,7 @@
 """Resources that endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from drawbar.fabric import errors
 from drawbar.fabric.redfish import documents, identities, models, reading
@@ -53,8 +54,8 @@ async def read_identifying(
 ) -> Mapping[str, tuple[Document, ...]]:
     """Return further resources with identifiers of devices, by the URI of the endpoint or resource block.
 
-    Only for devices of which the node could not recognise one yet: at most one collection or resource in each round, and none
-    that the service refuses to show.
+    Only for devices without an identifier by which a node recognises them: at most one collection or resource in each round,
+    and none that the service refuses to show. Without `$expand` a collection takes a second request, for its first member.
 
     Args:
         reader: of this listing.
@@ -69,7 +70,8 @@ async def read_identifying(
         wanted = {
             uri: more
             for uri, (origin, parts) in devices.items()
-            if (more := _find_more(origin, (*parts, *further[uri]))) != identities.More()
+            if (more := _find_more(origin, (*parts, *further[uri]), expands=reader.expands))
+            != identities.More()
         }
         read_now = await _read_if_shown(reader, {uri for more in wanted.values() for uri in more.resources})
         collections = tuple(dict.fromkeys(more.collection for more in wanted.values() if more.collection))
@@ -81,11 +83,13 @@ async def read_identifying(
     return further
 
 
-def _find_more(origin: Document, parts: tuple[Document, ...]) -> identities.More:
+def _find_more(origin: Document, parts: tuple[Document, ...], *, expands: bool) -> identities.More:
     device_class = models.device_class(origin, parts)
     shown = identities.from_documents(device_class, origin, parts)
     is_enough = identities.is_proven(device_class, shown)
-    return identities.More() if is_enough else identities.find_more(device_class, parts)
+    more = identities.More() if is_enough else identities.find_more(device_class, parts)
+    # Each would be a request.
+    return more if expands else replace(more, resources=more.resources[:READ_SINGLY])
 
 
 async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
