@@ -106,11 +106,10 @@ async def test_a_device_with_an_identifier_costs_none(redfish_lab):
 
 
 @pytest.mark.parametrize("expand", [True, False])
-async def test_a_card_whose_functions_are_refused_is_listed_without_addresses(redfish_lab, expand):
+@pytest.mark.parametrize("kind", [FaultKind.FORBIDDEN, FaultKind.HTML])
+async def test_a_card_whose_functions_cannot_be_read_is_listed_without_addresses(redfish_lab, kind, expand):
     service = await redfish_lab.serve(**ZONES, expand=expand)
-    service.faults.add(
-        Fault(kind=FaultKind.FORBIDDEN, methods=("GET",), path="/NetworkDeviceFunctions", times=None)
-    )
+    service.faults.add(Fault(kind=kind, methods=("GET",), path="/NetworkDeviceFunctions", times=None))
     adapter = await redfish_lab.connect(service)
     devices = by_id((await adapter.devices()).devices)
     assert shown(devices["nic-1"]) == {(Kind.BOARD_SERIAL, "mt2242xz00qa")}

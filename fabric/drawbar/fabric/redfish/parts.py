@@ -12,6 +12,7 @@ from drawbar.fabric.redfish.reading import Reader
 LEVELS = 3
 # So few members of one collection are read one by one.
 READ_SINGLY = 1
+_MALFORMED = "MALFORMED_ANSWER"
 # How far resources with identifiers are from those that an endpoint links to: a PCIe device, its processor, its assembly.
 ROUNDS = 2
 
@@ -97,13 +98,16 @@ async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Do
     listed = tuple(uris)
     try:
         return await read(reader, listed)
-    except (errors.Refused, errors.PermissionDenied):
-        pass
+    except errors.FabricError as error:
+        if not _is_of_resource(error):
+            raise
 
     async def read_one(uri: str) -> Mapping[str, Document]:
         try:
             return await read(reader, (uri,))
-        except (errors.Refused, errors.PermissionDenied):
+        except errors.FabricError as error:
+            if not _is_of_resource(error):
+                raise
             return {}
 
     singly = await reading.in_parallel(listed, read_one)
@@ -117,5 +121,14 @@ async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
             return await reader.members(collection)
         page = await reader.get(collection)
         return await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
-    except (errors.Refused, errors.PermissionDenied):
+    except errors.FabricError as error:
+        if not _is_of_resource(error):
+            raise
         return ()
+
+
+def _is_of_resource(error: errors.FabricError) -> bool:
+    """Return whether the service answered, and has trouble with this resource alone: the rest of the listing is good."""
+    if isinstance(error, errors.Unavailable):
+        return error.reason == _MALFORMED or error.reason.startswith("HTTP_5")
+    return isinstance(error, errors.Refused | errors.PermissionDenied)
