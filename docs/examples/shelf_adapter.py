@@ -1,6 +1,6 @@
 """An adapter for a fabric manager that is three HTTP requests, as docs/adapters.md explains it.
 
-GET    /devices                  [{"id": "d1", "model": "M", "host": "h1" or null, "note": "..."}]
+GET    /devices                  [{"id": "d1", "model": "M", "serial": "S1", "host": "h1" or null, "note": "..."}]
 PUT    /devices/d1/host          {"host": "h1", "note": "..."}; 409 where another host has it
 DELETE /devices/d1/host
 """
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from drawbar.fabric import contract, errors, judgement, notes
+from drawbar.fabric import contract, errors, judgement, notes, witnesses
 from drawbar.fabric.history import History
 from drawbar.fabric.works import Report, Works
 
@@ -161,6 +161,13 @@ def _device(row: dict[str, Any]) -> contract.Device:
         connection = contract.Connection(
             host_id=row["host"], port_id=row["id"], request_id=note.request_id, mark=note.mark
         )
+    # The shelf shows the serial number of the drive's NVMe controller, which the host's kernel shows as well.
+    number = witnesses.identifier(witnesses.Kind.NVME_SERIAL, row.get("serial", ""), "devices.serial")
     return contract.Device(
-        id=row["id"], device_class=contract.DeviceClass.NVME, model=row["model"], connection=connection
+        id=row["id"],
+        device_class=contract.DeviceClass.NVME,
+        model=row["model"],
+        serial=row.get("serial"),
+        identifiers=(number,) if number is not None else (),
+        connection=connection,
     )

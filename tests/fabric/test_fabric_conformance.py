@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from drawbar.fabric import conformance, contract, errors
+from drawbar.fabric import conformance, contract, errors, witnesses
 from drawbar.fabric.grpc import server
 from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import SimulatedFabric, configuration
@@ -189,6 +189,16 @@ class Careless(SimulatedFabric):
         return await super().attach(request)
 
 
+class Sloppy(SimulatedFabric):
+    """Shows an identifier as its manager writes it."""
+
+    async def devices(self):
+        inventory = await super().devices()
+        number = witnesses.Identifier(kind=witnesses.Kind.MAC, value="94-6D-AE-51-C0-2A")
+        devices = tuple(replace(device, identifiers=(number,)) for device in inventory.devices)
+        return replace(inventory, devices=devices)
+
+
 class Verbose(SimulatedFabric):
     """Declares the capabilities of its devices in words of its own."""
 
@@ -232,6 +242,7 @@ class Unsettled(SimulatedFabric):
         (Markless, "a connection shows the mark that it was made with, and keeps it"),
         (Careless, "a connection shows the mark that it was made with, and keeps it"),
         (Verbose, "what claims select a device by has the form that it is published in"),
+        (Sloppy, "each identifier of a device has the normal form of its kind"),
         (Wordy, "what claims select a device by has the form that it is published in"),
         (Unsettled, "a watch from an unknown version asks for a new listing and ends"),
     ],
@@ -244,6 +255,46 @@ async def test_an_adapter_that_breaks_a_promise_is_found_out(connected, kind, se
     assert report.outcomes[0].verdict is conformance.Verdict.FAILED
     assert report.outcomes[0].detail
     assert not report.passed
+
+
+WITHOUT_SLOTS = "each device can be recognised by its node"
+
+
+class Slotless(SimulatedFabric):
+    """Names no slot of a port."""
+
+    async def hosts(self):
+        return tuple(
+            replace(host, ports=tuple(replace(port, slot_hint=None) for port in host.ports))
+            for host in await super().hosts()
+        )
+
+
+class Numbered(Slotless):
+    """Shows a number of each device that its host can read."""
+
+    async def devices(self):
+        inventory = await super().devices()
+        devices = tuple(
+            replace(
+                device,
+                identifiers=(witnesses.identifier(witnesses.Kind.PCIE_DSN, f"{(number << 40):#x}"),),
+            )
+            for number, device in enumerate(inventory.devices, 1)
+        )
+        return replace(inventory, devices=devices)
+
+
+async def test_an_adapter_without_identifiers_gets_a_warning(connected):
+    checks = [check for check in conformance.CHECKS if check.name == WITHOUT_SLOTS]
+    report = await conformance.check(await connected(kind=Slotless), checks=checks)
+    (outcome,) = report.warned
+    assert outcome.detail.startswith("d1, d2, d3, d4: this device can be recognised by sole arrival alone")
+    assert report.passed
+    report = await conformance.check(await connected(kind=Numbered), checks=checks)
+    assert report.warned == ()
+    report = await conformance.check(await connected(), checks=checks)
+    assert report.warned == ()
 
 
 class Modest(SimulatedFabric):
@@ -399,11 +450,14 @@ def test_a_report_is_written_as_junit():
         conformance.Outcome(name="a", verdict=verdicts.PASSED),
         conformance.Outcome(name="b", verdict=verdicts.FAILED, detail="<no>\x00"),
         conformance.Outcome(name="c", verdict=verdicts.SKIPPED, detail="none"),
+        conformance.Outcome(name="d", verdict=verdicts.WARNED, detail="odd"),
     )
     root = ElementTree.fromstring(conformance.junit(conformance.Report(outcomes=outcomes), suite="grpc"))
-    assert root.attrib == {"name": "grpc", "tests": "3", "failures": "1", "skipped": "1"}
+    assert root.attrib == {"name": "grpc", "tests": "4", "failures": "1", "skipped": "1"}
     assert [[(part.tag, part.get("message")) for part in case] for case in root] == [
         [],
         [("failure", "<no>?")],
         [("skipped", "none")],
+        [("system-out", None)],
     ]
+    assert root[3][0].text == "warning: odd"

@@ -26,7 +26,9 @@ connections = st.builds(contract.Connection, host_id=names, **dict.fromkeys(CONN
 number = st.builds(
     witnesses.Identifier,
     kind=st.just(witnesses.Kind.PCIE_DSN),
-    value=st.integers(1 << 32, (1 << 56) - 2).map(lambda number: number.to_bytes(8, "big").hex("-")),
+    value=st.integers(1 << 32, (1 << 56) - 2)
+    .map(lambda number: number.to_bytes(8, "big").hex("-"))
+    .filter(lambda value: witnesses.normal(witnesses.Kind.PCIE_DSN, value)),
     source=texts,
 )
 numbers = st.lists(number, max_size=3, unique=True).map(tuple)
@@ -39,7 +41,7 @@ devices = st.builds(
     vendor=texts,
     pci_vendor_id=pci_ids,
     pci_device_id=pci_ids,
-    serial=maybe,
+    serial=maybe.filter(lambda text: not witnesses.from_form(text or "")),
     identifiers=numbers,
     enclosure=texts,
     switch=texts,

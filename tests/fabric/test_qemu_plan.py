@@ -190,6 +190,24 @@ def test_the_serial_is_what_the_guest_will_read(model, serial):
     assert pool.device(model).serial == serial
 
 
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (NVME, [("nvme-serial", "s1")]),
+        (MEMORY, [("pcie-dsn", "00-00-00-00-00-00-12-34")]),
+        (MODELS[4], [("pcie-dsn", "52-54-00-ff-ff-12-34-56")]),
+        (
+            pool.E1000e(id="n", mac="90:54:00:12:34:56"),
+            [("pcie-dsn", "90-54-00-ff-ff-12-34-56"), ("mac", "90:54:00:12:34:56")],
+        ),
+        (MODELS[3], []),
+    ],
+    ids=["nvme", "cxl", "nic-of-qemus-prefix", "nic", "edu"],
+)
+def test_a_device_declares_the_kinds_that_its_guest_can_read(model, expected):
+    assert [(each.kind.value, each.value) for each in pool.device(model).identifiers] == expected
+
+
 def test_a_stopped_host_is_no_place_and_a_model_finds_the_first_free_device():
     devices = {"edu-1": pool.device(MODELS[3]), "edu-2": pool.device(pool.Edu(id="edu-2"))}
     request = contract.AttachRequest(request_id="r", model="qemu-edu", host_id="vm1")

@@ -2,7 +2,9 @@ import json
 
 import pytest
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, witnesses
+from drawbar.fabric.witnesses import Kind
+from drawbar.mocks import identities
 from drawbar.mocks.fabric import configuration
 
 WHOLE = {
@@ -57,6 +59,7 @@ def test_every_field_is_read():
         pci_vendor_id=0x1AF4,
         pci_device_id=17,
         serial="0x1234",
+        identifiers=identities.defaults(contract.DeviceClass.CXL_MEMORY, "0x1234"),
         enclosure="e1",
         switch="sw-0",
         memory_bytes=1024,
@@ -66,6 +69,21 @@ def test_every_field_is_read():
         health=contract.Health.OK,
     )
     assert read.attach_fails[0].times == 2
+
+
+def test_a_device_shows_the_identifiers_of_its_configuration():
+    listed = [{"kind": "mac", "value": "94-6D-AE-51-C0-2A"}, {"kind": "board-serial", "value": "B 1"}]
+    ((enclosure, spec),) = parse(enclosures=device(identifiers=listed)).devices()
+    shown = configuration.device(enclosure, spec).identifiers
+    assert shown == (
+        witnesses.identifier(Kind.MAC, "94:6d:ae:51:c0:2a", "identifiers"),
+        witnesses.identifier(Kind.BOARD_SERIAL, "b 1", "identifiers"),
+    )
+
+
+def test_a_device_with_an_empty_list_shows_none():
+    ((enclosure, spec),) = parse(enclosures=device(identifiers=[])).devices()
+    assert configuration.device(enclosure, spec).identifiers == ()
 
 
 def device(**changes):
@@ -97,6 +115,19 @@ def device(**changes):
         pytest.param({"enclosures": device(computeCapability="sm_90")}, 'like "9.0"', id="no capability"),
         pytest.param({"enclosures": device(switch="sw 0")}, 'like "sw-0"', id="a space in a switch"),
         pytest.param({"enclosures": device(switch="s" * 65)}, 'like "sw-0"', id="long switch"),
+        pytest.param(
+            {"enclosures": device(identifiers=[{"kind": "dsn", "value": "1"}])}, "devices[0]", id="no kind"
+        ),
+        pytest.param(
+            {"enclosures": device(identifiers=[{"kind": "mac", "value": "ff:ff:ff:ff:ff:ff"}])},
+            "is no mac, or a placeholder",
+            id="a placeholder",
+        ),
+        pytest.param(
+            {"enclosures": device(identifiers=[{"kind": "serial", "value": f"S{n}"} for n in range(65)])},
+            "more than 64 identifiers",
+            id="too many identifiers",
+        ),
         pytest.param({"detachSeconds": -1}, "detachSeconds is negative", id="negative time"),
         pytest.param({"attachFails": [{"device": "d9"}]}, "d9, which no enclosure has", id="unknown device"),
     ],

@@ -19,10 +19,15 @@ VALUE_MAX = 128
 IDENTIFIERS_MAX = 64
 """The most identifiers of one device."""
 _CACHED_MAX = 16_384
+# With the blanks that some managers pad with.
+_TEXT_MAX = 4 * VALUE_MAX
 
 _PAIRS = re.compile(r"((?:[0-9a-f]{2}[-:]){7}[0-9a-f]{2})(?::[0-9a-f]{4})?")
 _HEXADECIMAL = re.compile(r"[0-9a-f]+")
 _VENDOR = re.compile(r"[a-z0-9][a-z0-9.-]*=.+")
+# amd-smi before ROCm 7.12 writes the unique_id AABBCCDDEEFFGGHH as AAffDDDD-0000-1000-80BB-CCDDEEFFGGHH.
+_AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([0-9a-f]{12})")
+_DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
 # Serial numbers that whole models show (Realtek, PLX), and those that test boards have.
 _SHARED_DSNS = frozenset({0x01, 0x01000000684CE000, 0x000EDF10B59700AA})
 _FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
@@ -78,8 +83,21 @@ class Identifier:
 
 def identifier(kind: Kind, text: str, source: str = "") -> Identifier | None:
     """Return the identifier of this kind, or None where the text is a placeholder or has another form."""
-    value = normal(kind, text)
+    value = normal(kind, text) if len(text) <= _TEXT_MAX else ""
     return Identifier(kind=kind, value=value, source=source) if value else None
+
+
+def from_form(text: str, source: str = "") -> Identifier | None:
+    """Return the identifier that a serial number is by its form alone, or None where numbers of other kinds have this form.
+
+    Managers show `GPU-` and a UUID (FTI), a UUID of amd-smi, or eight dashed pairs (a PCIe Device Serial Number) as serial numbers.
+    """
+    compared = text.strip().casefold() if len(text) <= _TEXT_MAX else ""
+    if spelt := _AMD_UUID.fullmatch(compared):
+        return identifier(Kind.GPU_UNIQUE_ID, "".join(spelt.groups()), source)
+    if compared.startswith("gpu-"):
+        return identifier(Kind.GPU_UUID, compared, source) or identifier(Kind.GPU_UNIQUE_ID, compared, source)
+    return identifier(Kind.PCIE_DSN, compared, source) if _DASHED_PAIRS.fullmatch(compared) else None
 
 
 @functools.lru_cache(_CACHED_MAX)

@@ -184,6 +184,7 @@ def test_a_device_has_all_that_its_parts_say():
     assert [(each.kind, each.value) for each in device.identifiers] == [
         (witnesses.Kind.PCIE_DSN, "4c-1d-96-ff-fe-dd-d8-35"),
         (witnesses.Kind.GPU_UUID, "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55"),
+        (witnesses.Kind.BOARD_SERIAL, "s-1"),
     ]
     assert device.health is Health.WARNING
     assert device.connection is None

@@ -93,7 +93,7 @@ async def test_memory_chunks_are_read_and_those_of_the_host_itself_are_no_device
         "PooledCXLType3.6.1": None,
     }
     assert {device.device_class for device in devices} == {contract.DeviceClass.CXL_MEMORY}
-    assert {device.serial for device in devices} == {"4C-1D-96-FF-FE-DD-D8-35"}
+    assert {device.serial for device in devices} == {"4c-1d-96-ff-fe-dd-d8-35"}
     assert hosts == {"CXL-System", "T1", "T2", "T3", "T4", "T5"}
 
 

@@ -31,12 +31,13 @@ DEVICES = (
     Device(id="gpu-1", kind="gpu", model="A100", vendor="N", serial="S1", memory_mib=81920),
     Device(id="fpga-1", kind="fpga"),
     Device(id="disk-1", kind="nvme"),
-    Device(id="memory-1", kind="cxl-memory", memory_mib=65536),
+    Device(id="memory-1", kind="cxl-memory", serial="0x3091117810000a27", memory_mib=65536),
 )
+NIC = Device(id="nic-1", kind="nic")
 # Connections are of memory alone.
 MEMORY = (
     Device(id="memory-1", kind="cxl-memory", serial="S1", memory_mib=65536),
-    Device(id="memory-2", kind="cxl-memory", memory_mib=65536),
+    Device(id="memory-2", kind="cxl-memory", serial="0x3091117810000a28", memory_mib=65536),
     Device(id="pool-1", kind="cxl-memory", memory_mib=65536, slice_mib=1024),
 )
 FORMS = {
@@ -86,7 +87,14 @@ def wanting(package):
 
 
 def devices(form):
-    return MEMORY if form.get("method") == "connections" else DEVICES
+    match form.get("method"):
+        case "connections":
+            return MEMORY
+        case "composition":
+            return DEVICES
+        case _:
+            # No resource block consists of a network card.
+            return (*DEVICES, NIC)
 
 
 class Judged:

@@ -25,6 +25,10 @@ class CheckSkipped(Exception):
     """This fabric does not allow the check."""
 
 
+class CheckWarned(Exception):
+    """The adapter does what the contract says, and could do better."""
+
+
 def fail(message: str) -> NoReturn:
     """Ends the check: the adapter is wrong."""
     raise CheckFailed(message)

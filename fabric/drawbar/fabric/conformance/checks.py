@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from drawbar.fabric import contract, errors
-from drawbar.fabric.conformance.bench import Bench, CheckSkipped, expect, fail, refused
+from drawbar.fabric import contract, errors, recognition, witnesses
+from drawbar.fabric.conformance.bench import Bench, CheckSkipped, CheckWarned, expect, fail, refused
+
+# So many devices are named in one sentence.
+_NAMED_MAX = 8
 
 Body = Callable[[Bench], Awaitable[None]]
 
@@ -58,6 +61,41 @@ async def _(bench: Bench) -> None:
         )
         amounts = (device.memory_bytes, device.max_link_speed_mts, device.max_link_width)
         expect(min(amounts) >= 0, f"{device.id} has a negative memory, link speed or link width")
+
+
+@check("each identifier of a device has the normal form of its kind")
+async def _(bench: Bench) -> None:
+    for device in (await bench.adapter.devices()).devices:
+        expect(
+            len(device.identifiers) <= witnesses.IDENTIFIERS_MAX,
+            f"{device.id} has more than {witnesses.IDENTIFIERS_MAX} identifiers",
+        )
+        for each in device.identifiers:
+            expect(
+                each.value != "" and witnesses.normal(each.kind, each.value) == each.value,
+                f"{device.id} has the {each.kind} {each.value[: witnesses.VALUE_MAX]!r}, which is a placeholder or in another "
+                "form; make identifiers by drawbar.fabric.witnesses.identifier",
+            )
+
+
+@check("each device can be recognised by its node")
+async def _(bench: Bench) -> None:
+    has_slot = any(port.slot_hint is not None for host in await bench.adapter.hosts() for port in host.ports)
+    devices = (await bench.adapter.devices()).devices
+    carved = contract.carved(devices)
+    alone = [
+        device.id
+        for device in devices
+        if device.id not in carved
+        and recognition.forecast(device, has_slot=has_slot).means is recognition.Means.SOLE_ARRIVAL
+    ]
+    if alone:
+        shown = ", ".join(alone[:_NAMED_MAX])
+        more = f", and {len(alone) - _NAMED_MAX} others" if len(alone) > _NAMED_MAX else ""
+        raise CheckWarned(
+            f"{shown}{more}: this device can be recognised by sole arrival alone; declare an identifier of it that its host "
+            "can read (docs/adapters.md)"
+        )
 
 
 @check("an attached device is listed as attached, on a port of the host")

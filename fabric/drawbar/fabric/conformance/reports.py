@@ -11,6 +11,8 @@ class Verdict(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"
+    WARNED = "warned"
+    """Passed, and something is worth a look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +22,7 @@ class Outcome:
     Attributes:
         name: the sentence that was checked.
         verdict: see `Verdict`.
-        detail: what was seen instead, or why it was skipped; empty when it passed.
+        detail: what was seen instead, why it was skipped, or the warning; empty when it passed.
     """
 
     name: str
@@ -43,6 +45,11 @@ class Report:
     def failed(self) -> tuple[Outcome, ...]:
         """The checks that failed."""
         return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.FAILED)
+
+    @property
+    def warned(self) -> tuple[Outcome, ...]:
+        """The checks that passed with a warning."""
+        return tuple(outcome for outcome in self.outcomes if outcome.verdict is Verdict.WARNED)
 
     @property
     def skipped(self) -> tuple[Outcome, ...]:
@@ -72,6 +79,9 @@ def junit(report: Report, *, suite: str) -> bytes:
             ElementTree.SubElement(case, "failure", message=_printable(outcome.detail))
         elif outcome.verdict is Verdict.SKIPPED:
             ElementTree.SubElement(case, "skipped", message=_printable(outcome.detail))
+        elif outcome.verdict is Verdict.WARNED:
+            # JUnit has no warnings; what a test writes is shown beside it.
+            ElementTree.SubElement(case, "system-out").text = _printable(f"warning: {outcome.detail}")
     encoded: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return encoded
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.conformance.bench import Bench, CheckFailed, CheckSkipped
+from drawbar.fabric.conformance.bench import Bench, CheckFailed, CheckSkipped, CheckWarned
 from drawbar.fabric.conformance.checks import CHECKS, Check
 from drawbar.fabric.conformance.reports import Outcome, Report, Verdict
 
@@ -128,6 +128,8 @@ async def _outcome(single: Check, bench: Bench, check_seconds: float) -> Outcome
             await single.body(bench)
     except CheckSkipped as reason:
         return ended(Verdict.SKIPPED, str(reason))
+    except CheckWarned as reason:
+        return ended(Verdict.WARNED, str(reason))
     except CheckFailed as reason:
         return ended(Verdict.FAILED, str(reason))
     except errors.FabricError as error:

@@ -173,7 +173,7 @@ def device(message: pb.Device) -> contract.Device:
     return contract.Device(
         id=_name(message.id, "device id"),
         device_class=_DEVICE_CLASSES.get(message.device_class, contract.DeviceClass.OTHER),
-        identifiers=_identifiers(message.identifiers),
+        identifiers=_identifiers(message.identifiers, message.serial),
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
         slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,
@@ -183,14 +183,22 @@ def device(message: pb.Device) -> contract.Device:
     )
 
 
-def _identifiers(messages: Sequence[pb.Identifier]) -> tuple[witnesses.Identifier, ...]:
-    """Return the identifiers in their normal forms; placeholders, kinds of later releases and surplus ones are left out."""
+def _identifiers(messages: Sequence[pb.Identifier], serial: str) -> tuple[witnesses.Identifier, ...]:
+    """Return the identifiers in their normal forms; placeholders, kinds of later releases and surplus ones are left out.
+
+    A serial number counts where its form tells its kind.
+    """
     made = (
-        witnesses.identifier(_KINDS[each.kind], each.value, each.source[: contract.STRING_BYTES])
+        witnesses.identifier(_KINDS[each.kind], each.value, errors.cut(each.source, contract.STRING_BYTES))
         for each in messages[: witnesses.IDENTIFIERS_MAX]
         if each.kind in _KINDS
     )
-    return tuple(dict.fromkeys(each for each in made if each is not None))
+    declared = tuple(dict.fromkeys(each for each in made if each is not None))
+    by_form = witnesses.from_form(serial, "Device.serial")
+    is_new = by_form is not None and (by_form.kind, by_form.value) not in {
+        (each.kind, each.value) for each in declared
+    }
+    return (*declared, by_form)[: witnesses.IDENTIFIERS_MAX] if by_form is not None and is_new else declared
 
 
 def _connection(message: pb.Connection) -> contract.Connection:

@@ -12,7 +12,8 @@ from typing import Any
 
 import msgspec
 
-from drawbar.fabric import contract
+from drawbar.fabric import contract, witnesses
+from drawbar.fabric.witnesses import Kind
 
 MIB = 1 << 20
 NVME_SERIAL_CHARS = 20
@@ -97,6 +98,7 @@ def device(model: Model) -> contract.Device:
         pci_vendor_id=vendor_id,
         pci_device_id=device_id,
         serial=serial,
+        identifiers=identifiers(model),
         enclosure=model.enclosure,
         memory_bytes=model.size_mib * MIB if isinstance(model, CxlMemory) else 0,
         health=contract.Health.OK,
@@ -120,6 +122,27 @@ def serial_number(model: Model) -> str | None:
             return "-".join((*first, "ff", "ff", *last))
         case _:
             return None
+
+
+def identifiers(model: Model) -> tuple[witnesses.Identifier, ...]:
+    """Return the identifiers that the guest's kernel can read as well."""
+    made: list[witnesses.Identifier | None] = []
+    match model:
+        case Nvme(serial=text):
+            made = [witnesses.identifier(Kind.NVME_SERIAL, text, "nvme.serial")]
+        case CxlMemory(serial=number):
+            made = [witnesses.identifier(Kind.PCIE_DSN, f"{number:#x}", "cxl-type3.sn")]
+        case E1000e(mac=mac):
+            # The addresses of QEMU's own prefix, 52:54:00, are locally administered, and identify no card.
+            made = [
+                witnesses.identifier(Kind.PCIE_DSN, serial_number(model) or "", "e1000e.mac"),
+                witnesses.identifier(Kind.MAC, mac, "e1000e.mac"),
+            ]
+        case Igb(mac=mac):
+            made = [witnesses.identifier(Kind.MAC, mac, "igb.mac")]
+        case _:
+            pass
+    return tuple(each for each in made if each is not None)
 
 
 def problems(model: Model) -> tuple[str, ...]:

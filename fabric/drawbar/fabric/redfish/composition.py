@@ -16,7 +16,7 @@ from drawbar.fabric.redfish.reading import Reader
 # A block of one of these is a machine, or a part of one that cannot be moved.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
 # Arrays of links of a block, the most telling first.
-_PARTS = ("Processors", "Memory", "Drives", "NetworkInterfaces", "EthernetInterfaces")
+_PARTS = ("Processors", "Memory", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage")
 # Below a collection of blocks: the blocks, and what they consist of.
 LEVELS = 2
 _UNUSABLE = {"Failed", "Unavailable"}
@@ -61,7 +61,11 @@ class Composition:
             )
         listed = await reader.members(blocks_uri, levels=LEVELS)
         blocks = [block for block in listed if not _HOST_TYPES & set(_types(block))]
-        self._read = await self._with_systems(reader, _devices(blocks, await _parts(reader, blocks)))
+        read = await _parts(reader, blocks)
+        further = await parts.read_identifying(
+            reader, ((block, _describing(block, read)) for block in blocks)
+        )
+        self._read = await self._with_systems(reader, _devices(blocks, read, further))
 
     async def read_connections(self, reader: Reader) -> None:
         """See `methods.Method`."""
@@ -177,7 +181,21 @@ def _card(part: Document) -> str:
     return part.link("Links", "PCIeDevice") or ""
 
 
-def _devices(blocks: list[Document], read: Mapping[str, Document]) -> _Read:
+def _named(block: Document, read: Mapping[str, Document]) -> list[tuple[str, Document]]:
+    """Return the parts of a block, each with the name of its array."""
+    return [(name, read[uri]) for name in _PARTS for uri in block.links(name) if uri in read]
+
+
+def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document, ...]:
+    """Return the resources that describe a block: its parts, the PCIe devices that they are on, and the functions of these."""
+    linked = [part for _, part in _named(block, read)]
+    cards = [read[uri] for part in linked if (uri := _card(part)) in read]
+    return (*linked, *cards, *parts.functions(cards))
+
+
+def _devices(
+    blocks: list[Document], read: Mapping[str, Document], further: Mapping[str, tuple[Document, ...]]
+) -> _Read:
     devices: dict[str, contract.Device] = {}
     used: dict[str, Document] = {}
     first: dict[str, tuple[str, Document]] = {}
@@ -188,12 +206,10 @@ def _devices(blocks: list[Document], read: Mapping[str, Document]) -> _Read:
             continue
         if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
             continue
-        named = [(name, read[uri]) for name in _PARTS for uri in block.links(name) if uri in read]
-        linked = [part for _, part in named]
-        cards = [read[uri] for part in linked if (uri := _card(part)) in read]
-        devices[block.id] = entities.device(block.id, block, (*linked, *cards, *parts.functions(cards)))
+        describing = (*_describing(block, read), *further.get(block.uri, ()))
+        devices[block.id] = entities.device(block.id, block, describing)
         used[block.id] = block
-        if named:
+        if named := _named(block, read):
             first[block.id] = named[0]
     return _Read(blocks=used, devices=devices, parts=first, oddities=tuple(oddities))
 

@@ -1,9 +1,10 @@
-"""What endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
+"""Resources that endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish import documents, identities, models, reading
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -11,6 +12,9 @@ from drawbar.fabric.redfish.reading import Reader
 LEVELS = 3
 # So few members of one collection are read one by one.
 READ_SINGLY = 1
+_MALFORMED = "MALFORMED_ANSWER"
+# How far resources with identifiers are from those that an endpoint links to: a PCIe device, its processor, its assembly.
+ROUNDS = 2
 
 
 async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
@@ -44,3 +48,87 @@ def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
         for device in devices
         for function in device.objects("PCIeFunctions", "Members")
     )
+
+
+async def read_identifying(
+    reader: Reader, described: Iterable[tuple[Document, tuple[Document, ...]]]
+) -> Mapping[str, tuple[Document, ...]]:
+    """Return further resources with identifiers of devices, by the URI of the endpoint or resource block.
+
+    Only for devices without an identifier by which a node recognises them: at most one collection or resource in each round,
+    and none that the service refuses to show. Without `$expand` a collection takes a second request, for its first member.
+
+    Args:
+        reader: of this listing.
+        described: endpoints and resource blocks, each with the resources that describe the device.
+
+    Raises:
+        FabricError: a resource cannot be read for now.
+    """
+    devices = {origin.uri: (origin, parts) for origin, parts in described}
+    further: dict[str, tuple[Document, ...]] = dict.fromkeys(devices, ())
+    for _ in range(ROUNDS):
+        wanted = {
+            uri: more
+            for uri, (origin, parts) in devices.items()
+            if (more := _find_more(origin, (*parts, *further[uri]), expands=reader.expands))
+            != identities.More()
+        }
+        read_now = await _read_if_shown(reader, {uri for more in wanted.values() for uri in more.resources})
+        collections = tuple(dict.fromkeys(more.collection for more in wanted.values() if more.collection))
+        listed = await reading.in_parallel(collections, lambda uri: _members(reader, uri))
+        members = dict(zip(collections, listed, strict=True))
+        for uri, more in wanted.items():
+            resources = tuple(read_now[each] for each in more.resources if each in read_now)
+            further[uri] += (*resources, *members.get(more.collection, ()))
+    return further
+
+
+def _find_more(origin: Document, parts: tuple[Document, ...], *, expands: bool) -> identities.More:
+    device_class = models.device_class(origin, parts)
+    shown = identities.from_documents(device_class, origin, parts)
+    is_enough = identities.is_proven(device_class, shown)
+    more = identities.More() if is_enough else identities.find_more(device_class, parts)
+    # Each would be a request.
+    return more if expands else replace(more, resources=more.resources[:READ_SINGLY])
+
+
+async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
+    """Return the resources by URI without those that the service refuses to show."""
+    listed = tuple(uris)
+    try:
+        return await read(reader, listed)
+    except errors.FabricError as error:
+        if not _is_of_resource(error):
+            raise
+
+    async def read_one(uri: str) -> Mapping[str, Document]:
+        try:
+            return await read(reader, (uri,))
+        except errors.FabricError as error:
+            if not _is_of_resource(error):
+                raise
+            return {}
+
+    singly = await reading.in_parallel(listed, read_one)
+    return {uri: document for each in singly for uri, document in each.items()}
+
+
+async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
+    """Return the members of a collection, or the first one alone where the service does not expand them."""
+    try:
+        if reader.expands:
+            return await reader.members(collection)
+        page = await reader.get(collection)
+        return await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
+    except errors.FabricError as error:
+        if not _is_of_resource(error):
+            raise
+        return ()
+
+
+def _is_of_resource(error: errors.FabricError) -> bool:
+    """Return whether the service answered, and has trouble with this resource alone: the rest of the listing is good."""
+    if isinstance(error, errors.Unavailable):
+        return error.reason == _MALFORMED or error.reason.startswith("HTTP_5")
+    return isinstance(error, errors.Refused | errors.PermissionDenied)

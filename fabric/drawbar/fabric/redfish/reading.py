@@ -6,7 +6,8 @@ several are on their way at the same time.
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from drawbar.fabric import budget, errors
 from drawbar.fabric.redfish import documents
@@ -17,6 +18,9 @@ _logger = logging.getLogger(__name__)
 _OVER = str(errors.Reason.LIMIT_EXCEEDED)
 # What a further page counts as, however few members it has: pages without end are noticed soon.
 PAGE_RESOURCES = 32
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class Reader:
@@ -97,28 +101,8 @@ class Reader:
         Raises:
             FabricError: a resource that still exists cannot be read.
         """
-        resources: dict[int, Document] = {}
-        failures: list[errors.FabricError] = []
-        left = ((number, document) for number, document in enumerate(listed) if document.uri)
-
-        async def read(remaining: Iterator[tuple[int, Document]]) -> None:
-            # Raised in the group, the error would be wrapped.
-            try:
-                for number, document in remaining:
-                    if failures:
-                        return
-                    resource = await self._resource(document)
-                    if resource is not None:
-                        resources[number] = resource
-            except errors.FabricError as error:
-                failures.append(error)
-
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(min(PARALLEL, len(listed))):
-                tasks.create_task(read(left))
-        if failures:
-            raise failures[0]
-        return tuple(resources[number] for number in sorted(resources))
+        resources = await in_parallel((document for document in listed if document.uri), self._resource)
+        return tuple(resource for resource in resources if resource is not None)
 
     async def _resource(self, document: Document) -> Document | None:
         if not document.is_reference:
@@ -150,3 +134,32 @@ def _contradicted(uri: str, did: str) -> errors.Unavailable:
         f"the Redfish service was asked for the collection {uri} and {did}; read it again, then look at the service",
         reason="MALFORMED_ANSWER",
     )
+
+
+async def in_parallel(items: Iterable[Item], read: Callable[[Item], Awaitable[Result]]) -> tuple[Result, ...]:
+    """Return the results of all items in their order, reading a few at a time.
+
+    Raises:
+        FabricError: of an item; the following ones are not begun then.
+    """
+    results: dict[int, Result] = {}
+    failures: list[errors.FabricError] = []
+    numbered = tuple(enumerate(items))
+    left = iter(numbered)
+
+    async def read_remaining() -> None:
+        # Raised in the group, the error would be wrapped.
+        try:
+            for number, item in left:
+                if failures:
+                    return
+                results[number] = await read(item)
+        except errors.FabricError as error:
+            failures.append(error)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(min(PARALLEL, len(numbered))):
+            tasks.create_task(read_remaining())
+    if failures:
+        raise failures[0]
+    return tuple(results[number] for number in sorted(results))

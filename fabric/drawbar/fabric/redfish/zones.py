@@ -7,6 +7,7 @@ is changed, always from the array and the ETag that were read together, so that 
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
 from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
@@ -211,14 +212,19 @@ class Zones:
             for fabric in fabrics.values()
             for endpoint in sorted(fabric.endpoints.values(), key=lambda endpoint: endpoint.uri)
         ]
+        behind = await _parts(reader, [endpoint for _, endpoint in endpoints])
+        targets = [
+            (f"{fabric.id}.{endpoint.id}", endpoint, entities.links(endpoint))
+            for fabric, endpoint in endpoints
+            if entities.is_target(endpoint) and self._is_device(endpoint)
+        ]
         return from_ends(
             fabrics,
-            await _parts(reader, [endpoint for _, endpoint in endpoints]),
-            targets=[
-                (f"{fabric.id}.{endpoint.id}", endpoint, entities.links(endpoint))
-                for fabric, endpoint in endpoints
-                if entities.is_target(endpoint) and self._is_device(endpoint)
-            ],
+            behind,
+            further=await parts.read_identifying(
+                reader, ((endpoint, _describing(behind, links)) for _, endpoint, links in targets)
+            ),
+            targets=targets,
             initiators=[
                 (system_uri(endpoint), endpoint)
                 for _, endpoint in endpoints
@@ -326,6 +332,7 @@ def from_ends(
     fabrics: Mapping[str, Fabric],
     behind: Mapping[str, Document],
     *,
+    further: Mapping[str, tuple[Document, ...]] = MappingProxyType({}),
     targets: Iterable[tuple[str, Document, tuple[str, ...]]],
     initiators: Iterable[tuple[str, Document]],
 ) -> Read:
@@ -334,6 +341,7 @@ def from_ends(
     Args:
         fabrics: by id.
         behind: what is behind endpoints by URI.
+        further: by the URI of an endpoint, resources with more identifiers of its device.
         targets: device ids, with the endpoint or memory chunk, and the URIs of what describes it.
         initiators: endpoints, with the URI of the host.
     """
@@ -347,7 +355,8 @@ def from_ends(
         if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
             oddities.append(f"the device {target.uri} has an Id that is too long or not unique")
             continue
-        devices[device_id] = entities.device(device_id, target, (*linked, *parts.functions(linked)))
+        describing = (*_describing(behind, links), *further.get(target.uri, ()))
+        devices[device_id] = entities.device(device_id, target, describing)
         named[device_id] = target
     by_system: dict[str, list[Document]] = {}
     for uri, endpoint in initiators:
@@ -379,6 +388,12 @@ def from_ends(
         unnamed=frozenset(unnamed),
         oddities=tuple(oddities),
     )
+
+
+def _describing(behind: Mapping[str, Document], links: Iterable[str]) -> tuple[Document, ...]:
+    """Return the resources that describe a device: those that its endpoint links to, and PCIe functions that came with them."""
+    linked = tuple(behind[uri] for uri in links if uri in behind)
+    return (*linked, *parts.functions(linked))
 
 
 def system_uri(initiator: Document) -> str:

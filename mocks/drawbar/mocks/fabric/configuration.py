@@ -10,7 +10,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, witnesses
+from drawbar.mocks import identities
 from drawbar.mocks.fabric import faults as fault_kinds
 from drawbar.mocks.fabric import slots
 from drawbar.mocks.fabric.faults import Fault
@@ -43,10 +44,19 @@ class HostSpec(_Strict, frozen=True, kw_only=True):
     identifiers: dict[str, str] = {}
 
 
+class IdentifierSpec(_Strict, frozen=True, kw_only=True):
+    """One identifier of a device: its kind, and its value in any notation of that kind."""
+
+    kind: witnesses.Kind
+    value: str
+
+
 class DeviceSpec(_Strict, frozen=True, kw_only=True):
     """One device; PCI ids are numbers or strings like "0x10de", the rest is as in `contract.Device`.
 
     Attributes:
+        identifiers: those that the manager shows; without them, those that follow from class and serial number
+            (`drawbar.mocks.identities`). An empty list: the manager shows none.
         slice_step_bytes: slices can be made of it, whose sizes are multiples of this; 0: it cannot be carved.
         is_pool: it is only there to be carved, and never attached itself; wants `slice_step_bytes`.
     """
@@ -56,6 +66,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     model: str = ""
     vendor: str = ""
     serial: str | None = None
+    identifiers: tuple[IdentifierSpec, ...] | None = None
     switch: str = ""
     memory_bytes: int = 0
     compute_capability: str = ""
@@ -207,6 +218,7 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         pci_vendor_id=pci_id(spec.pci_vendor),
         pci_device_id=pci_id(spec.pci_device),
         serial=spec.serial,
+        identifiers=_identifiers(spec),
         enclosure=enclosure.id,
         switch=spec.switch,
         memory_bytes=spec.memory_bytes,
@@ -220,6 +232,13 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         if spec.slice_step_bytes
         else None,
     )
+
+
+def _identifiers(spec: DeviceSpec) -> tuple[witnesses.Identifier, ...]:
+    if spec.identifiers is None:
+        return identities.defaults(spec.device_class, spec.serial or "")
+    made = (witnesses.identifier(each.kind, each.value, "identifiers") for each in spec.identifiers)
+    return tuple(each for each in made if each is not None)
 
 
 def new_device(enclosure_id: str, spec: DeviceSpec) -> contract.Device:
@@ -369,6 +388,16 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
             continue
         if number is None and mocked:
             problems.append(f"device {spec.id}: {name} is missing; hosts with a sysfs tree need it")
+    if len(spec.identifiers or ()) > witnesses.IDENTIFIERS_MAX:
+        problems.append(
+            f"device {spec.id}: it has more than {witnesses.IDENTIFIERS_MAX} identifiers; leave some out"
+        )
+    problems += [
+        f"device {spec.id}: {each.value[: witnesses.VALUE_MAX]!r} is no {each.kind}, or a placeholder; "
+        "write a value of this kind, or leave it out"
+        for each in spec.identifiers or ()
+        if witnesses.identifier(each.kind, each.value) is None
+    ]
     if spec.is_pool and not spec.slice_step_bytes:
         problems.append(f"device {spec.id}: isPool is for what can be carved; give sliceStepBytes as well")
     amounts = {

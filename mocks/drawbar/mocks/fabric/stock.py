@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors
+from drawbar.mocks import identities
 from drawbar.mocks.fabric import configuration as configurations
 from drawbar.mocks.fabric import records
 from drawbar.mocks.fabric.history import History
@@ -224,11 +225,12 @@ class Stock:
         )
         # The revisions of a device never come again, so neither does the id.
         number = self._revisions.get(origin.id, 0) + 1
+        serial = _serial_of_slice(origin.serial, number)
         device = replace(
             origin,
             id=f"{origin.id}-slice-{number}",
-            serial=_serial_of_slice(origin.serial, number),
-            identifiers=(),
+            serial=serial,
+            identifiers=identities.defaults(origin.device_class, serial or ""),
             memory_bytes=request.memory_bytes,
             slice_of=made,
             carving=None,

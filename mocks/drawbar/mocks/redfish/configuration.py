@@ -80,6 +80,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         password: of the user.
         product: as the service root shows it.
         max_sessions: at one time.
+        manners: the maker whose oddities the service has in its serial numbers, PCI ids and class codes; empty: none.
         exclusive: whether it refuses to connect a device that is connected already; without, that is left to clients.
     """
 
@@ -98,6 +99,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     password: str = ""
     product: str = "Drawbar Redfish Emulator"
     max_sessions: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 16
+    manners: Literal["", "dell", "hpe", "supermicro"] = ""
     exclusive: bool = True
 
     @property

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import journal, slots
-from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish import numbers, world
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure
 
 log = logging.getLogger(__name__)
@@ -113,7 +113,7 @@ def _device(enclosure: Enclosure, device: Device) -> contract.Device:
         device_class=contract.DeviceClass(device.kind),
         model=device.model,
         vendor=device.vendor,
-        serial=world.serial(device),
+        serial=numbers.serial(device),
         pci_vendor_id=int(world.pci_ids(device)[0], 16),
         pci_device_id=int(world.pci_ids(device)[1], 16),
         enclosure=enclosure.id,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from drawbar.mocks.redfish import numbers
 from drawbar.mocks.redfish.configuration import Configuration, Device, Enclosure, Host
 from drawbar.mocks.redfish.tree import ROOT, Body, Tree, reference
 
@@ -33,7 +34,7 @@ class _Kind:
         device_id: of PCI.
         device_class: of its PCIe function.
         entity_type: of its endpoint.
-        part: the schema of what its resource block consists of; empty: it has no block.
+        part: the schema of the resource that a fabric's endpoint and a resource block link to beside the PCIe device.
         processor_type: of a part that is a processor.
     """
 
@@ -42,7 +43,7 @@ class _Kind:
     device_id: str
     device_class: str
     entity_type: str
-    part: str = ""
+    part: str
     processor_type: str = ""
 
 
@@ -97,6 +98,7 @@ _KINDS: Mapping[str, _Kind] = MappingProxyType(
             device_id="0x1021",
             device_class="NetworkController",
             entity_type="NetworkController",
+            part="NetworkAdapter",
         ),
     }
 )
@@ -106,8 +108,11 @@ _PARTS: Mapping[str, tuple[str, str, str]] = MappingProxyType(
         "Processor": ("Processors", "v1_21_0", "Processor"),
         "Memory": ("Memory", "v1_22_0", "Memory"),
         "Drive": ("Drives", "v1_21_0", "Storage"),
+        "NetworkAdapter": ("NetworkAdapters", "v1_14_0", ""),
     }
 )
+# By the schema of a part: the type of its entity, where that has another name.
+_ENTITY_TYPES: Mapping[str, str] = MappingProxyType({"NetworkAdapter": "NetworkController"})
 
 
 def create(configuration: Configuration) -> Tree:
@@ -197,11 +202,6 @@ def chunk_uri(enclosure_id: str, device_id: str, configuration: Configuration) -
 def block(device_id: str) -> str:
     """Return the URI of a device's resource block."""
     return f"{BLOCKS}/{device_id}"
-
-
-def serial(device: Device) -> str:
-    """Return the serial number of a device."""
-    return device.serial or device.id.upper()
 
 
 def pci_ids(device: Device) -> tuple[str, str]:
@@ -446,10 +446,10 @@ def _enclosure(tree: Tree, enclosure: Enclosure, configuration: Configuration) -
         },
     )
     tree.collection(f"{uri}/PCIeDevices", "PCIeDevice", "PCIe Devices")
-    # An endpoint of a drive or memory says all there is in its PCI ids, one of a processor does not.
-    kinds = _PARTS.keys() if configuration.method == "composition" else {"Processor"}
-    for kind in kinds:
-        name = _PARTS[kind][0]
+    unused = "Memory" if configuration.has_fabric else "NetworkAdapter"
+    for kind, (name, _, _) in _PARTS.items():
+        if kind == unused:
+            continue
         tree.update(uri, **{name: reference(f"{uri}/{name}")})
         tree.collection(f"{uri}/{name}", kind, name)
     if configuration.method == "connections":
@@ -492,9 +492,9 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         "Name": f"{device.vendor} {device.model}",
         "Model": device.model,
         "Manufacturer": device.vendor,
-        "SerialNumber": serial(device),
         "Status": dict(OK),
     }
+    shown = numbers.numbers(device)
     body: Body = {
         "@odata.type": "#PCIeDevice.v1_21_0.PCIeDevice",
         **common,
@@ -502,10 +502,22 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
         "PCIeInterface": {"MaxPCIeType": "Gen4", "PCIeType": "Gen4", "MaxLanes": 16, "LanesInUse": 16},
         "PCIeFunctions": reference(f"{uri}/PCIeFunctions"),
     }
+    if device.kind != "nvme":
+        body["SerialNumber"] = shown.printed
     if device.kind == "cxl-memory":
         body["CXLDevice"] = {"DeviceType": "Type3"}
-    tree.put(uri, body)
+        if shown.gcxlid:
+            body["CXLLogicalDevices"] = reference(f"{uri}/CXLLogicalDevices")
+    tree.put(uri, numbers.card(body, device.kind, configuration.manners))
+    if shown.gcxlid:
+        _put_logical_device(tree, uri, device, shown)
     tree.collection(f"{uri}/PCIeFunctions", "PCIeFunction", "PCIe Functions")
+    ids: Body = {
+        "VendorId": pci_ids(device)[0],
+        "DeviceId": pci_ids(device)[1],
+        "ClassCode": kind.class_code,
+    }
+    ids = numbers.function(ids, configuration.manners)
     tree.put(
         f"{uri}/PCIeFunctions/0",
         {
@@ -515,24 +527,19 @@ def _device(tree: Tree, uri: str, device: Device, configuration: Configuration) 
             "FunctionId": 0,
             "FunctionType": "Physical",
             "DeviceClass": kind.device_class,
-            "ClassCode": kind.class_code,
-            "VendorId": pci_ids(device)[0],
-            "DeviceId": pci_ids(device)[1],
+            **ids,
             "Status": dict(OK),
         },
     )
     if configuration.has_fabric:
-        pci_id = {
-            "VendorId": pci_ids(device)[0],
-            "DeviceId": pci_ids(device)[1],
-            "ClassCode": kind.class_code,
-            "FunctionNumber": 0,
-        }
-        entity = {"EntityRole": "Target", "EntityPciId": pci_id}
+        entity: Body = {"EntityRole": "Target", "EntityPciId": ids | {"FunctionNumber": 0}}
+        if shown.gcxlid:
+            entity["Identifiers"] = [{"DurableName": shown.gcxlid, "DurableNameFormat": "GCXLID"}]
         entities = [{**entity, "EntityType": kind.entity_type, "EntityLink": reference(uri)}]
-        if kind.part == "Processor":
+        if kind.part != "Memory":
             link = reference(_put_part(tree, uri, device, common))
-            entities.append({"EntityType": "Processor", "EntityRole": "Target", "EntityLink": link})
+            described = _ENTITY_TYPES.get(kind.part, kind.part)
+            entities.append({"EntityType": described, "EntityRole": "Target", "EntityLink": link})
         if configuration.method == "connections" and device.slice_mib:
             limits = {"MinMemoryChunkSizeMiB": device.slice_mib, "MemoryChunkIncrementMiB": device.slice_mib}
             size = {"AllowsMemoryChunkCreation": True, "MemorySizeMiB": device.memory_mib}
@@ -646,9 +653,12 @@ def _put_part(tree: Tree, uri: str, device: Device, common: Body) -> str:
     kind = _KINDS[device.kind]
     name, version, _ = _PARTS[kind.part]
     part = f"{uri.removesuffix(f'/PCIeDevices/{device.id}')}/{name}/{device.id}"
-    body = {"@odata.type": f"#{kind.part}.{version}.{kind.part}", **common}
+    shown = numbers.numbers(device)
+    body = {"@odata.type": f"#{kind.part}.{version}.{kind.part}", **common, "SerialNumber": shown.printed}
     match kind.part:
         case "Processor":
+            if shown.gpu_uuid:
+                body["UUID"] = shown.gpu_uuid
             body |= {
                 "ProcessorType": kind.processor_type,
                 "Links": {"PCIeDevice": reference(uri)},
@@ -656,7 +666,51 @@ def _put_part(tree: Tree, uri: str, device: Device, common: Body) -> str:
             }
         case "Drive":
             body |= {"Protocol": "NVMe", "MediaType": "SSD"}
+        case "NetworkAdapter":
+            body["NetworkDeviceFunctions"] = reference(f"{part}/NetworkDeviceFunctions")
         case _:
             body["CapacityMiB"] = device.memory_mib
     tree.put(part, body)
+    if kind.part == "NetworkAdapter":
+        _put_network_function(tree, part, uri, shown)
     return part
+
+
+def _put_network_function(tree: Tree, adapter: str, card: str, shown: numbers.Numbers) -> None:
+    """Add the one network function of a card, which has its permanent MAC address."""
+    collection = f"{adapter}/NetworkDeviceFunctions"
+    tree.collection(collection, "NetworkDeviceFunction", "Network Device Functions")
+    tree.put(
+        f"{collection}/0",
+        {
+            "@odata.type": "#NetworkDeviceFunction.v1_11_1.NetworkDeviceFunction",
+            "Id": "0",
+            "Name": "Network function 0",
+            "NetDevFuncType": "Ethernet",
+            "Ethernet": {"MACAddress": shown.mac, "PermanentMACAddress": shown.mac},
+            "Status": dict(OK),
+        },
+    )
+    links = {
+        "NetworkDeviceFunctions": [reference(f"{collection}/0")],
+        "NetworkDeviceFunctions@odata.count": 1,
+    }
+    tree.update(f"{card}/PCIeFunctions/0", Links=links)
+
+
+def _put_logical_device(tree: Tree, card: str, device: Device, shown: numbers.Numbers) -> None:
+    """Add the one logical device of CXL memory, which has its GCXLID."""
+    collection = f"{card}/CXLLogicalDevices"
+    tree.collection(collection, "CXLLogicalDevice", "CXL Logical Devices")
+    tree.put(
+        f"{collection}/0",
+        {
+            "@odata.type": "#CXLLogicalDevice.v1_3_0.CXLLogicalDevice",
+            "Id": "0",
+            "Name": "CXL Logical Device 0",
+            "Identifiers": [{"DurableName": shown.gcxlid, "DurableNameFormat": "GCXLID"}],
+            "MemorySizeMiB": device.memory_mib,
+            "SemanticsSupported": ["CXLio", "CXLmem"],
+            "Status": dict(OK),
+        },
+    )

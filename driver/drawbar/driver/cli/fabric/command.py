@@ -269,7 +269,8 @@ async def _devices(args: argparse.Namespace) -> int:
     async with _source(args) as (source, _), connections.connected(source) as adapter:
         async with progress.shown("reading the devices"):
             inventory = await adapter.devices()
-        _print(args, [views.device(device, source) for device in inventory.devices], views.show_devices)
+            hosts = await adapter.hosts()
+        _print(args, views.devices(inventory.devices, hosts, source), views.show_devices)
     return 0
 
 

@@ -1,12 +1,14 @@
 """What is odd about a fabric, as its manager lists it and as the cluster has it; pure."""
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drawbar.driver.api import attachments, fabrics, meta
-from drawbar.driver.cli.fabric import observed
+from drawbar.driver.cli.fabric import observed, prospects
 from drawbar.driver.controller import hosts as host_map
-from drawbar.fabric import contract
+from drawbar.fabric import contract, recognition, witnesses
+
+# So many ids are in one sentence.
+_NAMED_MAX = 8
 
 
 def oddities(
@@ -19,6 +21,7 @@ def oddities(
     return (
         *_setup(source, can, hosts, devices),
         *_devices(hosts, devices),
+        *_recognition(hosts, devices),
         *_cluster(source, hosts, devices),
     )
 
@@ -57,15 +60,41 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
             )
         if device.health in (contract.Health.WARNING, contract.Health.CRITICAL):
             yield f"device {device.id} has the health {device.health.value}; see the fabric manager's log"
-        if device.serial is None:
-            yield f"device {device.id} has no serial number: its node cannot verify which device arrived"
-    serials = Counter(device.serial for device in devices if device.serial)
-    for serial in sorted(serial for serial, count in serials.items() if count > 1):
-        ids = ", ".join(device.id for device in devices if device.serial == serial)
-        yield f"devices {ids} have the same serial number {serial}; tell the vendor"
     for host in hosts:
         if faulty := [port.id for port in host.ports if port.state is contract.PortState.FAULT]:
             yield f"host {host.id} has ports with a fault: {', '.join(faulty)}; see the fabric manager's log"
+
+
+def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, ...]) -> Iterator[str]:
+    forecasts = prospects.forecasts(devices, hosts)
+    carved = contract.carved(devices)
+    by_kinds: dict[str, list[str]] = {}
+    for device in devices:
+        if device.id not in carved and forecasts[device.id].means is recognition.Means.SOLE_ARRIVAL:
+            kinds = prospects.shorten(each.kind.value for each in device.identifiers)
+            by_kinds.setdefault(kinds, []).append(device.id)
+    for kinds, ids in by_kinds.items():
+        shown = f"of {kinds} their nodes can read none" if kinds else "the fabric manager shows no identifier"
+        yield (
+            f"{_named(ids)} can be recognised by sole arrival alone: {shown}; attach one such device to a host at a time, "
+            "and none by hand meanwhile"
+        )
+    shared = prospects.find_shared(devices)
+    # A serial number is shown a second time under its declared kind.
+    declared = {(value, ids) for (kind, value), ids in shared.items() if kind is not witnesses.Kind.SERIAL}
+    for (kind, value), ids in sorted(shared.items()):
+        if kind is witnesses.Kind.SERIAL and (value, ids) in declared:
+            continue
+        yield (
+            f"{_named(ids)} show the same {kind.value} {value}, so it identifies none of them; ask the vendor of the fabric "
+            "manager for an identifier of each device"
+        )
+
+
+def _named(ids: Sequence[str]) -> str:
+    """Return the ids of devices in words, a few of them by name."""
+    more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
+    return f"{'device' if len(ids) == 1 else 'devices'} {', '.join(ids[:_NAMED_MAX])}{more}"
 
 
 def _cluster(

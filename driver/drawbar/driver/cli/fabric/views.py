@@ -7,9 +7,9 @@ from typing import Any
 from rich import console
 
 from drawbar.driver.cli import tables
-from drawbar.driver.cli.fabric import observed, oddities
+from drawbar.driver.cli.fabric import observed, oddities, prospects
 from drawbar.driver.controller import hosts as host_map
-from drawbar.fabric import contract
+from drawbar.fabric import contract, recognition
 from drawbar.fabric.conformance import reports
 
 _USER_INFO = re.compile(r"//[^/@]*@")
@@ -43,8 +43,19 @@ def capabilities(can: contract.Capabilities) -> dict[str, Any]:
     }
 
 
-def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
-    """Return a device as JSON values."""
+def devices(
+    items: Sequence[contract.Device], hosts: Sequence[contract.Host], source: observed.Source
+) -> list[dict[str, Any]]:
+    """Return all devices of a fabric as JSON values."""
+    forecasts = prospects.forecasts(items, hosts)
+    return [device(item, source, forecasts[item.id]) for item in items]
+
+
+def device(
+    item: contract.Device, source: observed.Source, forecast: recognition.Forecast | None = None
+) -> dict[str, Any]:
+    """Return a device as JSON values, with the forecast among all devices or that of the device by itself."""
+    expected = forecast or recognition.forecast(item)
     attachment = attachment_of(item.id, source)
     claim = attachment.spec.claim if attachment is not None else None
     place, carving = item.connection, item.carving
@@ -57,6 +68,12 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
         "identifiers": [
             {"kind": each.kind.value, "value": each.value, "source": each.source} for each in item.identifiers
         ],
+        "recognition": {
+            "means": expected.means.value,
+            "kinds": [kind.value for kind in expected.kinds],
+            "needsDriver": expected.needs_driver,
+            "text": str(expected),
+        },
         "enclosure": item.enclosure,
         "switch": item.switch,
         "memoryBytes": item.memory_bytes,
@@ -83,21 +100,32 @@ def attachment_of(device_id: str, source: observed.Source) -> Any:
     return next((item for item in listed if item.device_id == device_id), None)
 
 
-def show_devices(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
-    """Print a table of devices."""
+def show_devices(
+    out: console.Console, items: Sequence[Mapping[str, Any]], *, forecasts: bool = False
+) -> None:
+    """Print a table of devices: with the kinds of their identifiers, or with the forecasts of their recognition."""
+    by = "RECOGNISED BY" if forecasts else "IDENTIFIERS"
     head: Sequence[str] = (
         "DEVICE",
         "CLASS",
         "MODEL",
         "SERIAL",
+        by,
         "HEALTH",
         "HOST",
         "PORT",
         "ATTACHMENT",
         "CLAIM",
     )
-    keys = ("id", "class", "model", "serial", "health", "host", "port", "attachment", "claim")
-    lines = [[item[key] for key in keys] for item in items]
+    before, after = ("id", "class", "model", "serial"), ("health", "host", "port", "attachment", "claim")
+    lines = [
+        [
+            *(item[key] for key in before),
+            item["recognition"]["text"] if forecasts else _kinds(item),
+            *(item[key] for key in after),
+        ]
+        for item in items
+    ]
     if any(item["switch"] for item in items):
         head = (*head, "SWITCH")
         lines = [[*line, item["switch"]] for line, item in zip(lines, items, strict=True)]
@@ -105,6 +133,10 @@ def show_devices(out: console.Console, items: Sequence[Mapping[str, Any]]) -> No
         head = (*head, "SLICES")
         lines = [[*line, _slices(item)] for line, item in zip(lines, items, strict=True)]
     tables.rows(out, head, lines, "The fabric manager lists no device.")
+
+
+def _kinds(item: Mapping[str, Any]) -> str:
+    return prospects.shorten(each["kind"] for each in item["identifiers"])
 
 
 def _slices(item: Mapping[str, Any]) -> str:
@@ -240,7 +272,7 @@ def check(
     source: observed.Source,
     can: contract.Capabilities,
     hosts: tuple[contract.Host, ...],
-    devices: tuple[contract.Device, ...],
+    listed: tuple[contract.Device, ...],
 ) -> dict[str, Any]:
     """Return everything that was read of a fabric, as JSON values."""
     mapped = oddities.node_map(source, hosts)
@@ -251,8 +283,8 @@ def check(
         "as": identity(source.credentials),
         "capabilities": capabilities(can),
         "hosts": [host(item, mapped) for item in hosts],
-        "devices": [device(item, source) for item in devices],
-        "odd": list(oddities.oddities(source, can, hosts, devices)),
+        "devices": devices(listed, hosts, source),
+        "odd": list(oddities.oddities(source, can, hosts, listed)),
     }
 
 
@@ -274,7 +306,7 @@ def show_check(out: console.Console, document: Mapping[str, Any]) -> None:
     out.print()
     show_hosts(out, document["hosts"])
     out.print()
-    show_devices(out, document["devices"])
+    show_devices(out, document["devices"], forecasts=True)
     out.print()
     tables.sentence(out, f"Odd: {len(document['odd']) or 'nothing'}")
     for sentence in document["odd"]:

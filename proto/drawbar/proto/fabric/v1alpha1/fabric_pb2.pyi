@@ -257,82 +257,122 @@ class _IdentifierKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Identi
     DESCRIPTOR: _descriptor.EnumDescriptor
     IDENTIFIER_KIND_UNSPECIFIED: _IdentifierKind.ValueType  # 0
     IDENTIFIER_KIND_PCIE_DSN: _IdentifierKind.ValueType  # 1
-    """PCIe Device Serial Number, the serial number of a CXL device, or a GCXLID:
-    xx-xx-xx-xx-xx-xx-xx-xx, most significant byte first. The host reads it
-    from configuration space, without a driver.
+    """PCIe Device Serial Number, the serial number of a CXL device, or a GCXLID
+    (its logical device is ignored): eight pairs of hexadecimal digits, most
+    significant byte first, as lspci prints it; also 0x and up to 16 digits.
+    The host reads it from configuration space, without a driver. Never the
+    number that is printed on the board.
     """
     IDENTIFIER_KIND_GPU_UUID: _IdentifierKind.ValueType  # 2
-    """UUID of an NVIDIA GPU, with or without "GPU-". The host reads it from
-    /proc/driver/nvidia/gpus once the driver has initialised the GPU.
+    """UUID of an NVIDIA GPU, with or without "GPU-", as nvidia-smi prints it. The
+    host reads it from /proc/driver/nvidia/gpus once the driver has initialised
+    the GPU. Not the UUID of a partition ("MIG-").
     """
     IDENTIFIER_KIND_GPU_UNIQUE_ID: _IdentifierKind.ValueType  # 3
-    """unique_id of an AMD GPU: sixteen hexadecimal digits. The host reads it from
-    sysfs of amdgpu.
+    """unique_id of an AMD GPU: sixteen hexadecimal digits, with or without "GPU-".
+    The host reads it from sysfs of amdgpu.
     """
     IDENTIFIER_KIND_BOARD_SERIAL: _IdentifierKind.ValueType  # 4
-    """The number that the maker printed on the board. The host reads it only from
-    some drivers (amdgpu, XRT) and, as the VPD's, without a driver.
+    """The number that the maker printed on the board, as nvidia-smi, hl-smi or a
+    BMC show it. The host reads it only from some drivers (amdgpu, XRT) and,
+    where it is the VPD's too, without a driver. Boards with several chips have
+    one for all of them.
     """
     IDENTIFIER_KIND_VPD_SERIAL: _IdentifierKind.ValueType  # 5
-    """Field SN of the Vital Product Data."""
+    """Field SN of the Vital Product Data of a network card or drive. The host
+    reads it without a driver.
+    """
     IDENTIFIER_KIND_PART_NUMBER: _IdentifierKind.ValueType  # 6
-    """Part number. It names a model and never a device."""
+    """Part number. It names a model and never a device. That of an NVIDIA GPU
+    (2330-885-A1) begins with its PCI device id.
+    """
     IDENTIFIER_KIND_NVME_SERIAL: _IdentifierKind.ValueType  # 7
-    """Serial number of an NVMe drive or controller."""
+    """Serial number of an NVMe drive or controller, as `nvme list` prints it. Not
+    a label of the server's vendor.
+    """
     IDENTIFIER_KIND_NVME_NQN: _IdentifierKind.ValueType  # 8
-    """NVMe Qualified Name of the subsystem."""
+    """NVMe Qualified Name of the subsystem: nqn.2014-08.org.nvmexpress:..."""
     IDENTIFIER_KIND_EUI64: _IdentifierKind.ValueType  # 9
-    """EUI-64 and NGUID of a namespace, in hexadecimal digits."""
+    """EUI-64 of a namespace: sixteen hexadecimal digits."""
     IDENTIFIER_KIND_NGUID: _IdentifierKind.ValueType  # 10
+    """NGUID of a namespace: 32 hexadecimal digits."""
     IDENTIFIER_KIND_MAC: _IdentifierKind.ValueType  # 11
-    """Permanent MAC address; a card may have several."""
+    """Permanent MAC address of a port, which software cannot change. A card may
+    have several; one is enough. Locally administered addresses are ignored.
+    """
     IDENTIFIER_KIND_NODE_GUID: _IdentifierKind.ValueType  # 12
     """Node GUID of an RDMA device: sixteen hexadecimal digits."""
     IDENTIFIER_KIND_SERIAL: _IdentifierKind.ValueType  # 13
-    """A serial number of an unknown kind."""
+    """A serial number of an unknown kind, beside that in Device.serial."""
     IDENTIFIER_KIND_VENDOR: _IdentifierKind.ValueType  # 14
-    """A number of the vendor's own: NAME=VALUE."""
+    """A number of the vendor's own: NAME=VALUE, with a name of lower-case letters,
+    digits, dots and dashes.
+    """
 
 class IdentifierKind(_IdentifierKind, metaclass=_IdentifierKindEnumTypeWrapper):
-    """The kind of a number that identifies a device."""
+    """The kind of a number that identifies a device. The host compares numbers of
+    one kind only, so declare a kind only if the manager documents it, or if its
+    values have a form that no other kind has. A number of the wrong kind makes
+    the host refuse the right device; use Device.serial where you are not sure.
+
+    Write a value in any usual notation: case, blanks around it, dashes, colons
+    and 0x do not matter. Placeholders ("N/A", zeros, ones, "To be filled by
+    O.E.M.") are ignored.
+    """
 
 IDENTIFIER_KIND_UNSPECIFIED: IdentifierKind.ValueType  # 0
 IDENTIFIER_KIND_PCIE_DSN: IdentifierKind.ValueType  # 1
-"""PCIe Device Serial Number, the serial number of a CXL device, or a GCXLID:
-xx-xx-xx-xx-xx-xx-xx-xx, most significant byte first. The host reads it
-from configuration space, without a driver.
+"""PCIe Device Serial Number, the serial number of a CXL device, or a GCXLID
+(its logical device is ignored): eight pairs of hexadecimal digits, most
+significant byte first, as lspci prints it; also 0x and up to 16 digits.
+The host reads it from configuration space, without a driver. Never the
+number that is printed on the board.
 """
 IDENTIFIER_KIND_GPU_UUID: IdentifierKind.ValueType  # 2
-"""UUID of an NVIDIA GPU, with or without "GPU-". The host reads it from
-/proc/driver/nvidia/gpus once the driver has initialised the GPU.
+"""UUID of an NVIDIA GPU, with or without "GPU-", as nvidia-smi prints it. The
+host reads it from /proc/driver/nvidia/gpus once the driver has initialised
+the GPU. Not the UUID of a partition ("MIG-").
 """
 IDENTIFIER_KIND_GPU_UNIQUE_ID: IdentifierKind.ValueType  # 3
-"""unique_id of an AMD GPU: sixteen hexadecimal digits. The host reads it from
-sysfs of amdgpu.
+"""unique_id of an AMD GPU: sixteen hexadecimal digits, with or without "GPU-".
+The host reads it from sysfs of amdgpu.
 """
 IDENTIFIER_KIND_BOARD_SERIAL: IdentifierKind.ValueType  # 4
-"""The number that the maker printed on the board. The host reads it only from
-some drivers (amdgpu, XRT) and, as the VPD's, without a driver.
+"""The number that the maker printed on the board, as nvidia-smi, hl-smi or a
+BMC show it. The host reads it only from some drivers (amdgpu, XRT) and,
+where it is the VPD's too, without a driver. Boards with several chips have
+one for all of them.
 """
 IDENTIFIER_KIND_VPD_SERIAL: IdentifierKind.ValueType  # 5
-"""Field SN of the Vital Product Data."""
+"""Field SN of the Vital Product Data of a network card or drive. The host
+reads it without a driver.
+"""
 IDENTIFIER_KIND_PART_NUMBER: IdentifierKind.ValueType  # 6
-"""Part number. It names a model and never a device."""
+"""Part number. It names a model and never a device. That of an NVIDIA GPU
+(2330-885-A1) begins with its PCI device id.
+"""
 IDENTIFIER_KIND_NVME_SERIAL: IdentifierKind.ValueType  # 7
-"""Serial number of an NVMe drive or controller."""
+"""Serial number of an NVMe drive or controller, as `nvme list` prints it. Not
+a label of the server's vendor.
+"""
 IDENTIFIER_KIND_NVME_NQN: IdentifierKind.ValueType  # 8
-"""NVMe Qualified Name of the subsystem."""
+"""NVMe Qualified Name of the subsystem: nqn.2014-08.org.nvmexpress:..."""
 IDENTIFIER_KIND_EUI64: IdentifierKind.ValueType  # 9
-"""EUI-64 and NGUID of a namespace, in hexadecimal digits."""
+"""EUI-64 of a namespace: sixteen hexadecimal digits."""
 IDENTIFIER_KIND_NGUID: IdentifierKind.ValueType  # 10
+"""NGUID of a namespace: 32 hexadecimal digits."""
 IDENTIFIER_KIND_MAC: IdentifierKind.ValueType  # 11
-"""Permanent MAC address; a card may have several."""
+"""Permanent MAC address of a port, which software cannot change. A card may
+have several; one is enough. Locally administered addresses are ignored.
+"""
 IDENTIFIER_KIND_NODE_GUID: IdentifierKind.ValueType  # 12
 """Node GUID of an RDMA device: sixteen hexadecimal digits."""
 IDENTIFIER_KIND_SERIAL: IdentifierKind.ValueType  # 13
-"""A serial number of an unknown kind."""
+"""A serial number of an unknown kind, beside that in Device.serial."""
 IDENTIFIER_KIND_VENDOR: IdentifierKind.ValueType  # 14
-"""A number of the vendor's own: NAME=VALUE."""
+"""A number of the vendor's own: NAME=VALUE, with a name of lower-case letters,
+digits, dots and dashes.
+"""
 Global___IdentifierKind: _TypeAlias = IdentifierKind  # noqa: Y015
 
 class _OperationKind:
@@ -760,8 +800,9 @@ class Device(_message.Message):
     """PCI ids, for example 0x8086; 0 when not known."""
     pci_device_id: _builtins.int
     serial: _builtins.str
-    """The serial number that the manager shows, where its kind is not known. An
-    equal number on the host supports the device; another one says nothing.
+    """The serial number that the manager shows people. Its kind is not known: an
+    equal number on the host supports the device, another one says nothing.
+    Repeat it in `identifiers` where its kind is certain.
     """
     enclosure: _builtins.str
     """The chassis that holds it; the devices of one enclosure make one pool."""
@@ -848,9 +889,11 @@ class Identifier(_message.Message):
     SOURCE_FIELD_NUMBER: _builtins.int
     kind: Global___IdentifierKind.ValueType
     value: _builtins.str
-    """At most 128 characters. Placeholders such as "N/A" are ignored."""
+    """At most 128 characters, without control characters."""
     source: _builtins.str
-    """Where the manager shows it, such as "Processor.UUID"; for people."""
+    """Where the manager shows it, such as "Processor.UUID"; for people. At most
+    128 bytes.
+    """
     def __init__(
         self,
         *,

@@ -1,0 +1,321 @@
+"""The identifiers by which a node can recognise a device of a Redfish service; pure.
+
+One property holds numbers of different kinds: the SerialNumber of a Drive is the NVMe controller's, that of a GPU or a network
+adapter is printed on the board. Each number is declared with its kind. A number of an unknown kind is not declared.
+`docs/redfish.md` has the table.
+
+Sources: Resource 1.15 (`DurableNameFormat`), Drive 1.21, Processor 1.22, PCIeDevice 1.21, NetworkAdapter 1.13,
+NetworkDeviceFunction 1.11, EthernetInterface 1.12, Port 1.16, Assembly 1.5 (DMTF/Redfish-Publications); real services in
+NVIDIA/libredfish, `tests/mockups`.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.fabric import contract, errors, identifiers, witnesses
+from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.redfish import documents, models
+from drawbar.fabric.redfish.documents import Document, Json
+from drawbar.fabric.witnesses import Identifier, Kind
+
+_ACCELERATORS = frozenset({DeviceClass.ACCELERATOR, DeviceClass.FPGA, DeviceClass.GPU})
+_PROCESSORS = frozenset({"Accelerator", "DSP", "FPGA", "GPU"})
+# Resources with the serial number of an NVMe controller.
+_DISKS = frozenset({"Drive", "StorageController"})
+# Resources that show a card's printed serial number, the nearest to the card first.
+_BOARDS = ("Processor", "NetworkAdapter", "PCIeDevice", "Memory")
+# By the number of hexadecimal digits: an EUI of 128 bits has the format `EUI` too.
+_EUIS: Mapping[int, Kind] = MappingProxyType({16: Kind.EUI64, 32: Kind.NGUID})
+_PADDING = re.compile(r"[-: ]")
+# The most resources that are followed for one device, and the most addresses that are read of one port.
+_LISTED_MAX = 16
+
+# Kinds that identify a device without another one.
+_PROVING = frozenset(Kind) - {Kind.PART_NUMBER, Kind.SERIAL, Kind.VENDOR}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class More:
+    """The resources that are read for further identifiers of a device.
+
+    Attributes:
+        resources: their URIs.
+        collection: the URI of a collection of such resources; empty where `resources` are known.
+    """
+
+    resources: tuple[str, ...] = ()
+    collection: str = ""
+
+
+def from_documents(
+    device_class: contract.DeviceClass, origin: Document, parts: Iterable[Document]
+) -> tuple[Identifier, ...]:
+    """Return the identifiers of a device, those from its durable names first, each kind and value once.
+
+    Args:
+        device_class: of the device.
+        origin: its endpoint or resource block.
+        parts: the resources that describe it, in any order.
+    """
+    listed = tuple(parts)
+    made = [*_durable_names(device_class, origin, listed)]
+    for part in sorted(listed, key=_rank):
+        made += _of_part(device_class, part, listed)
+    unique: dict[tuple[Kind, str], Identifier] = {}
+    for each in made:
+        if each is not None:
+            unique.setdefault((each.kind, each.value), each)
+    return tuple(unique.values())[: witnesses.IDENTIFIERS_MAX]
+
+
+def printed_serial(parts: Iterable[Document]) -> str | None:
+    """Return the serial number that the service shows people; None for placeholders.
+
+    A Drive's is before that of the PCIe device that it is on, in whatever order they are linked.
+    """
+    listed = tuple(parts)
+    for part in sorted(listed, key=_rank):
+        shown = _serial(part)
+        if not shown and models.schema(part) == "Assembly":
+            shown = _assembly_serial(part, listed)
+        if shown:
+            return errors.cut(shown.strip(), documents.TEXT_BYTES)
+    return None
+
+
+def is_proven(device_class: contract.DeviceClass, shown: Iterable[Identifier]) -> bool:
+    """Return whether the identifiers are enough for a node, so that nothing more has to be read for them."""
+    kinds = {each.kind for each in shown}
+    if device_class is DeviceClass.NIC:
+        return not kinds.isdisjoint({Kind.MAC, Kind.NODE_GUID})
+    return not kinds.isdisjoint(_PROVING)
+
+
+def find_more(device_class: contract.DeviceClass, parts: Iterable[Document]) -> More:
+    """Return the resources in which more identifiers of the device are: of one kind, and none of the parts."""
+    listed = tuple(parts)
+    read = {part.uri for part in listed}
+    for more in _more_by_kind(device_class, listed):
+        resources = tuple(uri for uri in more.resources if uri not in read)
+        if resources or more.collection:
+            return More(resources=resources[:_LISTED_MAX], collection=more.collection)
+    return More()
+
+
+def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Iterator[More]:
+    """Yield the resources that may be there, those that tell most first."""
+
+    def linked(*names: str) -> More:
+        listed = (uri for part in parts for uri in (*part.links(*names), part.link(*names) or ""))
+        return More(resources=tuple(dict.fromkeys(filter(None, listed))))
+
+    def collected(name: str) -> More:
+        uris = filter(None, (part.link(name) for part in parts))
+        return More(collection=next((uri for uri in uris if not _is_in(uri, parts)), ""))
+
+    is_unknown = device_class is DeviceClass.OTHER
+    if device_class is DeviceClass.NIC or is_unknown:
+        yield linked("Links", "NetworkDeviceFunctions")
+        yield collected("NetworkDeviceFunctions")
+        yield linked("Links", "EthernetInterfaces")
+        yield linked("Links", "NetworkAdapter")
+        if any(models.schema(part) == "NetworkAdapter" for part in parts):
+            yield collected("Ports")
+    if device_class is DeviceClass.NVME or is_unknown:
+        yield linked("Links", "Drives")
+        yield linked("Drives")
+        yield linked("Links", "StorageControllers")
+    if device_class in _ACCELERATORS or is_unknown:
+        yield linked("Links", "Processors")
+        yield linked("Links", "Processor")
+    if device_class is DeviceClass.CXL_MEMORY:
+        yield linked("Links", "CXLLogicalDevice")
+        yield collected("CXLLogicalDevices")
+    if device_class is not DeviceClass.NVME:
+        yield linked("Assembly")
+        yield linked("Links", "PCIeDevice")
+
+
+def _is_in(collection: str, parts: tuple[Document, ...]) -> bool:
+    """Return whether a member of the collection is among the parts."""
+    return any(part.uri.rpartition("/")[0] == collection for part in parts)
+
+
+def _rank(part: Document) -> int:
+    """Return the place of a resource in the order of trust in its serial number."""
+    schema = models.schema(part)
+    if schema in _DISKS:
+        return 0
+    return _BOARDS.index(schema) + 1 if schema in _BOARDS else len(_BOARDS) + 1
+
+
+def _durable_names(
+    device_class: DeviceClass, origin: Document, parts: tuple[Document, ...]
+) -> Iterator[Identifier | None]:
+    listed = [("Endpoint", each) for each in origin.objects("Identifiers")]
+    for entity in origin.objects("ConnectedEntities"):
+        listed += [("ConnectedEntities", each) for each in documents.objects(entity, "Identifiers")]
+    for part in parts:
+        listed += [(models.schema(part), each) for each in part.objects("Identifiers")]
+    for owner, each in listed:
+        text = _text(each, "DurableName")
+        kind = _kind(device_class, owner, documents.text(each, "DurableNameFormat"), text)
+        if kind is Kind.VENDOR:
+            text = f"nvme-uuid={text.strip().casefold()}" if identifiers.system_uuid(text) else ""
+        if kind is not None:
+            yield _declared(device_class, kind, text, f"{owner}.Identifiers")
+
+
+def _kind(device_class: DeviceClass, owner: str, name_format: str, text: str) -> Kind | None:
+    """Return the kind of a durable name by its format; None where it names no device of this class."""
+    is_disk = device_class is DeviceClass.NVME
+    match name_format:
+        case "GCXLID":
+            return Kind.PCIE_DSN
+        case "EUI" if is_disk:
+            return _EUIS.get(len(_PADDING.sub("", text.strip().casefold().removeprefix("eui."))))
+        case "NGUID" if is_disk:
+            return Kind.NGUID
+        case "NQN" if is_disk:
+            return Kind.NVME_NQN
+        case "UUID" if is_disk and owner == "Drive":
+            return Kind.VENDOR
+        case "UUID" if device_class is DeviceClass.GPU and owner != "Endpoint":
+            return Kind.GPU_UUID
+        case _:
+            return None
+
+
+def _of_part(
+    device_class: DeviceClass, part: Document, parts: tuple[Document, ...]
+) -> Iterator[Identifier | None]:
+    schema = models.schema(part)
+    kind = _serial_kind(device_class, part)
+    if kind is not None:
+        yield _declared(device_class, kind, _serial(part), f"{schema}.SerialNumber")
+    if _shows_uuid(device_class, part):
+        yield _declared(device_class, Kind.GPU_UUID, _text(part.body, "UUID"), f"{schema}.UUID")
+    if schema in _BOARDS and not _is_cpu(part):
+        yield witnesses.identifier(Kind.PART_NUMBER, _text(part.body, "PartNumber"), f"{schema}.PartNumber")
+    if schema == "Assembly" and device_class is not DeviceClass.NVME:
+        yield witnesses.identifier(Kind.BOARD_SERIAL, _assembly_serial(part, parts), "Assembly.SerialNumber")
+    for each, text, place in _addresses(part):
+        yield witnesses.identifier(each, text, f"{schema}.{place}")
+
+
+def _serial_kind(device_class: DeviceClass, part: Document) -> Kind | None:
+    """Return the kind of the serial number that a resource shows; None where it is not known or of another thing."""
+    schema = models.schema(part)
+    if schema in _DISKS:
+        is_nvme = part.text("Protocol") in {"", "NVMe", "NVMeOverFabrics", "PCIe"}
+        return Kind.NVME_SERIAL if device_class is DeviceClass.NVME and is_nvme else None
+    if schema not in _BOARDS or _is_cpu(part):
+        return None
+    match device_class:
+        case DeviceClass.NVME:
+            # Of a drive's PCIe device it is a piece of the label (Dell), or the drive's own.
+            return None
+        case DeviceClass.CXL_MEMORY:
+            return Kind.BOARD_SERIAL
+        case DeviceClass.OTHER:
+            # A switch or bridge, or a device of which the service shows no kind; its form may tell the number's.
+            return Kind.BOARD_SERIAL if schema in ("NetworkAdapter", "Processor") else Kind.SERIAL
+        case _:
+            # The memory of an accelerator is not the accelerator.
+            return Kind.BOARD_SERIAL if schema != "Memory" else None
+
+
+def _shows_uuid(device_class: DeviceClass, part: Document) -> bool:
+    """Return whether a resource's UUID is a GPU's own. That of an FPGA names its image, and NVSwitches have one as well."""
+    is_gpu = device_class is DeviceClass.GPU
+    match models.schema(part):
+        case "Processor":
+            return is_gpu and part.text("ProcessorType") in ("", "Accelerator", "GPU")
+        case "PCIeDevice":
+            return is_gpu
+        case _:
+            return False
+
+
+def _is_cpu(part: Document) -> bool:
+    """Return whether the resource is a processor of the host, and no accelerator."""
+    kind = part.text("ProcessorType")
+    return models.schema(part) == "Processor" and bool(kind) and kind not in _PROCESSORS
+
+
+def _declared(device_class: DeviceClass, kind: Kind, text: str, source: str) -> Identifier | None:
+    """Return the identifier; of another kind where the text has the form of that one."""
+    if device_class is not DeviceClass.NVME:
+        if (by_form := witnesses.from_form(text, source)) is not None:
+            return by_form
+        if text.strip().casefold().startswith("mig-"):
+            return None
+    return witnesses.identifier(kind, text, source) if kind is not Kind.SERIAL else None
+
+
+def _serial(part: Document) -> str:
+    """Return the serial number of a resource; empty for a placeholder, and for one that is its model's (Lenovo)."""
+    shown = _text(part.body, "SerialNumber")
+    compared = identifiers.serial(shown)
+    of_model = {identifiers.serial(_text(part.body, name)) for name in ("Model", "PartNumber", "SKU")}
+    return shown if compared and compared not in of_model else ""
+
+
+def _assembly_serial(assembly: Document, parts: tuple[Document, ...]) -> str:
+    """Return the serial number of the board itself among those of an assembly: the sole one, or the one with the part's name."""
+    listed = [
+        each for each in assembly.objects("Assemblies") if identifiers.serial(_text(each, "SerialNumber"))
+    ]
+    if len(listed) > 1:
+        names = {part.id for part in parts} | {assembly.uri.rpartition("/")[0].rpartition("/")[2]}
+        listed = [
+            each for each in listed if any(f"<{name}>" in documents.text(each, "Name") for name in names)
+        ]
+    serials = {_text(each, "SerialNumber") for each in listed}
+    return serials.pop() if len(serials) == 1 else ""
+
+
+def _addresses(part: Document) -> Iterator[tuple[Kind, str, str]]:
+    """Yield the MAC addresses and node GUIDs of a network function, interface or port, with their properties.
+
+    Those that are set now count where the permanent ones are missing.
+    """
+    body = part.body
+    match models.schema(part):
+        case "NetworkDeviceFunction":
+            yield Kind.MAC, _permanent(body, "MACAddress", "Ethernet"), "Ethernet.PermanentMACAddress"
+            yield Kind.NODE_GUID, _permanent(body, "NodeGUID", "InfiniBand"), "InfiniBand.PermanentNodeGUID"
+        case "EthernetInterface":
+            yield Kind.MAC, _permanent(body, "MACAddress"), "PermanentMACAddress"
+        case "Port":
+            for text in _texts(body, "Ethernet", "AssociatedMACAddresses"):
+                yield Kind.MAC, text, "Ethernet.AssociatedMACAddresses"
+            for text in _texts(body, "InfiniBand", "AssociatedNodeGUIDs"):
+                yield Kind.NODE_GUID, text, "InfiniBand.AssociatedNodeGUIDs"
+        case "NetworkPort":
+            for text in _texts(body, "AssociatedNetworkAddresses"):
+                yield Kind.MAC, text, "AssociatedNetworkAddresses"
+        case _:
+            pass
+
+
+def _permanent(body: Json, name: str, *above: str) -> str:
+    return _text(body, *above, f"Permanent{name}") or _text(body, *above, name)
+
+
+def _texts(body: Json, *names: str) -> Iterator[str]:
+    listed: Any = documents.value(body, *names)
+    return (
+        (text for text in listed[:_LISTED_MAX] if isinstance(text, str))
+        if isinstance(listed, list)
+        else iter(())
+    )
+
+
+def _text(body: Json, *names: str) -> str:
+    """Return the text below these properties whole: a cut identifier would be another one."""
+    content = documents.value(body, *names)
+    return content if isinstance(content, str) and len(content) <= 4 * witnesses.VALUE_MAX else ""

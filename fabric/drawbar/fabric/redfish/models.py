@@ -1,0 +1,257 @@
+"""What kind of device a Redfish service describes: its PCI ids and its class; pure.
+
+Managers write PCI ids in hexadecimal with or without 0x, or in decimal (HPE), and class codes with swapped bytes (Dell) or as a
+base class alone (HPE). Ids of zeros or ones, and class codes that no specification has (Supermicro's 0x888888), say nothing.
+
+Sources: PCI Code and ID Assignment Specification 1.15; PCIeFunction 1.6 (`DeviceClass`), Endpoint 1.8 (`EntityPciId`), and the
+deprecated `PciId` and `PciClassCode` of Endpoint 1.2; NVIDIA's part numbers of GPUs (`2330-885-A1` is of 10de:2330).
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from drawbar.fabric import contract
+from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish.documents import Document, Json
+
+AMD, HABANA, NVIDIA = 0x1002, 0x1DA3, 0x10DE
+# Makers of cards that fabrics hold, and of switches in them: with them four digits are decimal or hexadecimal.
+_VENDORS = frozenset(
+    {
+        *(0x1000, 0x1002, 0x1014, 0x1022, 0x1028, 0x103C, 0x1077, 0x10B5, 0x10DE, 0x10DF, 0x10EE, 0x1137),
+        *(0x11F8, 0x1172, 0x1179, 0x117C, 0x1344, 0x1414, 0x144D, 0x14E4, 0x1425, 0x15B3, 0x15B7, 0x1590),
+        *(0x1924, 0x193D, 0x19E5, 0x1A03, 0x1AF4, 0x1B00, 0x1B36, 0x1B4B, 0x1BB1, 0x1C58, 0x1C5C, 0x1C5F),
+        *(0x1CC4, 0x1D0F, 0x1D78, 0x1DA3, 0x1DD8, 0x1DF4, 0x1E0F, 0x1E36, 0x1F24, 0x1F3F, 0x1FC9, 0x8086),
+    }
+)
+# The highest base class that is assigned to a kind of function.
+_BASE_MAX = 0x13
+_HEXADECIMAL = re.compile(r"[0-9a-f]+")
+_DECIMAL = re.compile(r"[0-9]+")
+_GPU_PART = re.compile(r"([0-9A-F]{4})-[0-9]{3}-[0-9A-Z]{2}")
+
+_BY_PROCESSOR: Mapping[str, contract.DeviceClass] = MappingProxyType(
+    {
+        "GPU": contract.DeviceClass.GPU,
+        "FPGA": contract.DeviceClass.FPGA,
+        "Accelerator": contract.DeviceClass.ACCELERATOR,
+        "DSP": contract.DeviceClass.ACCELERATOR,
+    }
+)
+# By `DeviceClass` of a PCIeFunction: the base class.
+_BASES: Mapping[str, int] = MappingProxyType(
+    {
+        "MassStorageController": 0x01,
+        "NetworkController": 0x02,
+        "DisplayController": 0x03,
+        "MemoryController": 0x05,
+        "ProcessingAccelerators": 0x12,
+    }
+)
+_BY_BASE: Mapping[int, contract.DeviceClass] = MappingProxyType(
+    {
+        0x02: contract.DeviceClass.NIC,
+        0x03: contract.DeviceClass.GPU,
+        0x12: contract.DeviceClass.ACCELERATOR,
+    }
+)
+_BY_SUBCLASS: Mapping[tuple[int, int], contract.DeviceClass] = MappingProxyType(
+    {
+        (0x01, 0x08): contract.DeviceClass.NVME,
+        (0x05, 0x02): contract.DeviceClass.CXL_MEMORY,
+    }
+)
+# The class that a vendor's displays and accelerators have, whatever their class code is: compute GPUs of AMD have that of
+# accelerators, and some managers call a Gaudi a GPU.
+_BY_VENDOR: Mapping[int, contract.DeviceClass] = MappingProxyType(
+    {
+        AMD: contract.DeviceClass.GPU,
+        HABANA: contract.DeviceClass.ACCELERATOR,
+    }
+)
+_OF_VENDORS = (contract.DeviceClass.ACCELERATOR, contract.DeviceClass.GPU)
+# By the type of an entity, and by the name of a schema.
+_BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
+    {
+        "AccelerationFunction": contract.DeviceClass.ACCELERATOR,
+        "Drive": contract.DeviceClass.NVME,
+        "EthernetInterface": contract.DeviceClass.NIC,
+        "Memory": contract.DeviceClass.CXL_MEMORY,
+        "MemoryChunk": contract.DeviceClass.CXL_MEMORY,
+        "MemoryChunks": contract.DeviceClass.CXL_MEMORY,
+        "NetworkAdapter": contract.DeviceClass.NIC,
+        "NetworkController": contract.DeviceClass.NIC,
+        "NetworkDeviceFunction": contract.DeviceClass.NIC,
+        "NetworkInterface": contract.DeviceClass.NIC,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PciIds:
+    """The PCI ids of a device; None where the service has none."""
+
+    vendor: int | None = None
+    device: int | None = None
+
+
+def pci_ids(origin: Document, parts: Iterable[Document]) -> PciIds:
+    """Return the PCI ids of the device: those of one function, or those in the part number of a GPU."""
+    listed = tuple(parts)
+    shown = [ids for each in _functions(origin, listed) if (ids := _ids(each)).vendor is not None]
+    complete = next((ids for ids in shown if ids.device is not None), None)
+    if complete is not None:
+        return complete
+    return next((PciIds(vendor=NVIDIA, device=number) for number in _part_numbers(listed)), None) or next(
+        iter(shown), PciIds()
+    )
+
+
+def device_class(origin: Document, parts: Iterable[Document]) -> contract.DeviceClass:
+    """Return the class of the device: by vendor and processor first, by the kind of its resources last."""
+    listed = tuple(parts)
+    shown = _class_by_resources(origin, listed)
+    vendor = pci_ids(origin, listed).vendor
+    return _BY_VENDOR.get(vendor or 0, shown) if shown in _OF_VENDORS else shown
+
+
+def schema(document: Document) -> str:
+    """Return the name of the resource's schema: `#Drive.v1_21_0.Drive` is a Drive."""
+    return document.text("@odata.type").removeprefix("#").partition(".")[0]
+
+
+def entity_types(origin: Document) -> tuple[str, ...]:
+    """Return the types of the entities behind an endpoint."""
+    return tuple(documents.text(entity, "EntityType") for entity in origin.objects("ConnectedEntities"))
+
+
+def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contract.DeviceClass:
+    for part in parts:
+        if (by_processor := _BY_PROCESSOR.get(part.text("ProcessorType"))) is not None:
+            return by_processor
+    if (by_function := next(_classes_of_functions(origin, parts), None)) is not None:
+        return by_function
+    if any(part.text("CXLDevice", "DeviceType") == "Type3" or _is_type_3(part) for part in parts):
+        return contract.DeviceClass.CXL_MEMORY
+    for kind in (*entity_types(origin), *map(schema, parts)):
+        if kind in _BY_ENTITY:
+            return _BY_ENTITY[kind]
+    return contract.DeviceClass.GPU if any(_part_numbers(parts)) else contract.DeviceClass.OTHER
+
+
+def _classes_of_functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[contract.DeviceClass]:
+    """Yield the classes that PCIe functions show, the most telling first.
+
+    A class code in its due form is first, since `DeviceClass` has neither NVMe nor CXL memory. Of other functions `DeviceClass`
+    comes before a class code in another form, which has to agree with it.
+    """
+    functions = [(each, _class_code(each.get("ClassCode"))) for each in _functions(origin, parts)]
+    classes = [_class_of(code) for _, code in functions if code is not None]
+    rest = [each for each, code in functions if code is None]
+    bases = {_BASES[name] for each in rest if (name := documents.text(each, "DeviceClass")) in _BASES}
+    classes += [_BY_BASE.get(base) for base in sorted(bases)]
+    for each in rest:
+        codes = _odd_class_codes(each.get("ClassCode"))
+        readings = {_class_of(code) for code in codes if not bases or code >> 16 in bases} - {None}
+        classes += readings if len(readings) == 1 else ()
+    return (each for each in classes if each is not None)
+
+
+def _class_of(code: int) -> contract.DeviceClass | None:
+    """Return the class of a device with this class code of 24 bits."""
+    base, subclass = code >> 16, code >> 8 & 0xFF
+    return _BY_SUBCLASS.get((base, subclass)) or _BY_BASE.get(base)
+
+
+def _class_code(content: Any) -> int | None:
+    """Return a class code in its due form, which has a base class and a subclass."""
+    number, digits = _number(content, base=16)
+    if number is None or digits < 3:
+        return None
+    code = number << 8 if digits < 5 else number
+    return code if 0 < code >> 16 <= _BASE_MAX else None
+
+
+def _odd_class_codes(content: Any) -> tuple[int, ...]:
+    """Return the readings of a class code that has zeros in front, or only a base class.
+
+    0x000003 and 0x000203 have the bytes of a little-endian field, 0x000108 has no programming interface, and 2 is a base class.
+    """
+    number, digits = _number(content, base=16)
+    if number is None or number >> 16:
+        return ()
+    if digits == 2 and number > 9 and isinstance(content, str) and content.strip().isdecimal():
+        # 12 is a base class in hexadecimal and another one in decimal.
+        return ()
+    swapped = int.from_bytes(number.to_bytes(3, "little"), "big")
+    return (swapped, number << 8) if number >> 8 else (number << 16,)
+
+
+def _functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[Json]:
+    """Yield the objects with the properties of PCIe functions: of the endpoint's entities, then of the parts."""
+    for entity in origin.objects("ConnectedEntities"):
+        for name in ("EntityPciId", "PciId"):
+            described = entity.get(name)
+            if isinstance(described, dict):
+                yield described
+        if isinstance(entity.get("PciClassCode"), str):
+            yield {"ClassCode": entity["PciClassCode"]}
+    described = origin.value("PciId")
+    if isinstance(described, dict):
+        yield described
+    yield from (part.body for part in parts)
+
+
+def _ids(function: Json) -> PciIds:
+    """Return the ids of one function, read in one notation."""
+    texts = documents.value(function, "VendorId"), documents.value(function, "DeviceId")
+    base = _notation(texts[0])
+    if base is None:
+        return PciIds()
+    numbers = [_number(content, base=base)[0] for content in texts]
+    vendor, device = (number if number and number < 0xFFFF else None for number in numbers)
+    return PciIds(vendor=vendor, device=device if vendor is not None else None)
+
+
+def _notation(vendor: Any) -> int | None:
+    """Return 16 or 10 for the notation of a vendor id; None where both are possible."""
+    if isinstance(vendor, int):
+        return 10 if vendor in _VENDORS else None
+    digits = vendor.strip().lower() if isinstance(vendor, str) else ""
+    if digits.startswith("0x") or _DECIMAL.fullmatch(digits) is None:
+        return 16
+    if len(digits) == 5:
+        return 10
+    readings = {base for base in (10, 16) if int(digits, base) in _VENDORS}
+    return readings.pop() if len(readings) == 1 and len(digits) <= 4 else None
+
+
+def _number(content: Any, *, base: int) -> tuple[int | None, int]:
+    """Return an unsigned number of at most 32 bits with the count of its digits; None for anything else."""
+    if isinstance(content, int) and not isinstance(content, bool):
+        is_short = 0 <= content < 1 << 32
+        return (content, len(f"{content:x}")) if is_short else (None, 0)
+    text = content.strip().lower() if isinstance(content, str) else ""
+    base = 16 if text.startswith("0x") else base
+    digits = text.removeprefix("0x")
+    pattern = _HEXADECIMAL if base == 16 else _DECIMAL
+    if len(digits) > 8 or pattern.fullmatch(digits) is None:
+        return None, 0
+    return int(digits, base), len(digits)
+
+
+def _part_numbers(parts: Iterable[Document]) -> Iterator[int]:
+    """Yield the PCI device ids in the part numbers of NVIDIA's GPUs."""
+    for part in parts:
+        match = _GPU_PART.fullmatch(part.text("PartNumber").strip().upper())
+        if match is not None and "nvidia" in part.text("Manufacturer").lower():
+            yield int(match[1], 16)
+
+
+def _is_type_3(part: Document) -> bool:
+    """Return whether the part is a CXL logical device that gives memory and caches none: one of type 3."""
+    semantics = part.value("SemanticsSupported")
+    return isinstance(semantics, list) and "CXLmem" in semantics and "CXLcache" not in semantics

@@ -1,0 +1,91 @@
+"""Forecasts among all devices of a fabric, and the numbers that several of them show."""
+
+from dataclasses import replace
+
+import pytest
+
+from drawbar.driver.api import fabrics
+from drawbar.driver.cli.fabric import observed, oddities, prospects
+from drawbar.fabric import contract, witnesses
+from drawbar.fabric.recognition import Means
+from drawbar.fabric.witnesses import Kind
+
+SOURCE = observed.Source(name="f", spec=fabrics.FabricSpec(adapter="redfish", endpoint="https://m"))
+HOST = contract.Host(id="h1", name="h1", ports=(contract.Port(id="1", state=contract.PortState.FREE),))
+HOST_WITH_SLOTS = replace(HOST, ports=(contract.Port(id="1", state=contract.PortState.FREE, slot_hint="3"),))
+
+
+def device(name, *numbers, **changes):
+    made = contract.Device(
+        id=name,
+        device_class=contract.DeviceClass.GPU,
+        pci_vendor_id=0x10DE,
+        pci_device_id=0x2330,
+        identifiers=tuple(witnesses.identifier(kind, value) for kind, value in numbers),
+    )
+    return replace(made, **changes)
+
+
+def dsn(number):
+    return Kind.PCIE_DSN, number.to_bytes(8, "big").hex("-")
+
+
+def warnings(*devices, hosts=(HOST,)):
+    can = contract.Capabilities(marks=True)
+    said = oddities.oddities(SOURCE, can, hosts, devices)
+    return [sentence for sentence in said if "recognised" in sentence or "show the same" in sentence]
+
+
+def test_a_number_of_each_device_recognises_it():
+    devices = [device("a", dsn(1 << 40)), device("b", dsn(2 << 40))]
+    assert [each.means for each in prospects.forecasts(devices, (HOST,)).values()] == [Means.IDENTIFIER] * 2
+    assert warnings(*devices) == []
+
+
+def test_a_number_that_two_devices_show_recognises_neither_and_names_both():
+    devices = [device("a", dsn(1 << 40)), device("b", dsn(1 << 40)), device("c", dsn(3 << 40))]
+    means = {name: each.means for name, each in prospects.forecasts(devices, (HOST,)).items()}
+    assert means == {"a": Means.SOLE_ARRIVAL, "b": Means.SOLE_ARRIVAL, "c": Means.IDENTIFIER}
+    alone, same = warnings(*devices)
+    assert alone.startswith("devices a, b can be recognised by sole arrival alone")
+    assert same.startswith("devices a, b show the same pcie-dsn 00-00-01-00-00-00-00-00")
+
+
+def test_a_serial_number_that_two_devices_show_is_reported_once():
+    number = (Kind.BOARD_SERIAL, "1583124769917")
+    devices = [device(name, number, serial="1583124769917") for name in ("a", "b")]
+    assert len([each for each in warnings(*devices) if "show the same" in each]) == 1
+    devices = [device(name, serial="S1") for name in ("a", "b")]
+    (same,) = (each for each in warnings(*devices) if "show the same" in each)
+    assert "same serial s1" in same
+
+
+def test_a_part_number_is_that_of_a_model():
+    devices = [
+        device(name, (Kind.PART_NUMBER, "2330-885-A1"), dsn(n << 40)) for n, name in enumerate("ab", 1)
+    ]
+    assert warnings(*devices) == []
+
+
+def test_slices_of_one_device_are_in_one_card():
+    origin = device("pool", dsn(1 << 40), carving=contract.Carving(free_bytes=1, is_pool=True))
+    slices = [device(f"pool.{n}", dsn(1 << 40), slice_of=contract.Slice(origin_id="pool")) for n in (1, 2)]
+    assert prospects.find_shared([origin, *slices]) == {}
+    assert warnings(origin, *slices) == []
+
+
+@pytest.mark.parametrize(("host", "means"), [(HOST, Means.SOLE_ARRIVAL), (HOST_WITH_SLOTS, Means.SLOT)])
+def test_the_slots_of_ports_come_before_the_sole_arrival(host, means):
+    gpu = device("a", (Kind.BOARD_SERIAL, "1654422007043"))
+    assert prospects.forecasts([gpu], (host,))["a"].means is means
+    assert bool(warnings(gpu, hosts=(host,))) is (means is Means.SOLE_ARRIVAL)
+
+
+def test_hundreds_of_devices_take_one_sentence():
+    (sentence,) = warnings(*(device(f"d{number}") for number in range(300)))
+    assert "d7 and 292 more" in sentence
+    assert "the fabric manager shows no identifier" in sentence
+
+
+def test_each_kind_has_a_short_name():
+    assert len(prospects.shorten(Kind).split()) == len(Kind)
