@@ -51,3 +51,18 @@ def test_the_document_names_origin_and_what_is_left():
     pool, made = views.device(POOL, SOURCE), views.device(SLICE, SOURCE)
     assert pool["carving"] == {"freeBytes": 3 << 30, "stepBytes": 1 << 30, "isPool": True}
     assert (pool["sliceOf"], made["sliceOf"], made["carving"]) == (None, "e1.pool", None)
+
+
+def test_devices_beyond_the_offer_are_marked_where_the_fabric_names_one():
+    def column(**offer):
+        spec = fabrics.FabricSpec(adapter="a", endpoint="e", offer=fabrics.Offer(**offer))
+        source = observed.Source(name="f", spec=spec)
+        out = console.Console(file=io.StringIO(), width=160)
+        documents = [views.device(device, source) for device in (POOL, SLICE, PLAIN)]
+        views.show_devices(out, documents)
+        head, *_ = out.file.getvalue().splitlines()
+        return ("OFFER" in head), [document["offered"] for document in documents]
+
+    assert column() == (False, [True, True, True])
+    assert column(devices=("e1.pool",)) == (True, [True, True, False])
+    assert column(max_per_model=1) == (True, [None, None, None])

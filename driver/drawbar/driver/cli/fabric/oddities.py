@@ -8,6 +8,8 @@ from drawbar.driver.cli.fabric import observed
 from drawbar.driver.controller import hosts as host_map
 from drawbar.fabric import contract
 
+NAMED_MAX = 5
+
 
 def oddities(
     source: observed.Source,
@@ -43,6 +45,15 @@ def _setup(
         yield "the fabric manager lists no host; check what the account may see"
     if not devices:
         yield "the fabric manager lists no device; check what the account may see, and the adapter's parameters"
+    offer = source.spec.offer
+    if devices and not any(
+        offer.has_device(device.id, device.device_class.value, device.model, device.enclosure)
+        for device in devices
+    ):
+        yield "spec.offer leaves out every device; compare it with `drawbar fabric devices`"
+    listed = {device.id for device in devices}
+    if missing := [device_id for device_id in offer.devices if device_id not in listed]:
+        yield f"spec.offer names devices that are not listed: {', '.join(missing[:NAMED_MAX])}; mend the ids"
     if not can.marks:
         yield "the fabric keeps no marks: whose connections these are is not visible; let one cluster alone use it"
 

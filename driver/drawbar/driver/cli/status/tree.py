@@ -111,6 +111,7 @@ class Fabric(Node, frozen=True):
         state: `Connected`, the reason why it is not, `Deleting`, or `Missing` where only its devices name it.
         since: of the state; RFC 3339.
         message: of the state, where it is not connected.
+        not_offered: how many of the manager's devices are beyond `spec.offer`.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Fabric(Node, frozen=True):
     since: str
     message: str
     enclosures: tuple[Enclosure, ...]
+    not_offered: int = 0
 
 
 class Local(Node, frozen=True):
@@ -444,4 +446,5 @@ def describe_fabric(
             Enclosure(name=enclosure, devices=tuple(devices))
             for enclosure, devices in sorted(enclosures.items())
         ),
+        not_offered=fabric.status.not_offered if fabric is not None else 0,
     )
