@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.fabric import contract, errors, witnesses
+from drawbar.fabric import attributes, contract, errors, witnesses
 from drawbar.fabric.grpc import conversion, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
@@ -26,7 +26,10 @@ connections = st.builds(contract.Connection, host_id=names, **dict.fromkeys(CONN
 number = st.builds(
     witnesses.Identifier,
     kind=st.just(witnesses.Kind.PCIE_DSN),
-    value=st.integers(1 << 32, (1 << 56) - 2).map(lambda number: number.to_bytes(8, "big").hex("-")),
+    value=st.integers(1 << 32, (1 << 56) - 2)
+    .map(lambda number: number.to_bytes(8, "big").hex("-"))
+    # Some numbers are on every board of a model, and identify none.
+    .filter(lambda text: witnesses.normal(witnesses.Kind.PCIE_DSN, text)),
     source=texts,
 )
 numbers = st.lists(number, max_size=3, unique=True).map(tuple)
@@ -49,6 +52,14 @@ devices = st.builds(
     max_link_width=st.integers(0, 2**32 - 1),
     health=st.sampled_from(contract.Health),
     connection=st.none() | connections,
+    attributes=st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}\.com/[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
+        st.text("ab1 -", min_size=1, max_size=64)
+        | st.integers(-(1 << 63), (1 << 63) - 1)
+        | st.booleans()
+        | st.sampled_from([attributes.Version("1.2.3"), attributes.Version("0.0.0-rc.1+b")]),
+        max_size=4,
+    ).map(lambda given: attributes.collect(given.items()).kept),
     etag=maybe,
 )
 failures = st.builds(

@@ -97,6 +97,12 @@ def device(**changes):
         pytest.param({"enclosures": device(computeCapability="sm_90")}, 'like "9.0"', id="no capability"),
         pytest.param({"enclosures": device(switch="sw 0")}, 'like "sw-0"', id="a space in a switch"),
         pytest.param({"enclosures": device(switch="s" * 65)}, 'like "sw-0"', id="long switch"),
+        pytest.param(
+            {"enclosures": device(attributes={"drawbar.dev/x": 1})}, "not the adapter's own", id="our domain"
+        ),
+        pytest.param(
+            {"enclosures": device(attributes={"example.com/v": {"version": "1"}})}, "semver", id="no version"
+        ),
         pytest.param({"detachSeconds": -1}, "detachSeconds is negative", id="negative time"),
         pytest.param({"attachFails": [{"device": "d9"}]}, "d9, which no enclosure has", id="unknown device"),
     ],

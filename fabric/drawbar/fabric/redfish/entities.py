@@ -4,11 +4,11 @@ The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunct
 Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.fabric import contract, witnesses
+from drawbar.fabric import attributes, contract, witnesses
 from drawbar.fabric.redfish import documents
 from drawbar.fabric.redfish.documents import Document
 
@@ -57,6 +57,8 @@ _KINDS: Mapping[str, witnesses.Kind] = MappingProxyType(
     }
 )
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
+DOMAIN = "redfish.dmtf.org"
+"""Of the attributes that the standard itself names."""
 _SPEEDS_MTS: Mapping[str, int] = MappingProxyType(
     {"Gen1": 2500, "Gen2": 5000, "Gen3": 8000, "Gen4": 16000, "Gen5": 32000, "Gen6": 64000}
 )
@@ -144,8 +146,11 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
     lanes = card.number("PCIeInterface", "MaxLanes")
     identifiers = _identifiers(origin, parts)
     number = next((each.value for each in identifiers if each.kind is witnesses.Kind.PCIE_DSN), None)
+    placed = attributes.collect(_placement((*parts, origin)))
     return replace(
         made,
+        attributes=placed.kept,
+        refused_attributes=placed.refused,
         model=_first(parts, "Model") or origin.text("Model") or origin.text("Name"),
         vendor=_first(parts, "Manufacturer") or origin.text("Manufacturer"),
         pci_vendor_id=_pci_id(origin, parts, "VendorId"),
@@ -159,6 +164,18 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
         max_link_width=lanes if lanes <= 64 else 0,
         health=_worst((origin, *parts)),
     )
+
+
+def _placement(parts: Iterable[Document]) -> Iterator[tuple[str, object]]:
+    """Yield where the device is, as the first part that tells has it: DMTF Resource, `Location.Placement`."""
+    for part in parts:
+        texts = {name: part.text("Location", "Placement", name) for name in ("Row", "Rack")}
+        offset = part.value("Location", "Placement", "RackOffset")
+        if any(texts.values()):
+            yield from ((f"{DOMAIN}/{name.lower()}", text) for name, text in texts.items() if text)
+            if isinstance(offset, int) and not isinstance(offset, bool):
+                yield f"{DOMAIN}/rackOffset", offset
+            return
 
 
 def host(host_id: str, system_document: Document, initiators: Iterable[Document]) -> contract.Host:

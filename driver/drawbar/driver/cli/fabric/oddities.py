@@ -68,6 +68,8 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
             )
         if device.health in (contract.Health.WARNING, contract.Health.CRITICAL):
             yield f"device {device.id} has the health {device.health.value}; see the fabric manager's log"
+        for refused in device.refused_attributes[:NAMED_MAX]:
+            yield f"device {device.id} is offered without an attribute of its adapter: {refused}; tell the vendor"
         if device.serial is None:
             yield f"device {device.id} has no serial number: its node cannot verify which device arrived"
     serials = Counter(device.serial for device in devices if device.serial)

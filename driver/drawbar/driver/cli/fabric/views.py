@@ -9,7 +9,7 @@ from rich import console
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.fabric import observed, oddities
 from drawbar.driver.controller import hosts as host_map
-from drawbar.fabric import contract
+from drawbar.fabric import attributes, contract
 from drawbar.fabric.conformance import reports
 
 _USER_INFO = re.compile(r"//[^/@]*@")
@@ -60,6 +60,10 @@ def device(item: contract.Device, source: observed.Source) -> dict[str, Any]:
         "enclosure": item.enclosure,
         "switch": item.switch,
         "memoryBytes": item.memory_bytes,
+        "attributes": {
+            each.name: each.value.text if isinstance(each.value, attributes.Version) else each.value
+            for each in item.attributes
+        },
         "sliceOf": item.slice_of.origin_id if item.slice_of is not None else None,
         "carving": {
             "freeBytes": carving.free_bytes,
