@@ -20,6 +20,7 @@ REASONS_OF_NODES = (
         "LINK_DOWN",
         "NO_DRIVER",
         "NO_FILES",
+        "NO_RESOURCES",
         "NOT_INITIALISED",
     ),
     *(

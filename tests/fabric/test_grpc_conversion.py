@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.fabric import contract, errors, witnesses
+from drawbar.fabric import attributes, contract, errors, witnesses
 from drawbar.fabric.grpc import conversion, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
@@ -51,6 +51,14 @@ devices = st.builds(
     max_link_width=st.integers(0, 2**32 - 1),
     health=st.sampled_from(contract.Health),
     connection=st.none() | connections,
+    attributes=st.dictionaries(
+        st.from_regex(r"[a-z]{1,8}\.com/[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True),
+        st.text("ab1 -", min_size=1, max_size=64)
+        | st.integers(-(1 << 63), (1 << 63) - 1)
+        | st.booleans()
+        | st.sampled_from([attributes.Version("1.2.3"), attributes.Version("0.0.0-rc.1+b")]),
+        max_size=4,
+    ).map(lambda given: attributes.collect(given.items()).kept),
     etag=maybe,
 )
 failures = st.builds(

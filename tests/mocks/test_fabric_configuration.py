@@ -128,6 +128,12 @@ def device(**changes):
             "more than 64 identifiers",
             id="too many identifiers",
         ),
+        pytest.param(
+            {"enclosures": device(attributes={"drawbar.dev/x": 1})}, "not the adapter's own", id="our domain"
+        ),
+        pytest.param(
+            {"enclosures": device(attributes={"example.com/v": {"version": "1"}})}, "semver", id="no version"
+        ),
         pytest.param({"detachSeconds": -1}, "detachSeconds is negative", id="negative time"),
         pytest.param({"attachFails": [{"device": "d9"}]}, "d9, which no enclosure has", id="unknown device"),
     ],

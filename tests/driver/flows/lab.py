@@ -27,6 +27,7 @@ from drawbar.mocks.fabric.simulation import SimulatedFabric
 from drawbar.mocks.testing import worlds
 
 PORTS = 4
+RACK = {"example.com/rack": "r7", "example.com/firmware": {"version": "1.2.3"}, "example.com/shielded": True}
 HEALTH = health_policy.Policy(interval_seconds=1, recovery_seconds=1)
 
 
@@ -321,7 +322,15 @@ def fabric_of(path, trees, devices, ports, changes):
             {"id": f"host-{name}", "name": name, "ports": ports.get(name, PORTS), "sysfs": str(tree.root)}
             for name, tree in trees.items()
         ],
-        "enclosures": [{"id": "enc", "devices": [worlds.disk(number) for number in range(devices)]}],
+        "enclosures": [
+            {
+                "id": "enc",
+                "devices": [
+                    worlds.disk(number) | {"attributes": RACK | {"example.com/position": number}}
+                    for number in range(devices)
+                ],
+            }
+        ],
     }
     path.write_text(json.dumps(described | changes))
     return configuration.load(path)

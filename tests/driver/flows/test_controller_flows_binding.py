@@ -56,6 +56,7 @@ async def test_basic_flow_the_pod_is_bound_when_the_device_is_attached_and_visib
 DARK = faults.Fail(method=ATTACH, retryable=False, message="the retimer is dark")
 BY_FABRIC = [(case.values[0], DARK, "FabricError", "the retimer is dark") for case in BY_DEFAULT]
 BARE = faults.Appear(driver="")
+HOMELESS = faults.Appear(unassigned=True)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +66,7 @@ BARE = faults.Appear(driver="")
         pytest.param(WITH_GATES, *BY_FABRIC[0][1:], id="fabric-1.34 with gates"),
         # The node takes its time to be sure, so once for each form of taints.
         pytest.param({"profile": "1.36"}, BARE, "DriverNotBound", "driver", id="node-1.36"),
+        pytest.param({"profile": "1.36"}, HOMELESS, "ResourcesNotAssigned", "BAR", id="addresses-1.36"),
         pytest.param({"profile": "kep-5055"}, BARE, "DriverNotBound", "driver", id="node-kep-5055"),
     ],
 )
@@ -72,7 +74,7 @@ async def test_a_failed_device_is_out_of_the_way_before_the_claim_fails_and_the_
     flow_lab, server, fault, reason, words
 ):
     # The other device must come up within the same time.
-    patience = 5 if fault is BARE else 60
+    patience = 5 if fault in (BARE, HOMELESS) else 60
     async with flow_lab(**server, visible=patience, policy={"probationSeconds": 3600}) as cluster:
         cluster.fabric.console.add_fault(fault)
         await cluster.until(cluster.slices, bool)

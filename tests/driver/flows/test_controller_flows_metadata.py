@@ -25,6 +25,21 @@ def mounted(cluster):
     return content
 
 
+async def test_a_claim_selects_a_device_by_an_attribute_of_the_fabrics_adapter(flow_lab):
+    vendor = 'device.attributes["example.com"]'
+    wanted = f'has({vendor}.position) && {vendor}.position == 2 && {vendor}.rack == "r7"'
+    async with flow_lab("1.36", devices=3) as cluster:
+        await cluster.until(cluster.slices, bool)
+        exactly = {**REQUEST["exactly"], "selectors": [{"cel": {"expression": wanted}}]}
+        requests = [{"name": "disk", "exactly": exactly}]
+        await cluster.create(kinds.CLAIM, "third", "default", spec={"devices": {"requests": requests}})
+        await cluster.pod_using("p", {"name": "disk", "resourceClaimName": "third"})
+        await cluster.running("p")
+        (claim,) = await cluster.claims()
+        results = claim["status"]["allocation"]["devices"]["results"]
+        assert [result["device"] for result in results] == ["disk-2"]
+
+
 async def test_the_devices_of_a_claim_and_of_a_template_are_described_where_their_pods_look(flow_lab):
     async with flow_lab("1.36", devices=2, node=WITH_FILES) as cluster:
         await cluster.until(cluster.slices, bool)
@@ -43,6 +58,12 @@ async def test_the_devices_of_a_claim_and_of_a_template_are_described_where_thei
         ((entry,),) = [request["devices"] for request in document["requests"]]
         attributes = entry["attributes"]
         assert (entry["name"], attributes["fabric"]) == (device, {"string": "fab"})
+        assert {name: value for name, value in attributes.items() if name.startswith("example.com/")} == {
+            "example.com/rack": {"string": "r7"},
+            "example.com/firmware": {"version": "1.2.3"},
+            "example.com/shielded": {"bool": True},
+            "example.com/position": {"int": int(device.removeprefix("disk-"))},
+        }
         assert (
             cluster.trees[node]
             .root.joinpath("bus/pci/devices", attributes["resource.kubernetes.io/pciBusID"]["string"])

@@ -115,6 +115,16 @@ async def test_a_device_that_no_driver_takes_is_reported_and_can_be_given_back(w
 
 
 @IMPATIENT
+async def test_a_device_without_addresses_for_its_memory_says_so_instead_of_its_driver(world):
+    await world.plug(1, dataclasses.replace(DISK, unassigned=True))
+    await world.attached()
+    seen = await world.reports("Visible", "False", "ResourcesNotAssigned")
+    message = condition(seen, "Visible")["message"]
+    assert "BAR 0 of 0000:01:00.0" in message
+    assert "drawbar doctor --node" in message
+
+
+@IMPATIENT
 async def test_a_device_whose_link_does_not_come_up_is_reported(world):
     await world.plug(1, DISK, arrival=sysfs.Arrival.NO_LINK)
     await world.attached()

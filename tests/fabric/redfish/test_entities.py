@@ -271,3 +271,25 @@ def test_a_host_without_a_system_has_the_uuid_of_its_endpoint():
     host = entities.host("I1", Document(uri="/e"), [initiator])
     assert host.name == "I1"
     assert host.identifiers == {"system-uuid": "86d53a7b-d29a-3287-ba23-ef43a27bc6b9"}
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected", "refused"),
+    [
+        pytest.param(
+            {"Rack": "r7", "Row": "3", "RackOffset": 12},
+            {"rack": "r7", "row": "3", "rackOffset": 12},
+            0,
+            id="all",
+        ),
+        pytest.param({"Rack": "r7", "RackOffset": "12"}, {"rack": "r7"}, 0, id="an offset that is no number"),
+        pytest.param({"RackOffset": 12}, {}, 0, id="no rack"),
+        pytest.param({"Rack": "r" * 65, "Row": "3"}, {"row": "3"}, 1, id="a text without room"),
+        pytest.param("r7", {}, 0, id="no object"),
+    ],
+)
+def test_the_position_in_a_rack_is_an_attribute(placement, expected, refused):
+    part = Document(uri="/redfish/v1/Chassis/c/PCIeDevices/1", body={"Location": {"Placement": placement}})
+    device = entities.device("d", _endpoint(), [Document(uri="/x", body={}), part])
+    given = {each.name.removeprefix("redfish.dmtf.org/"): each.value for each in device.attributes}
+    assert (given, len(device.refused_attributes)) == (expected, refused)

@@ -9,7 +9,7 @@ import hashlib
 
 import msgspec
 
-from drawbar.driver.api import meta, parameters
+from drawbar.driver.api import meta, parameters, slices
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceAttachment"
@@ -198,6 +198,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     Attributes:
         claim: who has it; None while it is kept for the next one, or held by an operator.
         model: of the device, as the fabric reports it.
+        attributes: by name those that the fabric's adapter gives it, for the files that containers read.
         clean: what is done about its users' traces; None for what its class does.
         unclean: it may have data of an earlier user when it arrives.
         composite: what the claim was given, where that is a composite of several devices; None for the device itself.
@@ -214,6 +215,7 @@ class AttachmentSpec(meta.Struct, frozen=True):
     host_id: str = msgspec.field(name="hostID")
     identity: Identity
     model: str = ""
+    attributes: dict[str, slices.Attribute] = {}
     clean: Clean | None = None
     unclean: bool = False
     composite: Composite | None = None

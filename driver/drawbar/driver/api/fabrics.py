@@ -223,6 +223,41 @@ class Tls(meta.Struct, frozen=True):
     server_name: str = ""
 
 
+class Offer(meta.Struct, frozen=True):
+    """The part of the manager's devices that this cluster offers: those that meet every filter that is set.
+
+    Attributes:
+        enclosures: the chassis that hold them.
+        models: as the fabric manager reports them.
+        classes: each one of `drawbar.fabric.classes.DeviceClass`.
+        devices: their ids.
+        max_per_model: the most devices of each model; None for any number.
+    """
+
+    enclosures: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    max_per_model: int | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether no filter is set."""
+        return self == Offer()
+
+    def has_device(self, device_id: str, device_class: str, model: str, enclosure: str) -> bool:
+        """Whether a device meets every filter but the number."""
+        return all(
+            not wanted or value in wanted
+            for wanted, value in (
+                (self.devices, device_id),
+                (self.classes, device_class),
+                (self.models, model),
+                (self.enclosures, enclosure),
+            )
+        )
+
+
 class FabricSpec(meta.Struct, frozen=True):
     """How to reach the fabric manager and how its hosts map to nodes.
 
@@ -243,6 +278,7 @@ class FabricSpec(meta.Struct, frozen=True):
     node_label: str = ""
     node_annotation: str = ""
     trust_host_names: bool = False
+    offer: Offer = Offer()
     policy: Policy = Policy()
     composites: tuple[Composite, ...] = ()
     composite_rules: tuple[CompositeRule, ...] = ()
@@ -273,10 +309,12 @@ class FabricStatus(meta.Struct, frozen=True):
         unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
             erased: the next node does that first.
         incompatible: pairs that are not tried now.
+        not_offered: how many devices are beyond the offer.
     """
 
     conditions: tuple[meta.Condition, ...] = ()
     devices: int = 0
+    not_offered: int = 0
     attached: int = 0
     hosts: int = 0
     mapped_endpoint: str = ""

@@ -6,11 +6,12 @@ are compared and replaced whole.
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
 from drawbar.driver.api import claims, meta
+from drawbar.fabric import attributes
 
 
 class Attribute(meta.Struct, frozen=True):
@@ -20,6 +21,28 @@ class Attribute(meta.Struct, frozen=True):
     int_: int | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
     version: str | None = None
+
+    @classmethod
+    def from_value(cls, value: attributes.Value) -> "Attribute":
+        """Return the attribute with a value of its type."""
+        match value:
+            case bool():
+                return cls(bool_=value)
+            case int():
+                return cls(int_=value)
+            case attributes.Version(text=text):
+                return cls(version=text)
+            case str():
+                return cls(string=value)
+            case _:
+                assert_never(value)
+
+    @property
+    def value(self) -> attributes.Value | None:
+        """The value; None of an attribute without one."""
+        if self.version is not None:
+            return attributes.Version(self.version)
+        return next((each for each in (self.string, self.bool_, self.int_) if each is not None), None)
 
 
 class ValidRange(meta.Struct, frozen=True):

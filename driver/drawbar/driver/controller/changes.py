@@ -388,11 +388,15 @@ class Changes:
         return session.device(key.device) if session is not None else None
 
     def _shows_owner(self, key: names.DeviceKey) -> bool:
-        """Return whether the pool shows whose a device is: only while it is connected, or if it is reserved."""
+        """Return whether the pool shows whose a device is: while it is connected, if it is reserved, or if not all are offered."""
         session, device = self.cluster.sessions.get(key.fabric), self._device(key)
         if session is None or device is None:
             return False
-        return device.connection is not None or session.spec.policy.immediate.holds(device.id, device.model)
+        return (
+            device.connection is not None
+            or not session.spec.offer.is_everything
+            or session.spec.policy.immediate.holds(device.id, device.model)
+        )
 
 
 def attachment_key(attachment: attachments.DeviceAttachment) -> names.DeviceKey:

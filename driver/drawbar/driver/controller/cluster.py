@@ -90,7 +90,7 @@ class Cluster:
             return None
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
         given = {*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)}
-        held, devices = composites.held(attached), opened.devices
+        held, devices = composites.held(attached), self.pools.offered(fabric)
         scope = self.maintenance.scope(fabric)
         observed = (opened.spec, devices, held, given, published, opened.missing, opened.chooses, scope)
         before = self.arranged.get(fabric)

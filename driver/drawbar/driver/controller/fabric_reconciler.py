@@ -258,6 +258,7 @@ class FabricReconciler:
                 troubles=self._troubles(fabric),
                 refused=self._cluster.refusals.message(name),
                 incompatible=self._incompatible(fabric, view),
+                not_offered=len(self._cluster.pools.not_offered(name)),
             ),
             dropped_fields=self._cluster.pools.dropped_fields,
             attached=self._cluster.placed.attached(name),

@@ -74,6 +74,7 @@ NODE_FAILURES = frozenset(
         "NotCleaned",
         "NotInitialised",
         NOT_INTERLEAVED,
+        "ResourcesNotAssigned",
         "SerialNotUnique",
         "SlotNotPowered",
         "VersionTooOld",

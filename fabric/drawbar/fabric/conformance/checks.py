@@ -59,6 +59,10 @@ async def _(bench: Bench) -> None:
             f"{device.id} has the switch {device.switch[:64]!r}, which is not at most 64 letters, digits and _ . : / - with "
             "a letter or digit at both ends",
         )
+        expect(
+            not device.refused_attributes,
+            f"{device.id} has attributes that are not published: {'; '.join(device.refused_attributes[:3])}",
+        )
         amounts = (device.memory_bytes, device.max_link_speed_mts, device.max_link_width)
         expect(min(amounts) >= 0, f"{device.id} has a negative memory, link speed or link width")
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from drawbar.fabric import attributes as own_attributes
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 
@@ -149,6 +150,9 @@ class Device:
         connection: where it is attached now, whoever attached it; None when it is free.
         slice_of: what it is a slice of; None when it is none.
         carving: what slices can be made of it; None when it cannot be carved. A device with slices is not attached itself.
+        attributes: what the vendor's adapter says of it beyond the fields above, for claims to select by, such as the domain
+            of an NVLink or the position in a rack; as `attributes.collect` makes them.
+        refused_attributes: a clause for each attribute of the adapter that does not fit, for people.
         etag: changes whenever the device does; None when the fabric has none.
     """
 
@@ -170,6 +174,8 @@ class Device:
     connection: Connection | None = None
     slice_of: Slice | None = None
     carving: Carving | None = None
+    attributes: tuple[own_attributes.Attribute, ...] = ()
+    refused_attributes: tuple[str, ...] = ()
     etag: str | None = None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any, assert_never
 
-from drawbar.fabric import contract, errors, witnesses
+from drawbar.fabric import attributes, contract, errors, witnesses
 from drawbar.fabric.grpc import statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 
@@ -164,12 +164,14 @@ def device_message(device: contract.Device) -> pb.Device:
         if device.slice_of is None
         else pb.Slice(**_copied(device.slice_of, "origin_id", *_SLICE_OPTIONAL)),
         carving=None if device.carving is None else pb.Carving(**_copied(device.carving, *_CARVING)),
+        attributes=[_attribute_message(each) for each in device.attributes],
         **_copied(device, *_DEVICE, *_DEVICE_OPTIONAL),
     )
 
 
 def device(message: pb.Device) -> contract.Device:
     """Read a device."""
+    collected = attributes.collect((each.name, _attribute_value(each)) for each in message.attributes)
     return contract.Device(
         id=_name(message.id, "device id"),
         device_class=_DEVICE_CLASSES.get(message.device_class, contract.DeviceClass.OTHER),
@@ -178,9 +180,40 @@ def device(message: pb.Device) -> contract.Device:
         connection=_connection(message.connection) if message.HasField("connection") else None,
         slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,
         carving=_carving(message.carving) if message.HasField("carving") else None,
+        attributes=collected.kept,
+        refused_attributes=collected.refused,
         **_kept(_copied(message, *_DEVICE)),
         **_kept(_optional(message, *_DEVICE_OPTIONAL)),
     )
+
+
+def _attribute_message(attribute: attributes.Attribute) -> pb.Attribute:
+    match attribute.value:
+        case bool():
+            return pb.Attribute(name=attribute.name, bool_value=attribute.value)
+        case int():
+            return pb.Attribute(name=attribute.name, int_value=attribute.value)
+        case attributes.Version(text=text):
+            return pb.Attribute(name=attribute.name, version_value=text)
+        case str():
+            return pb.Attribute(name=attribute.name, string_value=attribute.value)
+        case _:
+            assert_never(attribute.value)
+
+
+def _attribute_value(message: pb.Attribute) -> attributes.Value | None:
+    """Return the value; None where there is none, or one of a type of later releases."""
+    match message.WhichOneof("value"):
+        case "string_value":
+            return message.string_value
+        case "int_value":
+            return message.int_value
+        case "bool_value":
+            return message.bool_value
+        case "version_value":
+            return attributes.Version(message.version_value)
+        case _:
+            return None
 
 
 def _identifiers(messages: Sequence[pb.Identifier], serial: str) -> tuple[witnesses.Identifier, ...]:

@@ -93,6 +93,8 @@ class Client:
         self._tokens: tuple[str, ...] = ()
         self._session_uri: str | None = None
         self._is_basic = False
+        # The refusal after which the password is sent with each request.
+        self._refused_login: errors.Unauthenticated | None = None
         self._server_name = config.tls.server_name or None
         self._login = asyncio.Lock()
         # Of all streams of events of this client, however often they are opened.
@@ -339,7 +341,7 @@ class Client:
             except errors.Unauthenticated as error:
                 if not former and error.vendor.get(messages.CHALLENGE, "").casefold().startswith("basic"):
                     # A wrong password is refused again.
-                    self._is_basic = True
+                    self._is_basic, self._refused_login = True, error
                     return
                 raise
             except (errors.Refused, errors.Misconfigured) as error:
@@ -408,7 +410,9 @@ class Client:
             return await self._redirected(
                 method, url, body, {**(headers or {}), **own}, what, changes=changes, listing=listing
             )
-        except errors.Unauthenticated:
+        except errors.Unauthenticated as error:
+            if self._is_basic and self._refused_login is not None:
+                raise self._refused_login from error
             if is_open or not token:
                 raise
         await self._begin_session(token)

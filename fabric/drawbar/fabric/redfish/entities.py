@@ -4,10 +4,10 @@ The properties are those of the schemas Endpoint 1.8, PCIeDevice 1.21, PCIeFunct
 Memory 1.21, MemoryChunks 1.6, Drive 1.21 and ComputerSystem 1.24 (DMTF/Redfish-Publications).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
-from drawbar.fabric import contract, identifiers, witnesses
+from drawbar.fabric import attributes, contract, identifiers, witnesses
 from drawbar.fabric.redfish import documents, identities, models
 from drawbar.fabric.redfish.documents import Document
 
@@ -18,6 +18,8 @@ _GONE_STATES = {"Absent", "Deferring", "UnavailableOffline"}
 # Of `EntityType` (Endpoint): what a fabric is made of.
 _FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
+DOMAIN = "redfish.dmtf.org"
+"""Of the attributes that the standard itself names."""
 _SPEEDS_MTS: Mapping[str, int] = MappingProxyType(
     {"Gen1": 2500, "Gen2": 5000, "Gen3": 8000, "Gen4": 16000, "Gen5": 32000, "Gen6": 64000}
 )
@@ -107,9 +109,12 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
     lanes = card.number("PCIeInterface", "MaxLanes")
     shown = identities.from_documents(device_class, origin, parts)
     number = next((each.value for each in shown if each.kind is witnesses.Kind.PCIE_DSN), None)
+    placed = attributes.collect(_placement((*parts, origin)))
     return contract.Device(
         id=device_id,
         device_class=device_class,
+        attributes=placed.kept,
+        refused_attributes=placed.refused,
         model=_first(parts, "Model") or origin.text("Model") or origin.text("Name"),
         vendor=_first(parts, "Manufacturer") or origin.text("Manufacturer"),
         pci_vendor_id=pci_ids.vendor,
@@ -123,6 +128,18 @@ def device(device_id: str, origin: Document, parts: Iterable[Document]) -> contr
         max_link_width=lanes if lanes <= 64 else 0,
         health=_worst((origin, *parts)),
     )
+
+
+def _placement(parts: Iterable[Document]) -> Iterator[tuple[str, object]]:
+    """Yield where the device is, as the first part that tells has it: DMTF Resource, `Location.Placement`."""
+    for part in parts:
+        texts = {name: part.text("Location", "Placement", name) for name in ("Row", "Rack")}
+        offset = part.value("Location", "Placement", "RackOffset")
+        if any(texts.values()):
+            yield from ((f"{DOMAIN}/{name.lower()}", text) for name, text in texts.items() if text)
+            if isinstance(offset, int) and not isinstance(offset, bool):
+                yield f"{DOMAIN}/rackOffset", offset
+            return
 
 
 def host(host_id: str, system_document: Document, initiators: Iterable[Document]) -> contract.Host:

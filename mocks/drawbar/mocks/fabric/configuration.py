@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from drawbar.fabric import attributes as own_attributes
 from drawbar.fabric import contract, errors, witnesses
 from drawbar.mocks import identities
 from drawbar.mocks.fabric import faults as fault_kinds
@@ -51,6 +52,12 @@ class IdentifierSpec(_Strict, frozen=True, kw_only=True):
     value: str
 
 
+class VersionSpec(_Strict, frozen=True, kw_only=True):
+    """An attribute's value that is a version, such as `{"version": "1.2.3"}`."""
+
+    version: str
+
+
 class DeviceSpec(_Strict, frozen=True, kw_only=True):
     """One device; PCI ids are numbers or strings like "0x10de", the rest is as in `contract.Device`.
 
@@ -59,6 +66,7 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
             (`drawbar.mocks.identities`). An empty list: the manager shows none.
         slice_step_bytes: slices can be made of it, whose sizes are multiples of this; 0: it cannot be carved.
         is_pool: it is only there to be carved, and never attached itself; wants `slice_step_bytes`.
+        attributes: by name, such as "example.com/nvlinkDomain".
     """
 
     id: str
@@ -76,6 +84,14 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
     pci_device: int | str | None = None
     slice_step_bytes: int = 0
     is_pool: bool = False
+    attributes: dict[str, str | int | bool | VersionSpec] = {}
+
+    def judged_attributes(self) -> own_attributes.Collected:
+        """Return the attributes, judged."""
+        return own_attributes.collect(
+            (name, own_attributes.Version(value.version) if isinstance(value, VersionSpec) else value)
+            for name, value in self.attributes.items()
+        )
 
 
 class EnclosureSpec(_Strict, frozen=True, kw_only=True):
@@ -231,6 +247,7 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         )
         if spec.slice_step_bytes
         else None,
+        attributes=spec.judged_attributes().kept,
     )
 
 
@@ -416,6 +433,7 @@ def _device_problems(spec: DeviceSpec, *, mocked: bool) -> list[str]:
             f"device {spec.id}: computeCapability {spec.compute_capability} is not one to three numbers with points "
             'between them; write a string like "9.0"'
         )
+    problems += [f"device {spec.id}: {refused}" for refused in spec.judged_attributes().refused]
     if spec.switch and not contract.SWITCH.fullmatch(spec.switch):
         problems.append(
             f"device {spec.id}: switch {spec.switch[:64]} is not at most 64 letters, digits and _ . : / - with a letter or "

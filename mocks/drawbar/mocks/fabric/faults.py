@@ -138,6 +138,7 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
         address: its PCI address, on another bus than the slot's own.
         serial: its serial, if it is not the device's.
         driver: the driver that binds to it; "" for none.
+        unassigned: the host has no addresses for its memory.
     """
 
     arrival: Literal["complete", "late", "unpowered", "no-link", "not-seen"] = "complete"
@@ -145,6 +146,7 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
     address: str | None = None
     serial: str | None = None
     driver: str | None = None
+    unassigned: bool = False
 
     @property
     def method(self) -> contract.OperationKind:

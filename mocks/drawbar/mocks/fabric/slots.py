@@ -91,6 +91,7 @@ def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.App
             card = dataclasses.replace(card, serial=appear.serial)
         if appear.driver is not None:
             card = dataclasses.replace(card, driver=appear.driver)
+        card = dataclasses.replace(card, unassigned=appear.unassigned)
         arrival = sysfs.Arrival.COMPLETE if appear.arrival == "late" else sysfs.Arrival(appear.arrival)
         tree.attach(slot, card, address=appear.address, arrival=arrival)
     except (OSError, sysfs.ImpossibleWorld) as error:

@@ -44,6 +44,7 @@ def port(
     buses: tuple[int, int],
     link: tuple[float, int],
     locality: Locality,
+    slot: int | None = None,
 ) -> Kobject:
     """A port.
 
@@ -54,6 +55,7 @@ def port(
         buses: the bus behind it, and the highest bus number below it.
         link: its fastest speed in GT/s and its lanes.
         locality: as its root complex.
+        slot: the number of the hot-plug slot that it leads to, if it does.
     """
     address = path.rpartition("/")[2]
     secondary, subordinate = buses
@@ -63,6 +65,7 @@ def port(
         device=ids.device,
         capability=kind.value,
         buses=(int(address.split(":")[1], 16), secondary, subordinate),
+        slot=slot,
     )
     return Kobject(
         path=path,
@@ -76,6 +79,7 @@ def port(
             ),
             **aer.files(root_port=kind is PortKind.ROOT),
             "reset_subordinate": trigger(),
+            "resource": functions.resource({}, functions.windows(secondary, subordinate)),
             "secondary_bus_number": readable(str(secondary)),
             "subordinate_bus_number": readable(str(subordinate)),
         },

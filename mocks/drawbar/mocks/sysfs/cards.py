@@ -74,12 +74,17 @@ def fastest_link(place: Place, device: MockDevice) -> tuple[float, int]:
 def function(seat: Seat, device: MockDevice) -> Kobject:
     """The card's only function of its own."""
     ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
+    lines = functions.placed(device.bars, seat.place.bus)
     config = config_space.endpoint(
         vendor=ids.vendor,
         device=ids.device,
         class_code=ids.class_code,
         subsystem=ids.subsystem,
         serial_number=device.serial_number,
+        bars={
+            bar.number: bar.register | (0 if device.unassigned else lines[bar.number][0])
+            for bar in device.bars
+        },
     )
     return Kobject(
         path=seat.path,
@@ -97,7 +102,8 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
             "link/l0s_aspm": writable("0"),
             "reset": trigger(),
             "reset_method": writable("flr bus"),
-            "resource0": Attribute(mode=0o600),
+            "resource": functions.resource({} if device.unassigned else lines),
+            **({} if device.unassigned else {"resource0": Attribute(mode=0o600)}),
             **_memory_files(device),
             **_sriov_files(device),
         },

@@ -4,6 +4,7 @@ PCI Express Base Specification, 7.5.1 (headers), 7.5.3 (PCI Express capability),
 """
 
 import struct
+from collections.abc import Mapping
 
 SPACE_BYTES = 4096
 _EXTENDED = 0x100
@@ -12,14 +13,24 @@ _STATUS_HAS_CAPABILITIES = 0x10
 _COMMAND_MEMORY_AND_MASTER = 0x06
 _PCI_EXPRESS = 0x10
 _ENDPOINT = 0x0002
+_SLOT_CAPABILITIES = 0x14
+_HOT_PLUG = 0x7B  # button, power controller, indicators, surprise, hot-plug capable: what QEMU's ports were recorded to say
 _DSN_HEADER = 0x0003 | 1 << 16  # capability 3, version 1, last in the list
 
 
 def endpoint(
-    *, vendor: int, device: int, class_code: int, subsystem: tuple[int, int], serial_number: int | None
+    *,
+    vendor: int,
+    device: int,
+    class_code: int,
+    subsystem: tuple[int, int],
+    serial_number: int | None,
+    bars: Mapping[int, int] | None = None,
 ) -> bytes:
-    """Configuration space of a card's only function."""
+    """Configuration space of a card's only function; `bars` are the 64-bit registers by the number of their first half."""
     space = _header(vendor, device, class_code, header_type=0)
+    for number, register in (bars or {}).items():
+        struct.pack_into("<Q", space, 0x10 + 4 * number, register)
     struct.pack_into("<HH", space, 0x2C, *subsystem)
     struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, _ENDPOINT)
     if serial_number is not None:
@@ -27,11 +38,23 @@ def endpoint(
     return bytes(space)
 
 
-def bridge(*, vendor: int, device: int, capability: int, buses: tuple[int, int, int]) -> bytes:
-    """Configuration space of a port: `capability` is its PCI Express register, `buses` are those before and behind."""
+def bridge(
+    *, vendor: int, device: int, capability: int, buses: tuple[int, int, int], slot: int | None
+) -> bytes:
+    """Configuration space of a port.
+
+    Args:
+        vendor: its vendor id.
+        device: its device id.
+        capability: its PCI Express capabilities register.
+        buses: those before and behind it.
+        slot: the number of the hot-plug slot that it leads to, if it does.
+    """
     space = _header(vendor, device, 0x060400, header_type=1)
     struct.pack_into("<BBB", space, 0x18, *buses)
     struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, capability)
+    if slot is not None:
+        struct.pack_into("<I", space, _CAPABILITIES + _SLOT_CAPABILITIES, slot << 19 | _HOT_PLUG)
     return bytes(space)
 
 

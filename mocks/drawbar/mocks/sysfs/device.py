@@ -36,6 +36,9 @@ USUAL_LANES = {
     DeviceClass.OTHER: 1,
 }
 """How wide the link of a real card usually is; QEMU's, like a `MockDevice` without that setting, have one lane."""
+_REGISTER_BYTES = 64 << 10
+_MAPPED = (DeviceClass.GPU, DeviceClass.ACCELERATOR)
+_MAPPED_BYTES = 256 << 20
 MOST_VFS = 255
 """All on the card's own bus, one routing id after the other (PCI Express Base Specification, 9.2.1.2)."""
 _DRIVERS_BY_VENDOR = {
@@ -66,6 +69,7 @@ class MockDevice:
         total_vfs: how many virtual functions it can have; 0: no SR-IOV.
         vf_device: their PCI device id; None: the card's own.
         vf_driver: the driver that binds to them; None if none does.
+        unassigned: the kernel has no addresses for its memory, so no driver binds.
     """
 
     device_class: DeviceClass
@@ -81,6 +85,17 @@ class MockDevice:
     total_vfs: int = 0
     vf_device: int | None = None
     vf_driver: str | None = None
+    unassigned: bool = False
+
+    @property
+    def bars(self) -> tuple[functions.Bar, ...]:
+        """Its memory BARs: registers, and the memory of a card whose processors the host reads."""
+        registers = functions.Bar(number=0, size=_REGISTER_BYTES)
+        if self.device_class not in _MAPPED:
+            return (registers,)
+        mapped = max(_MAPPED_BYTES, 1 << max(self.memory_bytes - 1, 0).bit_length())
+        mapped = min(mapped, functions.PREFETCHABLE_BYTES)
+        return (registers, functions.Bar(number=2, size=mapped, prefetchable=True))
 
     def with_usual_link(self, speed_gts: float = 16.0) -> "MockDevice":
         """The same card with as many lanes as a real one of its class."""
@@ -94,6 +109,8 @@ class MockDevice:
     @property
     def bound_driver(self) -> str | None:
         """The driver that binds to it, None if none does."""
+        if self.unassigned:
+            return None
         if self.driver is not None:
             return self.driver or None
         usual = _DRIVERS.get(self.device_class)

@@ -1,6 +1,7 @@
 """The attributes and uevent variables that every PCI function has, as Linux 6.1 was recorded to write them."""
 
 import dataclasses
+from collections.abc import Iterable, Mapping
 
 from drawbar.mocks.sysfs import kobjects
 from drawbar.mocks.sysfs.kobjects import readable, trigger, writable
@@ -8,7 +9,70 @@ from drawbar.mocks.sysfs.kobjects import readable, trigger, writable
 SPEEDS_GTS = (2.5, 5.0, 8.0, 16.0, 32.0, 64.0)
 WIDTHS = (1, 2, 4, 8, 16)
 """What PCI Express links can be (PCI Express Base Specification, 7.5.3.6), without the rare x12 and x32."""
-_BAR_LINES = 7
+NO_RANGE = (0, 0, 0)
+_MEMORY_FLAGS, _MEMORY_64_FLAGS, _PREFETCHABLE_64_FLAGS = 0x40200, 0x140204, 0x14220C
+_WINDOW_FLAGS, _PREFETCHABLE_WINDOW_FLAGS = 0x200, 0x102201
+"""What the kernel was recorded to write of such BARs and windows (include/linux/ioport.h)."""
+_MEMORY_BASE, MEMORY_BYTES = 0x1000_0000, 16 << 20
+_PREFETCHABLE_BASE, PREFETCHABLE_BYTES = 1 << 44, 512 << 30
+"""Where the windows of bus 0 would be, and how much each bus has: enough for the largest card."""
+_BAR_LINES, _WINDOW_LINES = 13, 4
+Range = tuple[int, int, int]
+"""Start, end and flags of a line of `resource`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A memory BAR of a function; `number` is its first register."""
+
+    number: int
+    size: int
+    prefetchable: bool = False
+
+    @property
+    def register(self) -> int:
+        """The bits by which its register tells its kind: 64 bits wide (PCI Local Bus Specification, 6.2.5.1)."""
+        return 0xC if self.prefetchable else 0x4
+
+
+def windows(secondary: int, subordinate: int) -> tuple[Range, Range]:
+    """Return the windows of a port that leads to these buses: not prefetchable, prefetchable."""
+    return (
+        (_memory_base(secondary), _memory_base(subordinate + 1) - 1, _WINDOW_FLAGS),
+        (
+            _prefetchable_base(secondary),
+            _prefetchable_base(subordinate + 1) - 1,
+            _PREFETCHABLE_WINDOW_FLAGS,
+        ),
+    )
+
+
+def placed(bars: Iterable[Bar], bus: int) -> dict[int, Range]:
+    """Return the lines of a function's BARs on a bus, by number, as the kernel assigns their addresses: largest first."""
+    free = {False: _memory_base(bus), True: _prefetchable_base(bus)}
+    lines = {}
+    for bar in sorted(bars, key=lambda bar: -bar.size):
+        start = free[bar.prefetchable]
+        flags = _PREFETCHABLE_64_FLAGS if bar.prefetchable else _MEMORY_64_FLAGS
+        lines[bar.number] = (start, start + bar.size - 1, flags)
+        free[bar.prefetchable] = start + bar.size
+    return lines
+
+
+def resource(bars: Mapping[int, Range], windows: tuple[Range, Range] | None = None) -> kobjects.Attribute:
+    """Return the file `resource` of a function, or of a port with these windows."""
+    lines = [bars.get(number, NO_RANGE) for number in range(_BAR_LINES)]
+    if windows is not None:
+        lines += [NO_RANGE, *windows, NO_RANGE]
+    return readable("\n".join(f"0x{start:016x} 0x{end:016x} 0x{flags:016x}" for start, end, flags in lines))
+
+
+def _memory_base(bus: int) -> int:
+    return _MEMORY_BASE + bus * MEMORY_BYTES
+
+
+def _prefetchable_base(bus: int) -> int:
+    return _PREFETCHABLE_BASE + bus * PREFETCHABLE_BYTES
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +116,7 @@ def files(ids: Ids, *, config: bytes, locality: Locality) -> dict[str, kobjects.
         "power_state": readable("D0"),
         "remove": trigger(0o220),
         "rescan": trigger(),
-        "resource": readable(
-            "\n".join(["0x0000000000000000 0x0000000000000000 0x0000000000000000"] * _BAR_LINES)
-        ),
+        "resource": resource({}),
         "revision": readable("0x00"),
         "subsystem_device": readable(f"0x{ids.subsystem[1]:04x}"),
         "subsystem_vendor": readable(f"0x{ids.subsystem[0]:04x}"),

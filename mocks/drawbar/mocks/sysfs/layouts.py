@@ -109,6 +109,7 @@ def plain(slots: int) -> Layout:
                 buses=(number, number),
                 speed_gts=_GEN4,
                 locality=Locality(),
+                slot=number,
             )
         )
         places[number] = Place(number=number, port=path, bus=number, cxl_port=cxl.HOST_BRIDGE_PORT)
@@ -149,8 +150,9 @@ def _lab(linux: tuple[int, int] = _DEBIAN_12) -> Layout:
                     buses=(bus, bus),
                     speed_gts=_GEN4,
                     locality=Locality(),
+                    slot=number,
                 )
-                for path, bus in ports.values()
+                for number, (path, bus) in ports.items()
             ),
             *cxl.objects(uid=64, ports=(cxl_port,), linux=linux),
             *nvdimm.bridge(),
@@ -204,6 +206,7 @@ def _root_ports() -> Layout:
                 buses=(bus, bus),
                 speed_gts=_GEN5,
                 locality=_SOCKETS[0],
+                slot=number,
             )
         )
         places[number] = _place(number, path, bus, _SOCKETS[0])
@@ -266,6 +269,7 @@ def _switched(
                 buses=(bus, bus),
                 speed_gts=_GEN5,
                 locality=locality,
+                slot=first_slot + index,
             )
         )
         places[first_slot + index] = _place(first_slot + index, path, bus, locality)
@@ -297,8 +301,9 @@ def _port(
     buses: tuple[int, int],
     speed_gts: float,
     locality: Locality,
+    slot: int | None = None,
 ) -> Kobject:
-    return bridges.port(path, kind, ids=ids, buses=buses, link=(speed_gts, 16), locality=locality)
+    return bridges.port(path, kind, ids=ids, buses=buses, link=(speed_gts, 16), locality=locality, slot=slot)
 
 
 def _place(number: int, port: str, bus: int, locality: Locality) -> Place:

@@ -13,7 +13,8 @@ from rich import console
 from drawbar.driver.api import core, meta
 from drawbar.driver.cli.doctor import findings, observed, report
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
-from drawbar.driver.cli.doctor.plans import host, server
+from drawbar.driver.cli.doctor.plans import host, machine, server
+from drawbar.driver.node.inventory import resources
 from drawbar.mocks.cluster import deployment
 
 CRDS = {
@@ -189,6 +190,18 @@ WELL = host.Host(
     clock=observed.Clock(before=NOW, date=NOW, after=NOW),
     offline="",
     node=NODE,
+    machine=machine.Machine(
+        ports=(
+            machine.Port(
+                address="0000:00:03.0",
+                slot="1",
+                driver="pciehp",
+                buses=(1, 8),
+                windows=resources.Windows(memory=1 << 30, prefetchable=1 << 40),
+            ),
+        ),
+        iommu=machine.Iommu(groups=1),
+    ),
 )
 
 
@@ -218,6 +231,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
         ({"runtime_files": (), "node": LOST}, {"note host.cdi", "unchecked host.settings"}),
         ({"node": None}, {"error host.settings"}),
         ({"node": LOST}, {"unchecked host.settings"}),
+        ({"machine": machine.Machine(problem="no answer")}, {"unchecked host.hotplug"}),
         ({"clock": None, "node": None, "offline": "no kubeconfig"}, {"unchecked clocks.here"}),
     ],
     ids=[
@@ -237,6 +251,7 @@ def test_a_healthy_node_gives_cause_for_nothing():
         "no configuration",
         "no such node",
         "node not read",
+        "ports not read",
         "no API server",
     ],
 )

@@ -1,12 +1,14 @@
 """Devices as tables and JSON values."""
 
+import dataclasses
 import io
 
+import pytest
 from rich import console
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.cli.fabric import observed, views
-from drawbar.fabric import contract, witnesses
+from drawbar.driver.cli.fabric import observed, oddities, views
+from drawbar.fabric import attributes, contract, witnesses
 from drawbar.fabric.witnesses import Kind
 
 SOURCE = observed.Source(name="f", spec=fabrics.FabricSpec(adapter="redfish", endpoint="https://m"))
@@ -83,3 +85,49 @@ def test_a_check_forecasts_how_each_device_is_recognised():
     head, plain, _ = out.file.getvalue().splitlines()
     assert "RECOGNISED BY" in head
     assert "sole arrival" in plain
+
+
+def test_devices_beyond_the_offer_are_marked_where_the_fabric_names_one():
+    def column(**offer):
+        spec = fabrics.FabricSpec(adapter="a", endpoint="e", offer=fabrics.Offer(**offer))
+        source = observed.Source(name="f", spec=spec)
+        out = console.Console(file=io.StringIO(), width=160)
+        documents = [views.device(device, source) for device in (POOL, SLICE, PLAIN)]
+        views.show_devices(out, documents)
+        head, *_ = out.file.getvalue().splitlines()
+        return ("OFFER" in head), [document["offered"] for document in documents]
+
+    assert column() == (False, [True, True, True])
+    assert column(devices=("e1.pool",)) == (True, [True, True, False])
+    assert column(max_per_model=1) == (True, [None, None, None])
+
+
+def test_the_document_has_the_attributes_of_the_adapter_as_plain_values():
+    given = attributes.collect([("a.com/v", attributes.Version("1.2.3")), ("a.com/n", 7), ("a.com/b", True)])
+    shown = views.device(dataclasses.replace(PLAIN, attributes=given.kept), SOURCE)
+    assert shown["attributes"] == {"a.com/b": True, "a.com/n": 7, "a.com/v": "1.2.3"}
+
+
+def test_an_attribute_that_was_dropped_is_odd():
+    refused = attributes.collect([("drawbar.dev/class", "gpu")]).refused
+    device = dataclasses.replace(PLAIN, serial="1", refused_attributes=refused)
+    sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), (device,))
+    (sentence,) = [each for each in sentences if "attribute" in each]
+    assert "gpu-1 is offered without an attribute of its adapter" in sentence
+    assert "drawbar.dev is not the adapter's own" in sentence
+
+
+@pytest.mark.parametrize(
+    ("offer", "words"),
+    [
+        ({"devices": ("gpu-1",)}, None),
+        ({"devices": ("gpu-1", "gone")}, "names devices that are not listed: gone"),
+        ({"models": ("none",)}, "leaves out every device"),
+    ],
+)
+def test_an_offer_that_cannot_be_meant_is_odd(offer, words):
+    spec = fabrics.FabricSpec(adapter="a", endpoint="e", offer=fabrics.Offer(**offer))
+    sentences = oddities.oddities(observed.Source(name="f", spec=spec), contract.Capabilities(), (), (PLAIN,))
+    matching = [each for each in sentences if "spec.offer" in each]
+    assert len(matching) == (words is not None)
+    assert all(words in each for each in matching)

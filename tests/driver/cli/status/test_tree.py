@@ -165,6 +165,36 @@ def test_a_device_of_a_node_is_in_use_by_its_claim():
     assert (local.node, local.devices[0].state) == ("n1", "InUse")
 
 
+def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_not_offer():
+    given = {
+        "example.com/rack": slices.Attribute(string="r7"),
+        "example.com/rdma": slices.Attribute(bool_=False),
+        "example.com/v": slices.Attribute(version="1.2.3"),
+        "example.com/odd": slices.Attribute(),
+        "resource.kubernetes.io/numaNode": slices.Attribute(int_=0),
+        "model": slices.Attribute(string="A100"),
+    }
+    listed = published("gpu-1")
+    devices = tuple(msgspec.structs.replace(device, attributes=given) for device in listed.spec.devices)
+    listed = msgspec.structs.replace(listed, spec=msgspec.structs.replace(listed.spec, devices=devices))
+    fabric = fabrics.Fabric(
+        metadata=meta.ObjectMeta(name="rack"),
+        spec=fabrics.FabricSpec(adapter="a", endpoint="e"),
+        status=fabrics.FabricStatus(not_offered=3),
+    )
+    built = build(slices=(listed,), fabrics=(fabric,))
+    (shown,) = [device for device in built.devices if device.name == "gpu-1"]
+    assert shown.attributes == {
+        "example.com/rack": "r7",
+        "example.com/rdma": False,
+        "example.com/v": "1.2.3",
+    }
+    assert [each.not_offered for each in built.fabrics] == [3]
+    out = console.Console(file=io.StringIO(), width=200)
+    views.show(out, built, now=NOW)
+    assert "3 not offered (spec.offer)" in out.file.getvalue()
+
+
 def test_what_no_slice_and_no_fabric_names_is_shown_all_the_same():
     shown = build(
         claims=(claim(),), attachments=(attachment("Ready", fabric="gone", device="x", pool="gone/e"),)

@@ -63,7 +63,7 @@ def test_a_device_that_comes_takes_one_port_of_its_node(ports, devices, left):
 class Cluster:
     """What immediate allocation looks at: the session, what is attached, and nothing published."""
 
-    maintenance = maintenance.Index()
+    maintenance, beyond = maintenance.Index(), frozenset()
     driver, nodes, allocated = "drawbar.dev", {}, claim_index.Index("drawbar.dev", lambda: NOW)
 
     def __init__(self, opened, placed):
@@ -74,6 +74,9 @@ class Cluster:
 
     def in_fabric(self, fabric):
         return ()
+
+    def not_offered(self, fabric):
+        return self.beyond
 
     def clock(self):
         return NOW
@@ -101,6 +104,13 @@ def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
     opened.silent_since = 1.0
     assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
+
+
+def test_a_device_beyond_the_offer_is_given_to_no_claim_at_once():
+    cluster = Cluster(opened_with(2), coming())
+    cluster.beyond = frozenset({"d-00"})
+    devices = inventory.reserved(cluster, frozenset()).devices
+    assert {key.device: device.free for key, device in devices.items()} == {"d-00": False, "d-01": True}
 
 
 async def test_the_controller_knows_what_it_has_just_withdrawn(controller_world, until):

@@ -82,6 +82,10 @@ class Pools:
     def __init__(self):
         self.published, self.keeps_conditions = (), True
         self.changed, self.asked = (lambda old, new: None), 0
+        self.beyond = frozenset()
+
+    def not_offered(self, fabric):
+        return self.beyond
 
     def show(self, *listed):
         old = self.published[0] if self.published else None

@@ -44,6 +44,7 @@ SOURCES = {
     "maintenance": (causes.Maintenance, {}),
     "wear-limited": (causes.WearLimited, {"erasures": 50}),
     "reserved": (causes.Reserved, {}),
+    "not-offered": (causes.NotOffered, {}),
 }
 
 

@@ -5,12 +5,14 @@ import asyncio
 import pytest
 
 from drawbar.driver.api import slices
+from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import config, kinds
-from drawbar.fabric import contract
+from drawbar.fabric import attributes, contract
 from drawbar.mocks import scheduler
 
 OWN = 'device.attributes["drawbar.dev"]'
+VENDOR = 'device.attributes["example.com"]'
 CAPABLE = f"has({OWN}.computeCapability) && {OWN}.computeCapability"
 MEMORY = 'device.capacity["drawbar.dev"].memory'
 # Each differs from the first in one thing, and is the only one that its selector fits.
@@ -28,6 +30,14 @@ OTHERS = {
     "smaller": ({"memoryBytes": 40 << 30}, f'{MEMORY}.compareTo(quantity("80Gi")) < 0'),
     "slower": ({"maxLinkSpeedMTs": 16_000}, f"{OWN}.maxLinkSpeedMTs < 32000"),
     "narrower": ({"maxLinkWidth": 8}, f"{OWN}.maxLinkWidth == 8"),
+    "nvlink": (
+        {"attributes": {"example.com/nvlinkDomain": 7, "example.com/rack": "r7"}},
+        f'has({VENDOR}.nvlinkDomain) && {VENDOR}.nvlinkDomain == 7 && {VENDOR}.rack == "r7"',
+    ),
+    "fast-nic": (
+        {"attributes": {"example.com/firmware": {"version": "24.1.0"}, "example.com/rdma": True}},
+        f'has({VENDOR}.rdma) && {VENDOR}.rdma && {VENDOR}.firmware.isGreaterThan(semver("9.0.0"))',
+    ),
     "unknown": ({"computeCapability": ""}, f"!has({OWN}.computeCapability)"),
 }
 
@@ -57,9 +67,9 @@ def test_a_compute_capability_becomes_a_whole_version_or_is_left_out(capability,
 
 
 def test_a_link_is_published_as_a_node_publishes_its_own_and_left_out_where_it_is_not_known():
-    attributes = attributes_of(max_link_speed_mts=32_000, max_link_width=16)
-    assert attributes["maxLinkSpeedMTs"] == slices.Attribute(int_=32_000)
-    assert attributes["maxLinkWidth"] == slices.Attribute(int_=16)
+    published = attributes_of(max_link_speed_mts=32_000, max_link_width=16)
+    assert published["maxLinkSpeedMTs"] == slices.Attribute(int_=32_000)
+    assert published["maxLinkWidth"] == slices.Attribute(int_=16)
     assert not {"maxLinkSpeedMTs", "maxLinkWidth"} & attributes_of().keys()
 
 
@@ -132,3 +142,51 @@ async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
                 await pod_with(cluster, name, "any", selectors=selectors)
             await until(lambda: given(cluster.api), lambda value: "modest" in value)
             assert await given(cluster.api) == expected | {"modest": ["usual"]}
+
+
+def given_by_adapter(count, domain="example.com"):
+    return attributes.collect((f"{domain}/a{number:02}", number) for number in range(count)).kept
+
+
+def test_attributes_of_the_adapter_stand_in_its_domain_and_leave_the_driver_its_own():
+    kept = (*given_by_adapter(1), *given_by_adapter(1, "gpu.example.com"))
+    listed = contract.Device(id="d", device_class=contract.DeviceClass.GPU, attributes=kept)
+    ours = devices.published("drawbar.dev", "f", listed).attributes
+    assert ours.keys() - {"class", "fabric", "deviceID"} == {"example.com/a00", "gpu.example.com/a00"}
+    # A name without a domain is in that of the driver, so this would be a second one.
+    theirs = devices.published("gpu.example.com", "f", listed).attributes
+    assert theirs.keys() - {"class", "fabric", "deviceID"} == {"example.com/a00"}
+
+
+def test_a_device_never_has_more_than_the_api_server_takes():
+    kept = given_by_adapter(attributes.ATTRIBUTES_MAX)
+    full = contract.Device(
+        id="d",
+        device_class=contract.DeviceClass.GPU,
+        model="m",
+        vendor="v",
+        pci_vendor_id=1,
+        pci_device_id=2,
+        serial="s",
+        enclosure="e",
+        switch="sw",
+        memory_bytes=1,
+        compute_capability="9.0",
+        max_link_speed_mts=1,
+        max_link_width=1,
+        attributes=kept,
+    )
+    alone = devices.published("drawbar.dev", "f", full)
+    assert len(alone.attributes) + len(alone.capacity) <= 32
+    assert {each.name for each in kept} <= alone.attributes.keys()
+    members = tuple(f"m{number}" for number in range(composites.MOST_MEMBERS))
+    together = devices.published("drawbar.dev", "f", full, name="all", members=members)
+    assert len(together.attributes) + len(together.capacity) == 32
+    assert "member15" in together.attributes
+
+
+def test_a_composite_has_the_attributes_in_which_all_members_agree():
+    first, second = given_by_adapter(3), given_by_adapter(2)
+    device = contract.Device(id="a", device_class=contract.DeviceClass.GPU, attributes=first)
+    other = contract.Device(id="b", device_class=contract.DeviceClass.GPU, attributes=second)
+    assert composites.composed("pair", [device, other]).attributes == second

@@ -85,6 +85,7 @@ def test_a_finding_with_the_key_of_another_source_is_no_taint_and_a_loss_is_one_
         "node-unhealthy",
         "maintenance",
         "reserved",
+        "not-offered",
         "wear-limited",
     )
     posing = tuple(finding(name) for name in (*keys, "fabric-unreachable"))

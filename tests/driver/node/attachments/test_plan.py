@@ -32,6 +32,7 @@ from drawbar.driver.node.release import plan as release_plan
 OFF = dataclasses.replace(SLOT, powered=False)
 EMPTY = dataclasses.replace(SLOT, present=False)
 BARE = card(driver=None)
+HOMELESS = card(driver=None, unassigned_bars=(0,))
 DEAD = card(link=model.Link(max_speed_gts=16.0, max_width=4))
 FAILED = condition(attachments.VISIBLE, holds=False, reason=plan.LOST)
 BROKEN = attachments.Failure(reason="X", message="x")
@@ -180,6 +181,11 @@ ARRIVAL = {
     ),
     "came-without-driver": (arriving(**bare(at=5)), 5.5, again(6)),
     "is-tried-again": (arriving(**bare(at=5)), 6, [("Initialise", BARE)]),
+    "no-addresses-for-its-memory": (
+        arriving(matched(HOMELESS), lack="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)),
+        60,
+        fails(plan.NO_RESOURCES),
+    ),
     "driver-never-bound": (arriving(**bare(at=59)), 60, fails(plan.NO_DRIVER)),
     "driver-offers-nothing": (
         arriving(matched(), lack="no file", attempt=tried(lack="no file", at=59)),

@@ -4,6 +4,7 @@ import asyncio
 import dataclasses
 
 import pytest
+from tests.scenes import cards
 
 from drawbar.cdi import spec
 from drawbar.driver.node import classes, kernel
@@ -265,3 +266,22 @@ async def test_a_disk_that_is_broken_comes_off_all_the_same(card, tmp_path, targ
     (tmp_path / "dev/nvme0n1").symlink_to("nvme0n1" if target == "loop" else target)
     await flush(tmp_path, seen)
     assert [record.levelname for record in caplog.records if "disk" in record.message] == ["WARNING"]
+
+
+@pytest.mark.parametrize("driver", [None, "vfio-pci"])
+@pytest.mark.parametrize("device_class", [each.value for each in DeviceClass])
+def test_no_class_takes_a_card_without_addresses_for_ready(device_class, driver):
+    bare = model.Card(
+        functions=(
+            cards.function(
+                "0000:02:00.0",
+                DeviceClass(device_class),
+                driver=driver,
+                iommu_group=7,
+                unassigned_bars=tuple(range(6)),
+            ),
+        )
+    )
+    lack = classes.by_name(device_class).lacks(bare)
+    assert lack is not None
+    assert "BAR 0 of 0000:02:00.0, 1 of 0000:02:00.0, 2 of 0000:02:00.0, 3 of 0000:02:00.0 and 2 more" in lack

@@ -52,6 +52,9 @@ def test_a_card_that_lives_here_is_offered():
         pytest.param(
             card(device_class=DeviceClass.NVME), {}, "nvme driver is not bound", id="disk-without-driver"
         ),
+        pytest.param(
+            card(driver=None, unassigned_bars=(0, 2)), {}, "no memory addresses for BAR 0", id="no-addresses"
+        ),
         pytest.param(card(function(slot="3")), {}, "hot-plug slot 3", id="slot-not-known"),
         pytest.param(
             card(function(slot="3"), slot=cards.slot("3")), {}, "hot-plug slot 3", id="hot-plug-slot"

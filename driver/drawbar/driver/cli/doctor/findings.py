@@ -72,6 +72,12 @@ class Check(enum.StrEnum):
     HOST_SOCKETS = "host.sockets"
     HOST_DAEMON = "host.daemon"
     HOST_CDI = "host.cdi"
+    HOST_HOTPLUG = "host.hotplug"
+    HOST_BUSES = "host.buses"
+    HOST_WINDOWS = "host.windows"
+    HOST_BARS = "host.bars"
+    HOST_IOMMU = "host.iommu"
+    HOST_DRIVERS = "host.drivers"
 
     @property
     def topic(self) -> str:

@@ -6,13 +6,14 @@ import errno
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from drawbar.driver.api import core
-from drawbar.driver.cli.doctor import observed, reading
+from drawbar.driver.api import core, slices
+from drawbar.driver.cli.doctor import machine_observation, observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import host as host_plan
+from drawbar.driver.cli.doctor.plans import machine
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors as node_errors
@@ -20,6 +21,7 @@ from drawbar.driver.node import settings, uevents
 from drawbar.driver.node.operation import host
 from drawbar.driver.node.plugin import sockets
 from drawbar.driver.operation import address as http_address
+from drawbar.fabric.classes import DeviceClass
 
 CONNECT_SECONDS = 1.0
 SOCKETS_MAX = 32
@@ -49,8 +51,15 @@ async def observe(
         root: where the host's own files are; None if they are not to be read.
     """
     local = await asyncio.to_thread(_local, options, problems, root)
-    moment, node, offline = await _cluster(options, kubeconfig)
-    return dataclasses.replace(local, clock=moment, node=node, offline=offline)
+    cluster = await _cluster(options, kubeconfig)
+    prepared = await machine_observation.observe(options.sysfs, root)
+    return dataclasses.replace(
+        local,
+        clock=cluster.clock,
+        node=cluster.node,
+        offline=cluster.offline,
+        machine=dataclasses.replace(prepared, wanted=cluster.wanted),
+    )
 
 
 def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | None) -> host_plan.Host:
@@ -73,6 +82,7 @@ def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | N
         clock=None,
         offline="",
         node=None,
+        machine=machine.Machine(),
     )
 
 
@@ -133,21 +143,38 @@ def _files(root: Path) -> Iterator[host_plan.File]:
                 yield host_plan.File(runtime=name, path=shown, text=text)
 
 
-async def _cluster(
-    options: settings.Settings, kubeconfig: str | None
-) -> tuple[observed.Clock | None, observed.Reading[core.Node | None], str]:
-    """The API server's clock, this node's object, and why there is neither."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Cluster:
+    """The cluster, as far as a node needs it.
+
+    Attributes:
+        clock: the API server's; None where none answers.
+        node: this node's object.
+        offline: why no API server answers.
+        wanted: the classes of device that fabrics offer; None if that is not known.
+    """
+
+    clock: observed.Clock | None = None
+    node: observed.Reading[core.Node | None] = None
+    offline: str = ""
+    wanted: Mapping[DeviceClass, int] | None = None
+
+
+async def _cluster(options: settings.Settings, kubeconfig: str | None) -> _Cluster:
     try:
         connection = config.load(kubeconfig or options.kubeconfig)
         moment = await reading.read_clock(connection)
     except (kube_errors.ConfigError, reading.CannotCheck) as error:
-        return None, None, str(error)
-    if not options.node_name:
-        return (
-            moment,
-            Unread(what="this node's object", why="its name is not known", remedy="set NODE_NAME"),
-            "",
-        )
+        return _Cluster(offline=str(error))
     async with client.connecting(connection) as api:
-        node = await reading.Reader(api).find(kinds.NODE, options.node_name, into=core.Node)
-    return moment, node, ""
+        asked = reading.Reader(api)
+        published = await asked.list_all(
+            kinds.SLICE, into=slices.ResourceSlice, fields=f"spec.driver={options.driver}"
+        )
+        wanted = None if isinstance(published, Unread) else machine_observation.wanted(published)
+        node: observed.Reading[core.Node | None] = Unread(
+            what="this node's object", why="its name is not known", remedy="set NODE_NAME"
+        )
+        if options.node_name:
+            node = await asked.find(kinds.NODE, options.node_name, into=core.Node)
+    return _Cluster(clock=moment, node=node, wanted=wanted)

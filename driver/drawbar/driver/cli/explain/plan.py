@@ -24,6 +24,7 @@ _TAINTS: Mapping[str, str] = {
     "in-use": "another has the device: it is lifted when the fabric reports it free",
     "maintenance": "when the work is done: drawbar maintenance off device/NAME; drawbar maintenance list shows the reason",
     "node-unhealthy": "read docs/health.md for what the node reports of the device",
+    "not-offered": "spec.offer of its Fabric leaves it out: it is withdrawn when the claim that has it is gone",
     "reserved": "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric",
 }
 _CONTAINERS: Mapping[str, str] = {

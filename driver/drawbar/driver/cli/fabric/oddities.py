@@ -10,6 +10,8 @@ from drawbar.fabric import contract, recognition, witnesses
 # So many ids are in one sentence.
 _NAMED_MAX = 8
 
+NAMED_MAX = 5
+
 
 def oddities(
     source: observed.Source,
@@ -46,6 +48,15 @@ def _setup(
         yield "the fabric manager lists no host; check what the account may see"
     if not devices:
         yield "the fabric manager lists no device; check what the account may see, and the adapter's parameters"
+    offer = source.spec.offer
+    if devices and not any(
+        offer.has_device(device.id, device.device_class.value, device.model, device.enclosure)
+        for device in devices
+    ):
+        yield "spec.offer leaves out every device; compare it with `drawbar fabric devices`"
+    listed = {device.id for device in devices}
+    if missing := [device_id for device_id in offer.devices if device_id not in listed]:
+        yield f"spec.offer names devices that are not listed: {', '.join(missing[:NAMED_MAX])}; mend the ids"
     if not can.marks:
         yield "the fabric keeps no marks: whose connections these are is not visible; let one cluster alone use it"
 
@@ -60,6 +71,8 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
             )
         if device.health in (contract.Health.WARNING, contract.Health.CRITICAL):
             yield f"device {device.id} has the health {device.health.value}; see the fabric manager's log"
+        for refused in device.refused_attributes[:NAMED_MAX]:
+            yield f"device {device.id} is offered without an attribute of its adapter: {refused}; tell the vendor"
     for host in hosts:
         if faulty := [port.id for port in host.ports if port.state is contract.PortState.FAULT]:
             yield f"host {host.id} has ports with a fault: {', '.join(faulty)}; see the fabric manager's log"
@@ -81,12 +94,14 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
         )
     shared = prospects.find_shared(devices)
     # A serial number is shown a second time under its declared kind.
-    declared = {(value, ids) for (kind, value), ids in shared.items() if kind is not witnesses.Kind.SERIAL}
-    for (kind, value), ids in sorted(shared.items()):
-        if kind is witnesses.Kind.SERIAL and (value, ids) in declared:
+    declared = {
+        (value, named) for (kind, value), named in shared.items() if kind is not witnesses.Kind.SERIAL
+    }
+    for (kind, value), named in sorted(shared.items()):
+        if kind is witnesses.Kind.SERIAL and (value, named) in declared:
             continue
         yield (
-            f"{_named(ids)} show the same {kind.value} {value}, so it identifies none of them; ask the vendor of the fabric "
+            f"{_named(named)} show the same {kind.value} {value}, so it identifies none of them; ask the vendor of the fabric "
             "manager for an identifier of each device"
         )
 

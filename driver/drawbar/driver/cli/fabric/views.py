@@ -9,7 +9,7 @@ from rich import console
 from drawbar.driver.cli import tables
 from drawbar.driver.cli.fabric import observed, oddities, prospects
 from drawbar.driver.controller import hosts as host_map
-from drawbar.fabric import contract, recognition
+from drawbar.fabric import attributes, contract, recognition
 from drawbar.fabric.conformance import reports
 
 _USER_INFO = re.compile(r"//[^/@]*@")
@@ -77,6 +77,10 @@ def device(
         "enclosure": item.enclosure,
         "switch": item.switch,
         "memoryBytes": item.memory_bytes,
+        "attributes": {
+            each.name: each.value.text if isinstance(each.value, attributes.Version) else each.value
+            for each in item.attributes
+        },
         "sliceOf": item.slice_of.origin_id if item.slice_of is not None else None,
         "carving": {
             "freeBytes": carving.free_bytes,
@@ -85,6 +89,7 @@ def device(
         }
         if carving is not None
         else None,
+        "offered": is_offered(item, source),
         "health": item.health.value,
         "host": place.host_id if place is not None else None,
         "port": place.port_id if place is not None else None,
@@ -92,6 +97,19 @@ def device(
         "attachment": attachment.metadata.name if attachment is not None else None,
         "claim": f"{claim.namespace}/{claim.name}" if claim is not None else None,
     }
+
+
+def is_offered(item: contract.Device, source: observed.Source) -> bool | None:
+    """Return whether the Fabric's offer has a device; None if the controller selects it by number."""
+    offer = source.spec.offer
+    whole = item.slice_of.origin_id if item.slice_of is not None else item.id
+    if not offer.has_device(whole, item.device_class.value, item.model, item.enclosure):
+        return False
+    return None if offer.max_per_model is not None else True
+
+
+def _offered(item: Mapping[str, Any]) -> str:
+    return {True: "yes", False: "not offered", None: "by number"}[item["offered"]]
 
 
 def attachment_of(device_id: str, source: observed.Source) -> Any:
@@ -129,6 +147,9 @@ def show_devices(
     if any(item["switch"] for item in items):
         head = (*head, "SWITCH")
         lines = [[*line, item["switch"]] for line, item in zip(lines, items, strict=True)]
+    if not all(item["offered"] for item in items):
+        head = (*head, "OFFER")
+        lines = [[*line, _offered(item)] for line, item in zip(lines, items, strict=True)]
     if any(item["sliceOf"] or item["carving"] for item in items):
         head = (*head, "SLICES")
         lines = [[*line, _slices(item)] for line, item in zip(lines, items, strict=True)]

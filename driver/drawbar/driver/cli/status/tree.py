@@ -13,6 +13,7 @@ import msgspec
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, slices
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names, outcomes
+from drawbar.fabric import attributes
 
 FREE, ALLOCATED, IN_USE, HELD = "Free", "Allocated", "InUse", "Held"
 # In which nothing is waited for.
@@ -73,6 +74,7 @@ class Device(Node, frozen=True):
         published: whether a slice has it.
         composite: the name of the device that it is a member of, if it is attached as one. Of a composite itself, state and
             attachment are those of the member that is least far.
+        attributes: by name those that the fabric's adapter gives it.
     """
 
     pool: str
@@ -93,6 +95,7 @@ class Device(Node, frozen=True):
     attachment: str = ""
     published: bool = False
     composite: str = ""
+    attributes: dict[str, str | int | bool] = {}
     taints: tuple[Taint, ...] = ()
     claims: tuple[Claim, ...] = ()
 
@@ -111,6 +114,7 @@ class Fabric(Node, frozen=True):
         state: `Connected`, the reason why it is not, `Deleting`, or `Missing` where only its devices name it.
         since: of the state; RFC 3339.
         message: of the state, where it is not connected.
+        not_offered: how many of the manager's devices are beyond `spec.offer`.
     """
 
     name: str
@@ -118,6 +122,7 @@ class Fabric(Node, frozen=True):
     since: str
     message: str
     enclosures: tuple[Enclosure, ...]
+    not_offered: int = 0
 
 
 class Local(Node, frozen=True):
@@ -154,6 +159,7 @@ class Tree(Node, frozen=True):
         return (*of_fabrics, *(device for local in self.local for device in local.devices))
 
 
+_STANDARD = "resource.kubernetes.io/"
 # Of the members of a composite the first one is the least far.
 _ORDER = ("Failed", outcomes.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
@@ -320,12 +326,23 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
         composite=attachment.spec.allocated
         if attachment is not None and attachment.spec.allocated != attachment.spec.device and not fact.members
         else "",
+        attributes=_own_attributes(published.device.attributes if published is not None else {}),
         taints=tuple(
             Taint(key=taint.key, value=taint.value, effect=taint.effect)
             for taint in (published.taints if published is not None else ())
         ),
         claims=shown,
     )
+
+
+def _own_attributes(published: Mapping[str, slices.Attribute]) -> dict[str, str | int | bool]:
+    """Return the attributes in domains of adapters, as plain values."""
+    shown: dict[str, str | int | bool] = {}
+    for name, attribute in published.items():
+        value = attribute.value
+        if "/" in name and not name.startswith(_STANDARD) and value is not None:
+            shown[name] = value.text if isinstance(value, attributes.Version) else value
+    return shown
 
 
 def _progress(
@@ -444,4 +461,5 @@ def describe_fabric(
             Enclosure(name=enclosure, devices=tuple(devices))
             for enclosure, devices in sorted(enclosures.items())
         ),
+        not_offered=fabric.status.not_offered if fabric is not None else 0,
     )

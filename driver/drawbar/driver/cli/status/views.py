@@ -46,8 +46,9 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
             tables.sentence(out, f"  waits for {claim.waits_for}")
     for fabric in shown.fabrics:
         devices = [device for enclosure in fabric.enclosures for device in enclosure.devices]
+        beyond = f"; {fabric.not_offered} not offered (spec.offer)" if fabric.not_offered else ""
         top = rich_tree.Tree(
-            _line(f"fabric {fabric.name}", fabric.state, fabric.since, now, _counts(devices))
+            _line(f"fabric {fabric.name}", fabric.state, fabric.since, now, f"{_counts(devices)}{beyond}")
         )
         if fabric.message:
             top.add(_words("waits for ", fabric.message, style="yellow"))

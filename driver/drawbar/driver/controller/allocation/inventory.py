@@ -117,7 +117,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
         resting = opened.faults.resting(probation, now)
-        carved = pool_plan.carved(opened.devices)
+        carved, beyond = pool_plan.carved(opened.devices), cluster.pools.not_offered(opened.name)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
             if fabric.spec.policy.immediate.holds(device.id, device.model):
@@ -128,6 +128,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
                     free=key not in offered
                     and key.device not in resting
                     and key.device not in carved
+                    and key.device not in beyond
                     and _is_free(cluster, fabric, device, key),
                 )
     return matching.Inventory(fabrics=reached, devices=reserved_devices)

@@ -14,6 +14,7 @@ from drawbar.driver.api import attachments, bindings, claims, fabrics, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import actions
+from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import events
 from drawbar.fabric import contract
 
@@ -51,6 +52,7 @@ def intent(
         host_id=wish.host_id,
         identity=_identity(device),
         model=device.model,
+        attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
         composite=composite,
@@ -79,6 +81,7 @@ def restored(
         host_id=where.host_id,
         identity=_identity(device),
         model=device.model,
+        attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
         idle_since=meta.timestamp(now),
     )
@@ -105,6 +108,7 @@ def held_by_hand(
         host_id=host_id,
         identity=_identity(device),
         model=device.model,
+        attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
     )

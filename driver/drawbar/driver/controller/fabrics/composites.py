@@ -36,7 +36,19 @@ MOST_MEMBERS = 16
 # One attribute for each member: a text has 64 bytes, and a list is in no release up to 1.37.
 MEMBERS = tuple(f"member{number}" for number in range(MOST_MEMBERS))
 NAMED_IN_SENTENCE = 5
-_OWN_FIELDS = frozenset({"id", "memory_bytes", "health", "serial", "identifiers", "connection", "etag"})
+_OWN_FIELDS = frozenset(
+    {
+        "id",
+        "memory_bytes",
+        "health",
+        "serial",
+        "identifiers",
+        "connection",
+        "attributes",
+        "refused_attributes",
+        "etag",
+    }
+)
 _SHARED_FIELDS = tuple(item.name for item in fields(contract.Device) if item.name not in _OWN_FIELDS)
 _EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
 _WORST_FIRST = (
@@ -373,6 +385,11 @@ def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
         id=name,
         memory_bytes=sum(member.memory_bytes for member in members),
         health=next(health for health in _WORST_FIRST if any(member.health is health for member in members)),
+        attributes=tuple(
+            attribute
+            for attribute in members[0].attributes
+            if all(attribute in member.attributes for member in members)
+        ),
         **agreed,
     )
 

@@ -44,6 +44,7 @@ class View:
         exceeded: the manager lists or streams more than a limit allows.
         refused: which writes the API server refuses, in its words; empty where it takes all.
         incompatible: the devices that are not attached to some host for now, since the manager refused it.
+        not_offered: how many of its devices are beyond the offer.
     """
 
     connection: Connection
@@ -57,6 +58,7 @@ class View:
     exceeded: bool = False
     refused: str = ""
     incompatible: tuple[fabrics.IncompatiblePair, ...] = ()
+    not_offered: int = 0
 
 
 def status(
@@ -98,6 +100,7 @@ def status(
             for kind, holds, reason, message in statements
         ),
         devices=view.devices,
+        not_offered=view.not_offered,
         attached=attached,
         hosts=view.hosts,
         mapped_endpoint=fabric.status.mapped_endpoint if view.nodes is None else fabric.spec.endpoint,
@@ -120,6 +123,7 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "devices": wanted.devices,
             "attached": wanted.attached,
             "hosts": wanted.hosts,
+            "notOffered": wanted.not_offered,
             "incompatible": [msgspec.to_builtins(pair) for pair in wanted.incompatible],
             "mappedEndpoint": wanted.mapped_endpoint,
             "mappedHosts": msgspec.to_builtins(wanted.mapped_hosts),
@@ -175,9 +179,13 @@ def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tup
         return fabrics.PUBLISHED, False, "Refused", refused
     if not _only_taints(dropped_fields):
         return fabrics.PUBLISHED, False, "FieldsDropped", "see the condition FeaturesDropped"
-    message = f"{view.devices - view.reserved} devices are offered to the scheduler"
+    message = (
+        f"{max(view.devices - view.reserved - view.not_offered, 0)} devices are offered to the scheduler"
+    )
     if view.reserved:
         message += f", {view.reserved} are reserved for immediate allocation"
+    if view.not_offered:
+        message += f", {view.not_offered} are beyond spec.offer"
     return fabrics.PUBLISHED, True, "Published", message
 
 

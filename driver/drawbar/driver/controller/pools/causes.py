@@ -14,6 +14,7 @@
 | `maintenance` | NoSchedule | a Maintenance of its Fabric names it | none does any more |
 | `wear-limited` | NoSchedule | it was erased as often as a day allows | enough of these erasures are a day old |
 | `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
+| `not-offered` | NoSchedule | beyond the offer of the Fabric while a claim has it | that claim let go of it |
 
 The description of a taint is one sentence about what is wrong and what lifts it. Its data are a flat object with a few
 of the same keys for every taint: `source` (who noticed: fabric, node, controller or operator), `fabric`, `node`, `host`,
@@ -44,6 +45,7 @@ NODE_UNHEALTHY = "node-unhealthy"
 UNREACHABLE = "fabric-unreachable"
 MAINTENANCE = "maintenance"
 RESERVED = "reserved"
+NOT_OFFERED = "not-offered"
 WEAR_LIMITED = "wear-limited"
 _KEYS = frozenset(
     {
@@ -57,6 +59,7 @@ _KEYS = frozenset(
         UNREACHABLE,
         MAINTENANCE,
         RESERVED,
+        NOT_OFFERED,
         WEAR_LIMITED,
     }
 )
@@ -163,6 +166,11 @@ class Reserved:
     """It is reserved for immediate allocation, and a claim has it that the scheduler gave it to."""
 
 
+@dataclass(frozen=True, slots=True)
+class NotOffered:
+    """It is beyond the offer of its Fabric, and a claim has it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WearLimited:
     """It was erased as often as its Fabric allows within a day."""
@@ -182,6 +190,7 @@ Cause = (
     | Unreachable
     | Maintenance
     | Reserved
+    | NotOffered
     | WearLimited
 )
 
@@ -426,6 +435,10 @@ def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
             key = RESERVED
             text = f"policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when "
             text += "the claim that has it lets go of it."
+            data = {"source": "operator", "fabric": fabric}
+        case NotOffered():
+            key = NOT_OFFERED
+            text = f"spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when the claim that has it lets go of it."
             data = {"source": "operator", "fabric": fabric}
         case WearLimited():
             key = WEAR_LIMITED

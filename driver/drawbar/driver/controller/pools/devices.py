@@ -12,6 +12,7 @@ Source: `resource.k8s.io/v1` Device; limits from its validation (the text of an 
 version all three numbers of semver 2.0.0).
 """
 
+import itertools
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
 ATTRIBUTE_BYTES = 64
+ATTRIBUTES_AND_CAPACITIES_MAX = 32
 POOL_CLASS = "cxl-memory-pool"
 _VERSION_NUMBERS = 3
 
@@ -48,9 +50,11 @@ def published(
         name: of a composite, which is not made from an id.
         members: of a composite the names of its devices.
     """
+    described = _attributes(fabric, device) | _of_members(members)
+    room = ATTRIBUTES_AND_CAPACITIES_MAX - len(described) - bool(device.memory_bytes)
     return slices.Device(
         name=name or names.label(device.id),
-        attributes=_attributes(fabric, device) | _of_members(members),
+        attributes=described | dict(itertools.islice(own_attributes(driver, device).items(), room)),
         capacity={"memory": slices.Capacity(value=quantities.format_bytes(device.memory_bytes))}
         if device.memory_bytes
         else {},
@@ -123,6 +127,18 @@ def _attributes(fabric: str, device: contract.Device) -> dict[str, slices.Attrib
         | {name: slices.Attribute(int_=number) for name, number in numbers.items() if number}
         | ({"computeCapability": slices.Attribute(version=version)} if version else {})
     )
+
+
+def own_attributes(driver: str, device: contract.Device) -> dict[str, slices.Attribute]:
+    """Return the attributes that the fabric's adapter gives the device, by name.
+
+    In the driver's own domain there is none: there a name without a domain means the same.
+    """
+    return {
+        each.name: slices.Attribute.from_value(each.value)
+        for each in device.attributes
+        if each.domain != driver
+    }
 
 
 def _of_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:

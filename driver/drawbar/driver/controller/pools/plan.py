@@ -8,6 +8,8 @@ Invariants:
 - a device never changes its pool while it is published or a claim has it, wherever others come and go;
 - a device that hangs on a host without an attachment of ours carries a taint: another owner uses it;
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
+- a device beyond the Fabric's offer is not published, but for one that a claim has: that stays, tainted, until the claim lets
+  go of it;
 - a device that is reserved for immediate allocation is not published, but for one that the scheduler had given to a claim
   before: that stays, tainted, until the claim lets go of it;
 - there are never more pools than the Fabric's limit of slices, unless more are published already;
@@ -60,6 +62,7 @@ class Facts:
         chooses: the fabric chooses the device itself, so that its devices are places.
         worn: by device name, of those erased as often as a day allows, when they may be used again; on the steady clock.
         maintenance: its devices that are given to no further claim.
+        not_offered: names of the listed devices beyond the Fabric's offer; in `devices` only while a claim has them.
     """
 
     fabric: fabrics.Fabric
@@ -73,6 +76,7 @@ class Facts:
     chooses: bool = False
     worn: Mapping[str, datetime.datetime] = field(default_factory=dict)
     maintenance: maintenances.Scope = field(default_factory=maintenances.Scope)
+    not_offered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -385,6 +389,8 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
         result.append(causes.Maintenance())
     if device is not None and observed.policy.immediate.holds(device.id, device.model):
         result.append(causes.Reserved())
+    if name in observed.facts.not_offered:
+        result.append(causes.NotOffered())
     if name in observed.facts.worn and name not in observed.attached_by_us:
         result.append(causes.WearLimited(erasures=observed.policy.erases_per_device_per_day))
     return tuple(result)

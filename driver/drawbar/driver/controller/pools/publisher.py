@@ -13,7 +13,7 @@ from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
-from drawbar.driver.controller import attachment_index, maintenance
+from drawbar.driver.controller import attachment_index, maintenance, names, offers
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import composites, sessions
 from drawbar.driver.controller.pools import causes, health, plan
@@ -22,6 +22,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import encoding, retries
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.driver.slices import publisher as slice_publisher
+from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +185,8 @@ class Publisher:
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
             report = plan.Facts(
                 fabric=fabric,
-                devices=steady.of_devices(view.devices, seconds) if view.listed else None,
+                devices=steady.of_devices(self.offered(name), seconds) if view.listed else None,
+                not_offered=self.not_offered(name),
                 silent_seconds=steady.of_manager(
                     view.silent_seconds, fabric.spec.policy.unreachable_grace_seconds, seconds
                 ),
@@ -197,7 +199,7 @@ class Publisher:
                 claimed=self._sources.allocated.pools(name),
                 made={
                     device.id: view.made_bytes(device)
-                    for device in (view.devices if view.carves else ())
+                    for device in (self.offered(name) if view.carves else ())
                     if device.carving is not None and device.carving.is_pool
                 },
             )
@@ -258,6 +260,48 @@ class Publisher:
     def in_fabric(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""
         return tuple(self._slices.get(fabric, {}).values())
+
+    def not_offered(self, fabric: str) -> frozenset[str]:
+        """Return the names of the listed devices beyond the Fabric's offer, also of those that a claim has."""
+        view = self._sources.sessions.get(fabric)
+        if view is None or view.spec.offer.is_everything:
+            return frozenset()
+        attached = {attachment.spec.device for attachment in self._sources.placed.in_fabric(fabric)}
+        return offers.not_offered(
+            view.spec.offer,
+            view.devices,
+            held=attached | self._held_by_claims(fabric),
+            published=self._models(fabric),
+            missing=view.missing,
+        )
+
+    def offered(self, fabric: str) -> tuple[contract.Device, ...]:
+        """Return the listed devices that may be published: those in the offer, and those that a claim has."""
+        view, beyond = self._sources.sessions.get(fabric), self.not_offered(fabric)
+        if view is None or not beyond:
+            return view.devices if view is not None else ()
+        withdrawn = beyond - self._held_by_claims(fabric)
+        return tuple(device for device in view.devices if names.label(device.id) not in withdrawn)
+
+    def _held_by_claims(self, fabric: str) -> set[str]:
+        """Return the names of the fabric's devices that are attached for a claim, or given to one; of composites the members."""
+        attached = {
+            attachment.spec.device
+            for attachment in self._sources.placed.in_fabric(fabric)
+            if not attachment.held_by_hand
+        }
+        given, members = self._sources.allocated.pools(fabric).keys(), self.composites(fabric)
+        return {*attached, *given, *(member for name in given for member in members.get(name, ()))}
+
+    def _models(self, fabric: str) -> dict[str, str]:
+        """Return by name the model of each device in a slice of the fabric, the members of composites among them."""
+        models = {}
+        for device in (each for listed in self.in_fabric(fabric) for each in listed.spec.devices):
+            attribute = device.attributes.get("model") or device.attributes.get("class")
+            model = (attribute.string or "") if attribute is not None else ""
+            models[device.name] = model
+            models |= dict.fromkeys(self.composites(fabric).get(device.name, ()), model)
+        return models
 
     def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
         """Return by name the members of the fabric's composites, as they are published."""

@@ -47,6 +47,7 @@ NOT_POWERED = "SlotNotPowered"
 LINK_DOWN = "LinkDown"
 NO_DRIVER = "DriverNotBound"
 NO_FILES = "NoDeviceFiles"
+NO_RESOURCES = "ResourcesNotAssigned"
 NOT_INITIALISED = "NotInitialised"
 HOOK_FAILED = "HookFailed"
 BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
@@ -121,6 +122,8 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     )
     if attempt is not None and attempt.reason:
         reason, lack = attempt.reason, attempt.lack
+    elif observed.lack is not None and card.unassigned_bars:
+        reason = NO_RESOURCES
     elif observed.lack is not None:
         reason = NO_DRIVER if card.first.driver is None else NO_FILES
     elif dead_link(card) is not None:

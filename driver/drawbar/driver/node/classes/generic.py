@@ -103,6 +103,9 @@ class Generic:
 
     def lacks(self, card: model.Card) -> str | None:
         """What the card itself still shows to be missing before it is ready, in one clause; None when nothing. No I/O."""
+        unassigned = model.describe_unassigned(card)
+        if unassigned is not None:
+            return unassigned
         driver = card.first.driver
         if driver == VFIO:
             return (

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from drawbar.driver.node import classes, errors
-from drawbar.driver.node.inventory import cxl, files, index, model, pci
+from drawbar.driver.node.inventory import cxl, files, index, model, pci, resources
 from drawbar.fabric.classes import DeviceClass
 
 _SLOT = re.compile(r"/bus/pci/slots/([^/]+)")  # pci_hp_add (drivers/pci/hotplug/pci_hotplug_core.c)
@@ -112,6 +112,7 @@ _BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
 _CHILDLESS = pci.Children()
 # Nor is that of a function to which no driver is bound, or one of those that make nothing there but these directories.
 _CORE = frozenset({"config", "current_link_speed", "iommu_group", "physfn", "sriov_totalvfs"})
+_TAKES_ANY = frozenset({None, "vfio-pci"})
 _BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-pci": ("vfio-dev",)}
 
 
@@ -230,12 +231,22 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         fpga_managers=pci.read_fpga_managers(place.root, around.managers[place.address])
         if place.address in around.managers
         else (),
+        # A driver refuses a function whose BARs it needs and does not find; vfio takes any.
+        unassigned_bars=_unassigned_bars(descriptor)
+        if physical and not bridge and ids.driver in _TAKES_ANY
+        else (),
     )
 
 
 def _root_complex(relative: str) -> str | None:
     match = _ROOT.search(relative)
     return match[1] if match else None
+
+
+def _unassigned_bars(descriptor: int) -> tuple[int, ...]:
+    lines = resources.parse(files.text("resource", descriptor))
+    header = files.head("config", resources.HEADER_BYTES, descriptor) if lines else b""
+    return resources.unassigned_bars(lines, header)
 
 
 def _device_serial_number(descriptor: int) -> tuple[int | None, bool]:

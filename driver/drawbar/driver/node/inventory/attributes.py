@@ -9,6 +9,7 @@ select by it, and each change would be a write.
 import re
 
 from drawbar.driver.node.inventory import model
+from drawbar.fabric import attributes
 
 PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 PCI_BUS_ID = "resource.kubernetes.io/pciBusID"
@@ -17,8 +18,9 @@ NUMA_NODE = "resource.kubernetes.io/numaNode"
 MOST_BYTES = 64
 _STANDARD_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
-Value = str | int | bool
-"""A string, an int or a bool; none of these is a version, for no firmware is numbered as semver asks."""
+Version = attributes.Version
+Value = attributes.Value
+"""A string, an int or a bool of a card; no firmware is numbered as semver asks, so versions come from fabrics alone."""
 
 
 def from_card(card: model.Card) -> dict[str, Value]:
@@ -78,6 +80,8 @@ def _hexadecimal(number: int | None) -> str | None:
 
 def fits(value: Value) -> bool:
     """Return whether the API server takes the value."""
+    if isinstance(value, attributes.Version):
+        return 0 < len(value.text) <= MOST_BYTES
     if isinstance(value, str):
         return 0 < len(value.encode()) <= MOST_BYTES
     return -(1 << 63) <= value < 1 << 63

@@ -34,6 +34,20 @@ def text(path: str, directory: int | None = None) -> str | None:
         os.close(descriptor)
 
 
+def head(path: str, length: int, directory: int | None = None) -> bytes:
+    """The first bytes of a file, as many as the kernel shows, or none; arguments as of `text`."""
+    try:
+        descriptor = os.open(path, _FILE, dir_fd=directory)
+    except OSError:
+        return b""
+    try:
+        return os.pread(descriptor, length, 0)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
 def number(path: str, directory: int | None = None) -> int | None:
     """The file's content as an integer (decimal, or hexadecimal after 0x), or None; arguments as of `text`."""
     return parse_number(text(path, directory))

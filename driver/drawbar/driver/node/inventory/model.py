@@ -143,6 +143,8 @@ class PciFunction:
         secondary_bus: the number of the bus behind it, if it is a bridge to one.
         nvme: the controllers that the nvme driver made of it; one, or none while it is not bound.
         fpga_managers: what can load bitstreams into it, at any depth below it.
+        unassigned_bars: the numbers of its memory BARs that the kernel gave no address; looked for only while no driver, or
+            vfio, has the function.
         identifiers: every number that the kernel and the function's driver show of it, each of its kind.
     """
 
@@ -170,6 +172,7 @@ class PciFunction:
     secondary_bus: int | None = None
     nvme: tuple[NvmeController, ...] = ()
     fpga_managers: tuple[FpgaManager, ...] = ()
+    unassigned_bars: tuple[int, ...] = ()
     identifiers: tuple[witnesses.Identifier, ...] = ()
 
 
@@ -333,9 +336,32 @@ class Card:
         return self if len(own) == len(self.functions) else dataclasses.replace(self, functions=own)
 
     @property
+    def unassigned_bars(self) -> tuple[tuple[str, int], ...]:
+        """The memory BARs of its functions without an address, each by the function's address and its number."""
+        return tuple(
+            (function.address, number) for function in self.functions for number in function.unassigned_bars
+        )
+
+    @property
     def device_nodes(self) -> tuple[DeviceNode, ...]:
         """The device files of all functions."""
         return tuple(node for function in self.functions for node in function.device_nodes)
+
+
+_BARS_NAMED = 4
+
+
+def describe_unassigned(card: Card) -> str | None:
+    """Return in a clause which memory BARs of a card have no address, and what to do; None if all have one."""
+    unassigned = card.unassigned_bars
+    if not unassigned:
+        return None
+    named = ", ".join(f"{number} of {address}" for address, number in unassigned[:_BARS_NAMED])
+    more = f" and {len(unassigned) - _BARS_NAMED} more" if len(unassigned) > _BARS_NAMED else ""
+    return (
+        f"the kernel has no memory addresses for BAR {named}{more}, so no driver can use it; "
+        "run drawbar doctor --node on the node, which names the setting to change"
+    )
 
 
 def card_group(function: PciFunction) -> str:

@@ -91,7 +91,7 @@ def published(
         values |= {name: text for name, text in texts.items() if attributes.fits(text)}
     return slices.Device(
         name=resident.name,
-        attributes={name: _attribute(value) for name, value in sorted(values.items())},
+        attributes={name: slices.Attribute.from_value(value) for name, value in sorted(values.items())},
         capacity={"memory": slices.Capacity(value=quantities.format_bytes(amount))} if amount else {},
     )
 
@@ -99,15 +99,6 @@ def published(
 def memory_bytes(resident: residents.Resident) -> int:
     """The memory of its CXL memory devices; 0 where the kernel does not say."""
     return sum((memdev.ram_bytes or 0) + (memdev.pmem_bytes or 0) for memdev in resident.card.memdevs)
-
-
-def _attribute(value: attributes.Value) -> slices.Attribute:
-    # A boolean is an int, too.
-    if isinstance(value, bool):
-        return slices.Attribute(bool_=value)
-    if isinstance(value, int):
-        return slices.Attribute(int_=value)
-    return slices.Attribute(string=value)
 
 
 log = logging.getLogger(__name__)

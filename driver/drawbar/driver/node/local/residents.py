@@ -283,6 +283,8 @@ def _reason(resident: Resident, wanted: Selection, situation: Situation) -> str 
         return "it is a bridge"
     if (first.vendor, None) in SCREENS or (first.vendor, first.device) in SCREENS:
         return "it is the screen of a management controller or hypervisor"
+    if resident.card.unassigned_bars and resident.name not in situation.held:
+        return model.describe_unassigned(resident.card)
     if first.device_class is DeviceClass.NVME and not first.nvme:
         return "its serial number is not known, since the nvme driver is not bound to it"
     return (

@@ -141,7 +141,7 @@ class Found:
         device_class: one of `drawbar.fabric.classes.DeviceClass`.
         claim_uid: of the claim that it is for.
         host: whose device it is.
-        origin: attributes that tell where a fabric has it.
+        origin: attributes that tell where a fabric has it, and those of the fabric's adapter.
         occupied: of a device that lives in the node, which of its interfaces the host uses; see `pool.Interfaces`.
         companions: the other members of its composite, those that this node shows.
     """
@@ -151,7 +151,7 @@ class Found:
     device_class: str
     claim_uid: str
     host: classes.Host
-    origin: Mapping[str, str] = field(default_factory=dict)
+    origin: Mapping[str, attributes.Value] = field(default_factory=dict)
     occupied: pool.Interfaces | None = None
     companions: tuple[model.Card, ...] = ()
 
@@ -159,7 +159,7 @@ class Found:
     def values(self) -> dict[str, attributes.Value]:
         """Its attributes, by name."""
         return attributes.from_card(self.card) | {
-            name: text for name, text in self.origin.items() if attributes.fits(text)
+            name: value for name, value in self.origin.items() if attributes.fits(value)
         }
 
     @property
@@ -507,7 +507,12 @@ class Finder:
         card = self._check(attachment, use, wanted.name)
         identity = attachment.identity
         given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
-        origin = {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
+        given_by_adapter = {
+            name: value
+            for name, attribute in attachment.spec.attributes.items()
+            if (value := attribute.value) is not None
+        }
+        origin = given_by_adapter | {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
         return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
 
     def _check(

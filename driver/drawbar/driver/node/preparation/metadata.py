@@ -184,7 +184,9 @@ def _device(driver: str, device: Described) -> dict[str, Any]:
     }
 
 
-def _attribute(value: attributes.Value) -> dict[str, attributes.Value]:
+def _attribute(value: attributes.Value) -> dict[str, str | int | bool]:
+    if isinstance(value, attributes.Version):
+        return {"version": value.text}
     # A boolean is an int, too.
     kind = "bool" if isinstance(value, bool) else "int" if isinstance(value, int) else "string"
     return {kind: value}

@@ -102,7 +102,7 @@ _RULES = {
     "infiniband": _DEVICE_OF_CLASS,
     "memory": _named("online phys_device phys_index state valid_zones"),
 }
-BUSES = ("pci", "cxl", "dax", "nd")
+BUSES = ("pci", "pci_express", "cxl", "dax", "nd")
 CLASSES = [
     "accel",
     "block",

@@ -28,7 +28,7 @@ from drawbar.driver import errors
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import UeventError
-from drawbar.driver.node.inventory import pci
+from drawbar.driver.node.inventory import files, pci
 from drawbar.driver.node.recording import kinds, masks, tree
 
 EVENTS_MOST = 50_000
@@ -94,6 +94,10 @@ def _message(event: uevents.Uevent) -> str:
 
 
 START, END, EVENTS, SUMMARY = "sysfs.json.gz", "sysfs-end.json.gz", "uevents.jsonl", "recording.json"
+_COMMAND_LINE = "/proc/cmdline"
+_KERNEL_OPTION = re.compile(
+    r"(pci|pcie_ports|pcie_aspm|iommu|intel_iommu|amd_iommu|arm-smmu\.[a-z_]+|memhp_default_state)=[\w,.:@/;=-]*"
+)
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _UNDER_WAY_SECONDS = 0.1  # for events that were sent before the end and are not yet taken
 _FORMAT = 1
@@ -155,6 +159,11 @@ async def record(
     return await asyncio.to_thread(work.finish)
 
 
+def kernel_options(command_line: str) -> list[str]:
+    """Return those options of a kernel's command line that are about PCI, IOMMUs and memory; others may name people."""
+    return [option for option in command_line.split() if _KERNEL_OPTION.fullmatch(option)]
+
+
 class _Work:
     """One recording as it grows; everything that blocks is for a thread."""
 
@@ -194,6 +203,7 @@ class _Work:
             "date": self._date.isoformat(timespec="seconds"),
             "kernel": os.uname().release if real else None,
             "architecture": os.uname().machine if real else None,
+            "kernelOptions": kernel_options(files.text(_COMMAND_LINE) or "") if real else None,
             "bootID": self._masked(boot_id) if boot_id is not None else None,
             "masked": self._settings.masked,
             "trees": self._trees,

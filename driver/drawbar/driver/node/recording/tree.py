@@ -81,6 +81,7 @@ _MEMORY = "devices/system/memory"
 _GROUPS = "kernel/iommu_groups"
 _BTRFS = "fs/btrfs"
 _SLOTS = "bus/pci/slots"
+_MODULES = "module"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,8 @@ class _Walk:
         self._visit(_MEMORY, kinds.MEMORY)
         for group in self._folders(_GROUPS):
             self._visit(f"{_GROUPS}/{group}", kinds.EVERYTHING)
+        for module in self._folders(_MODULES):
+            self._keep(f"{_MODULES}/{module}", kinds.Folder())
         for identity in self._folders(_BTRFS):
             self._links_and_triggers(f"{_BTRFS}/{identity}/devices")
 

@@ -792,6 +792,7 @@ class Device(_message.Message):
     SLICE_OF_FIELD_NUMBER: _builtins.int
     CARVING_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     device_class: Global___DeviceClass.ValueType
     model: _builtins.str
@@ -847,6 +848,14 @@ class Device(_message.Message):
     def carving(self) -> Global___Carving:
         """What slices can be made of it; absent when it cannot be carved."""
 
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Attribute]:
+        """What else claims may select the device by: the domain of an NVLink, the
+        speed of a NIC, the position in a rack. At most 16; published in the
+        ResourceSlice. One that does not fit is left out, and
+        `drawbar fabric check` names it.
+        """
+
     def __init__(
         self,
         *,
@@ -869,14 +878,58 @@ class Device(_message.Message):
         slice_of: Global___Slice | None = ...,
         carving: Global___Carving | None = ...,
         switch: _builtins.str = ...,
+        attributes: _abc.Iterable[Global___Attribute] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "connection", b"connection", "slice_of", b"slice_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "slice_of", b"slice_of", "switch", b"switch", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "slice_of", b"slice_of", "switch", b"switch", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Device: _TypeAlias = Device  # noqa: Y015
+
+@_typing.final
+class Attribute(_message.Message):
+    """An attribute of a device in the vendor's own domain."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STRING_VALUE_FIELD_NUMBER: _builtins.int
+    INT_VALUE_FIELD_NUMBER: _builtins.int
+    BOOL_VALUE_FIELD_NUMBER: _builtins.int
+    VERSION_VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """DOMAIN/NAME, such as example.com/nvlinkDomain: a DNS domain of the vendor,
+    not of drawbar.dev, kubernetes.io or k8s.io, and at most 32 letters,
+    digits and _, without a digit in front.
+    """
+    string_value: _builtins.str
+    """1 to 64 characters of printable ASCII."""
+    int_value: _builtins.int
+    bool_value: _builtins.bool
+    version_value: _builtins.str
+    """A version of semver.org with all three numbers, such as 1.2.3; at most
+    64 characters.
+    """
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        string_value: _builtins.str = ...,
+        int_value: _builtins.int = ...,
+        bool_value: _builtins.bool = ...,
+        version_value: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["bool_value", b"bool_value", "int_value", b"int_value", "string_value", b"string_value", "value", b"value", "version_value", b"version_value"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bool_value", b"bool_value", "int_value", b"int_value", "name", b"name", "string_value", b"string_value", "value", b"value", "version_value", b"version_value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_value: _TypeAlias = _typing.Literal["string_value", "int_value", "bool_value", "version_value"]  # noqa: Y015
+    _WhichOneofArgType_value: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_value) -> _WhichOneofReturnType_value | None: ...
+
+Global___Attribute: _TypeAlias = Attribute  # noqa: Y015
 
 @_typing.final
 class Identifier(_message.Message):

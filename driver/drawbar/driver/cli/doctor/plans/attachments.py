@@ -32,6 +32,7 @@ _RELEASE: Mapping[str, str] = {
 _VISIBLE: Mapping[str, str] = {
     "DeviceNotFound": "look at link, slot and power of the host",
     "DriverNotBound": "load the device's driver on the node",
+    "ResourcesNotAssigned": "run drawbar doctor --node on the node: it names the firmware or kernel setting",
     "NoDeviceFiles": "read the node's kernel log (dmesg)",
     "WrongDevice": "look at the fabric manager's ports",
     "SerialNotUnique": "take the other devices with that serial number out",

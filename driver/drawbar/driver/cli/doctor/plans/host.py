@@ -15,7 +15,7 @@ from drawbar.driver.api import core
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.observed import Clock, Reading
-from drawbar.driver.cli.doctor.plans import clocks
+from drawbar.driver.cli.doctor.plans import clocks, machine
 from drawbar.driver.cli.doctor.plans import nodes as node_plan
 
 DEFAULT_DIRS = ("/etc/cdi", "/var/run/cdi")
@@ -213,6 +213,7 @@ class Host:
         clock: None where no API server is configured or answers.
         offline: why there is none.
         node: this node's object; None if it has none.
+        machine: how the host is prepared for hot-plug.
     """
 
     node_name: str
@@ -229,6 +230,7 @@ class Host:
     clock: Clock | None
     offline: str
     node: Reading[core.Node | None]
+    machine: machine.Machine
 
 
 def plan(host: Host) -> tuple[Finding, ...]:
@@ -240,6 +242,7 @@ def plan(host: Host) -> tuple[Finding, ...]:
             *_sockets(host),
             *_daemon(host),
             *_cdi(host),
+            *machine.plan(host.machine),
             *_cluster(host),
         )
     )
