@@ -68,9 +68,14 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
 
 
 class EnclosureSpec(_Strict, frozen=True, kw_only=True):
-    """One chassis."""
+    """One chassis.
+
+    Attributes:
+        hosts: ids of the hosts that it is cabled to; all of them where none is named.
+    """
 
     id: str
+    hosts: tuple[str, ...] = ()
     devices: tuple[DeviceSpec, ...] = ()
 
 
@@ -164,6 +169,7 @@ class _EnclosureOutline(_Strict, frozen=True, kw_only=True):
     """An enclosure whose devices are not yet read, so that each one's problem is found."""
 
     id: str
+    hosts: tuple[str, ...] = ()
     devices: list[msgspec.Raw] = []
 
 
@@ -209,6 +215,7 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         serial=spec.serial,
         enclosure=enclosure.id,
         switch=spec.switch,
+        reach_groups=frozenset({enclosure.id}) if enclosure.hosts else frozenset(),
         memory_bytes=spec.memory_bytes,
         compute_capability=spec.compute_capability,
         max_link_speed_mts=spec.max_link_speed_mts,
@@ -219,6 +226,22 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         )
         if spec.slice_step_bytes
         else None,
+    )
+
+
+def enclosure_groups(configuration: Configuration, enclosure_id: str) -> frozenset[str]:
+    """Return the reachability groups of the devices in an enclosure: itself where it names its hosts."""
+    cabled = {enclosure.id for enclosure in configuration.enclosures if enclosure.hosts}
+    return frozenset({enclosure_id} & cabled)
+
+
+def reach_groups(configuration: Configuration, host_id: str) -> frozenset[str]:
+    """Return the enclosures that the host is cabled to by name; one that is cabled to none has a group of its own."""
+    cabled = [enclosure for enclosure in configuration.enclosures if enclosure.hosts]
+    if not cabled:
+        return frozenset()
+    return frozenset(enclosure.id for enclosure in cabled if host_id in enclosure.hosts) or frozenset(
+        {f"host {host_id}"}
     )
 
 
@@ -266,7 +289,7 @@ def parse(text: bytes) -> Configuration:
     enclosures = []
     for shell in _read_all(outline.enclosures, _EnclosureOutline, "enclosures", problems):
         devices = _read_all(shell.devices, DeviceSpec, f"enclosure {shell.id}: devices", problems)
-        enclosures.append(EnclosureSpec(id=shell.id, devices=tuple(devices)))
+        enclosures.append(EnclosureSpec(id=shell.id, hosts=shell.hosts, devices=tuple(devices)))
     configuration = Configuration(
         hosts=tuple(_read_all(outline.hosts, HostSpec, "hosts", problems)),
         enclosures=tuple(enclosures),
@@ -326,6 +349,13 @@ def find_problems(configuration: Configuration) -> list[str]:
         if mocked and not wrong:
             wrong = slots.problems(device(enclosure, spec))
         problems += wrong
+    known = {host.id for host in configuration.hosts}
+    problems += [
+        f"enclosure {enclosure.id}: hosts names {host_id}, which is no host"
+        for enclosure in configuration.enclosures
+        for host_id in enclosure.hosts
+        if host_id not in known
+    ]
     problems += configuration.latencies.problems()
     problems += [
         f"latencies.{kind} and {kind}Seconds are both given; leave one out"
