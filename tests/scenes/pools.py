@@ -74,7 +74,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
             maintenance=maintenances.Scope(devices=frozenset(changes.pop("maintenance", ()))),
-            **taken("probations", "claimed", "missing", "made", "chooses", "worn"),
+            **taken("probations", "claimed", "missing", "made", "chooses", "worn", "refused", "refused_until"),
         ),
         date=changes.pop("date", NOW),
         attached_by_us=dict.fromkeys(ours, "node-1"),

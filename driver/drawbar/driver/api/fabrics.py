@@ -264,6 +264,22 @@ class IncompatiblePair(meta.Struct, frozen=True):
     refused_at: str = ""
 
 
+class ReachGroup(meta.Struct, frozen=True):
+    """A reachability group: its devices can go to its hosts.
+
+    Attributes:
+        id: as the fabric manager's adapter has it.
+        devices: how many are in it.
+        hosts: likewise.
+        nodes: how many of the hosts are nodes of this cluster.
+    """
+
+    id: str
+    devices: int = 0
+    hosts: int = 0
+    nodes: int = 0
+
+
 class FabricStatus(meta.Struct, frozen=True):
     """What the controller sees.
 
@@ -273,6 +289,7 @@ class FabricStatus(meta.Struct, frozen=True):
         unclean: ids of devices that left a node without its word while they may have had data of a user that are to be
             erased: the next node does that first.
         incompatible: pairs that are not tried now.
+        reach_groups: which devices can go to which hosts, of a fabric where that differs.
     """
 
     conditions: tuple[meta.Condition, ...] = ()
@@ -283,6 +300,7 @@ class FabricStatus(meta.Struct, frozen=True):
     mapped_hosts: tuple[HostMapping, ...] = ()
     unclean: tuple[str, ...] = ()
     incompatible: tuple[IncompatiblePair, ...] = ()
+    reach_groups: tuple[ReachGroup, ...] = ()
 
 
 class Fabric(meta.Struct, frozen=True):

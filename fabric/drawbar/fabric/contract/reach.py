@@ -1,9 +1,8 @@
 """Reachability: which hosts can have a device at all; pure.
 
-A fabric of several enclosures, zones or switches often connects some of its devices to some of its hosts only. An adapter
-that knows this puts both into groups, whose ids are its own: a device can go to each host with which it has a group in
-common. Without groups nothing is known, and then nothing is ruled out. So a host of which an adapter knows that it reaches
-nothing needs a group of its own.
+A fabric of several enclosures, zones or switches often connects some of its devices to some of its hosts only. So an adapter
+puts both into groups, whose ids are its own: a device can go to each host with which it has a group in common. Without
+groups nothing is known, and then nothing is ruled out. A host that reaches nothing needs a group of its own.
 """
 
 from collections.abc import Iterable

@@ -134,7 +134,8 @@ def _parts(ports: Ports) -> dict[str, str]:
         return switch
 
     for switch, listed in ports.items():
-        for neighbour in {other for port in listed for other in _neighbours(port)} & first.keys():
-            one, other = sorted((find(switch), find(neighbour)))
-            first[other] = one
+        linked = frozenset[str]().union(*map(_neighbours, listed))
+        for neighbour in linked & first.keys():
+            lower, upper = sorted((find(switch), find(neighbour)))
+            first[upper] = lower
     return {switch: find(switch) for switch in ports}

@@ -349,12 +349,11 @@ def find_problems(configuration: Configuration) -> list[str]:
         if mocked and not wrong:
             wrong = slots.problems(device(enclosure, spec))
         problems += wrong
-    known = {host.id for host in configuration.hosts}
     problems += [
         f"enclosure {enclosure.id}: hosts names {host_id}, which is no host"
         for enclosure in configuration.enclosures
         for host_id in enclosure.hosts
-        if host_id not in known
+        if host_id not in {host.id for host in configuration.hosts}
     ]
     problems += configuration.latencies.problems()
     problems += [

@@ -178,8 +178,8 @@ def parse(raw: bytes) -> Configuration:
         )
     if configuration.is_divided and (configuration.method == "connections" or configuration.constrained):
         raise ValueError("enclosures name their hosts with zones, and with compositions by name, alone")
-    known = {host.id for host in configuration.hosts}
-    strangers = {name for enclosure in configuration.enclosures for name in enclosure.hosts} - known
+    strangers = {name for enclosure in configuration.enclosures for name in enclosure.hosts}
+    strangers -= {host.id for host in configuration.hosts}
     if strangers:
         raise ValueError(f'an enclosure is cabled to the host "{min(strangers)}", which does not exist')
     for host in configuration.hosts:

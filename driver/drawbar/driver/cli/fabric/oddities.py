@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.fabric import observed
 from drawbar.driver.controller import hosts as host_map
+from drawbar.driver.controller import reach
 from drawbar.fabric import contract
 
 
@@ -63,6 +64,8 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
     for serial in sorted(serial for serial, count in serials.items() if count > 1):
         ids = ", ".join(device.id for device in devices if device.serial == serial)
         yield f"devices {ids} have the same serial number {serial}; tell the vendor"
+    if stranded := reach.find_stranded(devices, hosts):
+        yield stranded
     for host in hosts:
         if faulty := [port.id for port in host.ports if port.state is contract.PortState.FAULT]:
             yield f"host {host.id} has ports with a fault: {', '.join(faulty)}; see the fabric manager's log"
@@ -83,6 +86,11 @@ def _cluster(
     if condition is None or not condition.is_true:
         message = condition.message if condition is not None else "no controller has served the Fabric yet"
         yield f"the controller is not connected to it: {message}; see `drawbar doctor`"
+    for pair in cluster.fabric.status.incompatible:
+        yield (
+            f"device {pair.device} is not offered to host {pair.host} for now, since the fabric manager refused it there "
+            f"({pair.message}); have the adapter tell their reachability groups, or look at the cables between them"
+        )
     by_id = {device.id: device for device in devices}
     for attachment in cluster.attachments:
         device = by_id.get(attachment.device_id)

@@ -44,6 +44,7 @@ class View:
         exceeded: the manager lists or streams more than a limit allows.
         refused: which writes the API server refuses, in its words; empty where it takes all.
         incompatible: the devices that are not attached to some host for now, since the manager refused it.
+        reach_groups: which devices can go to which hosts, of a fabric where that differs.
     """
 
     connection: Connection
@@ -57,6 +58,7 @@ class View:
     exceeded: bool = False
     refused: str = ""
     incompatible: tuple[fabrics.IncompatiblePair, ...] = ()
+    reach_groups: tuple[fabrics.ReachGroup, ...] = ()
 
 
 def status(
@@ -106,6 +108,7 @@ def status(
         else hosts.to_status(view.nodes.remembered),
         unclean=fabric.status.unclean,
         incompatible=view.incompatible,
+        reach_groups=fabric.status.reach_groups if view.nodes is None else view.reach_groups,
     )
 
 
@@ -121,6 +124,7 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "attached": wanted.attached,
             "hosts": wanted.hosts,
             "incompatible": [msgspec.to_builtins(pair) for pair in wanted.incompatible],
+            "reachGroups": [msgspec.to_builtins(group) for group in wanted.reach_groups],
             "mappedEndpoint": wanted.mapped_endpoint,
             "mappedHosts": msgspec.to_builtins(wanted.mapped_hosts),
         },
