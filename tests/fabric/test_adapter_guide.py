@@ -66,9 +66,11 @@ async def test_the_example_keeps_the_contract():
     async with connected() as (_, adapter):
         report = await conformance.check(adapter, check_seconds=30)
         assert [(outcome.name, outcome.detail) for outcome in report.failed + report.warned] == []
-        assert [outcome.name for outcome in report.skipped if "slices" not in outcome.detail] == [
-            "cancelling a finished operation changes nothing"
-        ]
+        assert [
+            outcome.name
+            for outcome in report.skipped
+            if not {"slices", "reachability"} & {*outcome.detail.split()}
+        ] == ["cancelling a finished operation changes nothing"]
 
 
 async def test_an_attach_whose_answer_is_lost_is_made_once():

@@ -13,8 +13,8 @@ from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 CONFIGURATION = b"""{
-  "hosts": [{"id": "h1", "ports": 2}, {"id": "h2", "ports": 2}],
-  "enclosures": [{"id": "e1", "devices": [
+  "hosts": [{"id": "h1", "ports": 2}, {"id": "h2", "ports": 2}, {"id": "h3", "ports": 2}],
+  "enclosures": [{"id": "e1", "hosts": ["h1", "h2"], "devices": [
     {"id": "d1", "class": "gpu", "model": "A", "vendor": "V"}, {"id": "d2", "class": "nvme", "model": "B"},
     {"id": "d3", "class": "nvme", "model": "B"}, {"id": "d4", "class": "nvme", "model": "B"}%s]}],
   "attachSeconds": %s, "detachSeconds": %s
@@ -104,6 +104,45 @@ async def test_a_fabric_that_chooses_carelessly_is_found_out(connected, kind, se
     adapter = await connected(kind=kind, chooses="first")
     checks = [check for check in conformance.CHECKS if check.name == sentence]
     report = await conformance.check(adapter, device_id="d3", checks=checks, check_seconds=1)
+    assert report.outcomes[0].verdict is conformance.Verdict.FAILED
+
+
+class Blind(SimulatedFabric):
+    """Attaches a device to any host, although its groups tell otherwise."""
+
+    async def hosts(self):
+        groups = frozenset({"elsewhere"})
+        return tuple(
+            replace(host, reach_groups=groups) if host.id == "h2" else host for host in await super().hosts()
+        )
+
+
+class Divided(SimulatedFabric):
+    """Has a device in more groups than a device may be in."""
+
+    async def hosts(self):
+        return tuple(replace(host, reach_groups=frozenset({"g0"})) for host in await super().hosts())
+
+    async def devices(self):
+        inventory = await super().devices()
+        groups = frozenset(f"g{number}" for number in range(contract.DEVICE_GROUPS_MAX + 1))
+        return replace(
+            inventory, devices=tuple(replace(device, reach_groups=groups) for device in inventory.devices)
+        )
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        (Blind, "attaching to a host outside the device's reachability groups is refused as incompatible"),
+        (Divided, "reachability groups are few, and a host reaches each device that it has"),
+    ],
+)
+async def test_a_fabric_that_tells_wrong_groups_is_found_out(connected, kind, sentence):
+    adapter = await connected(kind=kind)
+    checks = [check for check in conformance.CHECKS if check.name == sentence]
+    hosts = ("h1", "h2")
+    report = await conformance.check(adapter, host_ids=hosts, checks=checks, check_seconds=5)
     assert report.outcomes[0].verdict is conformance.Verdict.FAILED
 
 
@@ -337,7 +376,7 @@ async def test_a_fabric_with_one_host_skips_what_needs_two(connected):
     adapter = await connected()
     report = await conformance.check(adapter, host_ids=("h1",))
     assert report.passed
-    assert len(skipped(report)) == 3
+    assert len(skipped(report)) == 4
 
 
 async def test_without_a_free_device_the_suite_says_so(connected):
@@ -387,6 +426,7 @@ async def test_with_bounds_no_other_device_and_host_is_touched(connected, monkey
     assert {outcome.detail for outcome in skipped(report)} == {
         "needs a second host with a free port",
         "the fabric could choose d3, which is not to be touched",
+        "every host is in a reachability group of the device, or no groups are known",
     }
     unknown = {"no-such-device", "no-such-host", None, ""}
     assert {device for device, _, _ in Recorded.asked} <= {"d2", *unknown}

@@ -18,8 +18,14 @@ maps = st.dictionaries(names, texts, max_size=4)
 ports = st.builds(
     contract.Port, id=names, state=st.sampled_from(contract.PortState), device_id=maybe, slot_hint=maybe
 )
+reach_groups = st.frozensets(names, max_size=3)
 hosts = st.builds(
-    contract.Host, id=names, name=names, identifiers=maps, ports=st.lists(ports, max_size=3).map(tuple)
+    contract.Host,
+    id=names,
+    name=names,
+    identifiers=maps,
+    ports=st.lists(ports, max_size=3).map(tuple),
+    reach_groups=reach_groups,
 )
 CONNECTION = ("port_id", "slot_hint", "request_id", "mark")
 connections = st.builds(contract.Connection, host_id=names, **dict.fromkeys(CONNECTION, maybe))
@@ -45,6 +51,7 @@ devices = st.builds(
     identifiers=numbers,
     enclosure=texts,
     switch=texts,
+    reach_groups=reach_groups,
     memory_bytes=st.integers(0, 2**64 - 1),
     compute_capability=texts,
     max_link_speed_mts=st.integers(0, 2**32 - 1),

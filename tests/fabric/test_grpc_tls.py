@@ -14,7 +14,8 @@ from drawbar.fabric.grpc.adapter import GrpcAdapter
 from drawbar.mocks.fabric import SimulatedFabric, configuration
 
 DESCRIBED = configuration.parse(
-    b"""{"hosts": [{"id": "h1", "ports": 2}, {"id": "h2", "ports": 2}], "enclosures": [{"id": "e", "devices": [
+    b"""{"hosts": [{"id": "h1", "ports": 2}, {"id": "h2", "ports": 2},
+    {"id": "h3"}], "enclosures": [{"id": "e", "hosts": ["h1", "h2"], "devices": [
         {"id": "d1", "class": "gpu", "model": "A", "vendor": "V"}, {"id": "d2", "class": "nvme", "model": "B"},
         {"id": "m1", "class": "cxl-memory", "model": "C", "memoryBytes": 4096, "sliceStepBytes": 1024}]}]}"""
 )

@@ -139,3 +139,49 @@ def test_an_attach_by_model_takes_neither_a_slice_nor_what_is_carved(listed):
         lambda: judgement.attach(request, devices, HOSTS, busy=set(), choose_port=judgement.free_port)
     )
     assert judged == (errors.Code.RESOURCE_EXHAUSTED, Reason.NO_DEVICE)
+
+
+def _placed(**groups):
+    """Return devices d1 and d3 of one model in these groups, and hosts in theirs."""
+    devices = {
+        name: replace(FREE, id=name, reach_groups=frozenset(groups.get(name, ()))) for name in ("d1", "d3")
+    }
+    hosts = {"h1": replace(HOSTS["h1"], reach_groups=frozenset(groups.get("h1", ())))}
+    return devices, hosts
+
+
+OUTSIDE = (errors.Code.FAILED_PRECONDITION, Reason.INCOMPATIBLE)
+
+
+@pytest.mark.parametrize(
+    ("groups", "fields", "expected"),
+    [
+        ({"d1": ["a"], "h1": ["b"]}, {"device_id": "d1"}, OUTSIDE),
+        ({"d1": ["a"], "h1": ["b"]}, {"model": "M"}, Begin(device_id="d3", port_id="p2")),
+        ({"d1": ["a"], "d3": ["a"], "h1": ["b"]}, {"model": "M"}, OUTSIDE),
+        ({"d1": ["a", "b"], "h1": ["b", "c"]}, {"device_id": "d1"}, Begin(device_id="d1", port_id="p2")),
+        ({"d1": ["a"]}, {"device_id": "d1"}, Begin(device_id="d1", port_id="p2")),
+        ({"h1": ["b"]}, {"device_id": "d1"}, Begin(device_id="d1", port_id="p2")),
+    ],
+    ids=str,
+)
+def test_an_attach_outside_the_groups_of_the_device_is_refused(groups, fields, expected):
+    devices, hosts = _placed(**groups)
+    request = contract.AttachRequest(**{"request_id": "r", "host_id": "h1"} | fields)
+    choose = judgement.free_port
+    judged = outcome(lambda: judgement.attach(request, devices, hosts, busy=frozenset(), choose_port=choose))
+    assert judged == expected
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        (["a", "b", "a", ""], {"a", "b"}),
+        ([f"g{number}" for number in range(5)], set()),
+        (["x" * contract.reach.GROUP_BYTES], {"x" * contract.reach.GROUP_BYTES}),
+        (["a", "x" * (contract.reach.GROUP_BYTES + 1)], set()),
+    ],
+    ids=["repeated and empty", "too many", "longest", "too long"],
+)
+def test_groups_beyond_the_limits_rule_nothing_out(ids, expected):
+    assert contract.bound_groups(ids, most=4) == expected

@@ -161,3 +161,17 @@ def test_a_file_that_is_missing_or_no_json_is_named(tmp_path):
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(errors.InvalidConfiguration, match=r"bad\.json: the configuration"):
         configuration.load(tmp_path / "bad.json")
+
+
+def test_an_enclosure_is_cabled_to_the_hosts_that_it_names():
+    hosts = [{"id": "h1"}, {"id": "h2"}, {"id": "h3"}]
+    first, second = {"id": "e1", "hosts": ["h1", "h2"]}, {"id": "e2", "hosts": ["h2"]}
+    read = parse(hosts=hosts, enclosures=[first, second, {"id": "e3"}], attachFails=[])
+    groups = {host.id: configuration.reach_groups(read, host.id) for host in read.hosts}
+    assert groups == {"h1": {"e1"}, "h2": {"e1", "e2"}, "h3": {"host h3"}}
+    devices = {name: configuration.enclosure_groups(read, name) for name in ("e1", "e2", "e3")}
+    assert devices == {"e1": {"e1"}, "e2": {"e2"}, "e3": set()}
+    plain = parse(hosts=hosts, enclosures=[{"id": "e3"}], attachFails=[])
+    assert configuration.reach_groups(plain, "h1") == frozenset()
+    (problem,) = problems(hosts=hosts, enclosures=[first | {"hosts": ["h9"]}], attachFails=[])
+    assert "h9, which is no host" in problem

@@ -99,6 +99,7 @@ def attach(
     *,
     busy: Set[str],
     choose_port: Callable[[contract.Device, Host], str],
+    reaches: Callable[[Host, contract.Device], bool] | None = None,
     fabric_chooses: bool = False,
 ) -> Stay | Begin:
     """Return what an attach comes to.
@@ -109,6 +110,7 @@ def attach(
         hosts: all of the fabric, by id, as seen now.
         busy: the devices with an operation in flight.
         choose_port: returns the id of the port that a free device goes to, or raises; such as `free_port`.
+        reaches: returns whether the device can go to the host at all; None for `contract.Host.reaches`.
         fabric_chooses: the fabric takes no device by name.
 
     Raises:
@@ -117,7 +119,8 @@ def attach(
     host = _entry(hosts, request.host_id, "host")
     if fabric_chooses and request.device_id is not None:
         raise errors.Unimplemented("the fabric chooses the device itself; attach by model")
-    device = _selected(request, devices, busy)
+    has_way = reaches or _reaches
+    device = _selected(request, devices, busy, lambda device: has_way(host, device))
     _check_idle(device.id, busy)
     if request.expected_etag not in {None, device.etag}:
         raise errors.Aborted(
@@ -125,6 +128,8 @@ def attach(
         )
     connection = device.connection
     if connection is None:
+        if not has_way(host, device):
+            raise unreachable(device.id, request.host_id)
         if device.id in contract.carved(devices.values()):
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached in slices alone; attach one of these",
@@ -139,6 +144,19 @@ def attach(
         f"device {device.id} is attached to host {connection.host_id}{port}; detach it there first",
         reason=errors.Reason.IN_USE,
         host_id=connection.host_id,
+    )
+
+
+def _reaches(host: object, device: contract.Device) -> bool:
+    return not isinstance(host, contract.Host) or host.reaches(device)
+
+
+def unreachable(device_id: str, host_id: str) -> errors.FailedPrecondition:
+    """Return the error of an attach to a host that has no reachability group in common with the device."""
+    return errors.FailedPrecondition(
+        f"host {host_id} cannot have device {device_id}: the fabric does not connect them; choose another host",
+        reason=errors.Reason.INCOMPATIBLE,
+        host_id=host_id,
     )
 
 
@@ -294,16 +312,22 @@ def _entry(values: Mapping[str, Value], name: str, kind: str) -> Value:
 
 
 def _selected(
-    request: contract.AttachRequest, devices: Mapping[str, contract.Device], busy: Set[str]
+    request: contract.AttachRequest,
+    devices: Mapping[str, contract.Device],
+    busy: Set[str],
+    is_reached: Callable[[contract.Device], bool],
 ) -> contract.Device:
-    """Return the device that is named, or the first free one of the model."""
+    """Return the device that is named, or the first free one of the model that the host can have."""
     if request.device_id is not None:
         return _entry(devices, request.device_id, "device")
     models = [device for device in devices.values() if is_for(request, device)]
     if not models:
         raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
+    reached = [device for device in models if is_reached(device)]
+    if not reached:
+        raise unreachable(f"of the model {request.model}", request.host_id)
     kept = busy | contract.carved(devices.values())
-    for device in models:
+    for device in reached:
         if device.connection is None and device.id not in kept:
             return device
     raise errors.ResourceExhausted(

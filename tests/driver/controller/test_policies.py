@@ -52,7 +52,7 @@ def test_the_least_number_of_a_model_stays():
 def test_a_pool_carries_the_label_of_the_nodes_that_are_closed_to_its_model(enclosure, model):
     pool = names.pool("f", enclosure, model)
     expected = names.closed_label("f", model) if model else None
-    assert names.closed_label_of(pool) == expected
+    assert names.closed_labels_of(pool) == ((expected,) if expected else ())
     if expected:
         assert len(expected.partition("/")[2]) <= 63
 

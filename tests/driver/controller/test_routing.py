@@ -88,6 +88,7 @@ def published(fabric, node=None):
 
 GPU = contract.Device(id="d", device_class=contract.DeviceClass.GPU)
 USED = dataclasses.replace(GPU, connection=contract.Connection(host_id="h"))
+GROUPED = dataclasses.replace(GPU, reach_groups=frozenset({"a"}))
 OTHER_MODEL = dataclasses.replace(GPU, model="M")
 
 
@@ -163,10 +164,24 @@ CASES = {
         ),
     ],
     "pair is refused": [
-        (attached(ATTACHMENT, REFUSED), (WakeJob(Job.STATUS, "f", SOON),)),
+        (
+            attached(ATTACHMENT, REFUSED),
+            (
+                WakeJob(Job.LABELS, after=SOON),
+                WakeJob(Job.STATUS, "f", SOON),
+                WakeJob(Job.PUBLISH, "f", SOON),
+            ),
+        ),
         (attached(ATTACHMENT, REFUSED, served=False), ()),
         (attached(REFUSED, REFUSED), ()),
         (attached(ATTACHMENT, FAILED), ()),
+    ],
+    "attachment of a refused pair goes, or works at last": [
+        (attached(REFUSED, None), (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.PUBLISH, "f", SOON))),
+        (attached(REFUSED, ATTACHED), (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.PUBLISH, "f", SOON))),
+        (attached(REFUSED, None, served=False), ()),
+        (attached(REFUSED, REFUSED), ()),
+        (attached(FAILED, None), ()),
     ],
     "attach fails": [
         (attached(ATTACHMENT, FAILED), (WakeJob(Job.LABELS, after=SOON), WakeJob(Job.STATUS, "f", SOON))),
@@ -233,6 +248,27 @@ CASES = {
         (routing.SliceChange(old=None, new=published("f")), (WakeJob(Job.PUBLISH, "f", SOON),)),
         (routing.SliceChange(old=published("f"), new=None), (WakeJob(Job.PUBLISH, "f"),)),
         (routing.SliceChange(old=None, new=published("f", node="n")), ()),
+    ],
+    "slice of a pool whose nodes have a label for it": [
+        (
+            routing.SliceChange(old=None, new=published("f/reach.a-12345678")),
+            (WakeJob(Job.LABELS, after=SOON),),
+        ),
+        (
+            routing.SliceChange(old=None, new=published("f/e/refused.12345678")),
+            (WakeJob(Job.LABELS, after=SOON),),
+        ),
+        (routing.SliceChange(old=None, new=published("f/e")), ()),
+        (routing.SliceChange(old=published("f/reach.a-12345678"), new=None), ()),
+        (routing.SliceChange(old=None, new=published("f/reach.a", node="n")), ()),
+    ],
+    "device in other reachability groups": [
+        (listed(None, GROUPED), (WakeJob(Job.LABELS, after=SOON),)),
+        (listed(GPU, GROUPED), (WakeJob(Job.LABELS, after=SOON),)),
+        (listed(GROUPED, GPU), (WakeJob(Job.LABELS, after=SOON),)),
+        (listed(GROUPED, None), (WakeJob(Job.LABELS, after=SOON),)),
+        (listed(None, GPU), ()),
+        (listed(GROUPED, GROUPED), ()),
     ],
     "device": [
         (listed(None, GPU), (KEY, Allocation.CLASSIC)),

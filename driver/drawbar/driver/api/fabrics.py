@@ -300,6 +300,22 @@ class IncompatiblePair(meta.Struct, frozen=True):
     refused_at: str = ""
 
 
+class ReachGroup(meta.Struct, frozen=True):
+    """A reachability group: its devices can go to its hosts.
+
+    Attributes:
+        id: as the fabric manager's adapter has it.
+        devices: how many are in it.
+        hosts: likewise.
+        nodes: how many of the hosts are nodes of this cluster.
+    """
+
+    id: str
+    devices: int = 0
+    hosts: int = 0
+    nodes: int = 0
+
+
 class FabricStatus(meta.Struct, frozen=True):
     """What the controller sees.
 
@@ -310,6 +326,7 @@ class FabricStatus(meta.Struct, frozen=True):
             erased: the next node does that first.
         incompatible: pairs that are not tried now.
         not_offered: how many devices are beyond the offer.
+        reach_groups: which devices can go to which hosts, of a fabric where that differs.
     """
 
     conditions: tuple[meta.Condition, ...] = ()
@@ -321,6 +338,7 @@ class FabricStatus(meta.Struct, frozen=True):
     mapped_hosts: tuple[HostMapping, ...] = ()
     unclean: tuple[str, ...] = ()
     incompatible: tuple[IncompatiblePair, ...] = ()
+    reach_groups: tuple[ReachGroup, ...] = ()
 
 
 class Fabric(meta.Struct, frozen=True):

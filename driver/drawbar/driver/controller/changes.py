@@ -376,12 +376,16 @@ class Changes:
         return bool(wanted) or self.cluster.pools.has_composites(name)
 
     def _has_moved(self, key: names.DeviceKey, given: claim_index.Given) -> bool:
-        """Return whether the device was given out of a pool that its enclosure does not have."""
+        """Return whether the device was given out of a pool that it would not be published in now."""
         device = self._device(key) if key in given else None
         if device is None:
             return False
-        pool = names.pool(key.fabric, device.enclosure)
-        return given[key].pool != pool and not given[key].pool.startswith(f"{pool}/")
+        reach, pool = names.reach_key(device.reach_groups), given[key].pool
+        home = names.pool(key.fabric, device.enclosure, reach=reach)
+        is_within = pool == home or pool.startswith(f"{home}/")
+        session = self.cluster.sessions.get(key.fabric)
+        is_refused = session is not None and session.pairs.has(key.device)
+        return not is_within or names.reach_of(pool) != reach or bool(names.refusal_of(pool)) != is_refused
 
     def _device(self, key: names.DeviceKey) -> contract.Device | None:
         session = self.cluster.sessions.get(key.fabric)

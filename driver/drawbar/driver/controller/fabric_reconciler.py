@@ -27,11 +27,12 @@ from drawbar.driver.controller import (
     marks,
     names,
     policies,
+    reach,
     routing,
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import session, status
+from drawbar.driver.controller.fabrics import composites, session, status
 from drawbar.driver.controller.routing import Job
 from drawbar.driver.kube import client, kinds, workers
 from drawbar.driver.kube import errors as kube_errors
@@ -65,6 +66,7 @@ ADMIN_MANAGER = "drawbar-controller-admin-access"
 
 _NODE = "node "
 COMPOSITES = "composites"
+REACH, CROWDED = "reachability", "reachability groups"
 WEAR = "wear"
 NAMED_MAX = 10
 
@@ -259,6 +261,7 @@ class FabricReconciler:
                 refused=self._cluster.refusals.message(name),
                 incompatible=self._incompatible(fabric, view),
                 not_offered=len(self._cluster.pools.not_offered(name)),
+                reach_groups=self._summary(view),
             ),
             dropped_fields=self._cluster.pools.dropped_fields,
             attached=self._cluster.placed.attached(name),
@@ -342,10 +345,12 @@ class FabricReconciler:
         value = drivers.label_value(self._cluster.driver)
         # The labels of a Fabric that cannot be judged stay.
         reached: dict[str, frozenset[str] | None] = {}
+        related: dict[str, reach.NodeLabels] = {}
         for view in self._cluster.sessions:
             reached[view.name] = None
             with self._attempt("labels", view.name) as attempt:
                 reached[view.name] = self._judge_labels(view, value)
+                related[view.name] = self._relate(view) if view.listed else reach.NodeLabels()
             if attempt.failure:
                 self.add(Job.LABELS, after=FAILED_LABELS_SECONDS)
         there = {
@@ -354,7 +359,11 @@ class FabricReconciler:
         }
         self._damper.retain(lambda key: (hosts_of := there.get(key[0], set())) is None or key[1] in hosts_of)
         self._status_due = {name: due for name, due in self._status_due.items() if name in there}
-        changes = labels.plan(self._cluster.nodes, reached, self._closed(), value=value)
+        further = self._closed()
+        for by_node in (by_node for each in related.values() for by_node in (each.reached, each.closed)):
+            for node, of_node in by_node.items():
+                further.setdefault(node, set()).update(of_node)
+        changes = labels.plan(self._cluster.nodes, reached, further, value=value)
         self._cluster.refusals.retain(_NODE, {_NODE + change.node for change in changes})
         limited = {
             view.name: [rule.model for rule in view.spec.policy.models] for view in self._cluster.sessions
@@ -373,6 +382,38 @@ class FabricReconciler:
                 )
         if refused:
             raise refused[0]
+
+    def _relate(self, view: session.Session) -> reach.NodeLabels:
+        """Return which of the Fabric's nodes reach which devices; report the devices that no host reaches."""
+        arranged = self._cluster.composites(view.name)
+        members = arranged.members if arranged is not None else {}
+        probation = datetime.timedelta(seconds=view.spec.policy.probation_seconds)
+        refused = view.pairs.ends(probation, self._cluster.clock())
+        devices = {names.label(device.id): device for device in view.devices}
+        composed = [
+            composites.composed(name, listed)
+            for name, of_composite in members.items()
+            if (listed := [devices[member] for member in of_composite if member in devices])
+        ]
+        related = reach.node_labels(
+            view.name,
+            (device.reach_groups for device in (*devices.values(), *composed)),
+            view.hosts,
+            view.nodes.remembered,
+            refusing=reach.refusing_hosts(refused, members).values(),
+            published=[published.spec.pool.name for published in self._cluster.pools.in_fabric(view.name)],
+        )
+        fabric, shown = self._cluster.fabrics.get(view.name), self._summary(view)
+        if fabric is not None and fabric.status.reach_groups != shown:
+            self.add(Job.STATUS, view.name, after=routing.GATHER_SECONDS)
+        view.report(REACH, reach.find_stranded(view.devices, view.hosts))
+        view.report(CROWDED, reach.describe_crowded(related.crowded))
+        return related
+
+    @staticmethod
+    def _summary(view: session.Session) -> tuple[fabrics.ReachGroup, ...]:
+        """Return the reachability groups for the status."""
+        return reach.summarise(view.devices, view.hosts, view.nodes.remembered)
 
     def _judge_labels(self, view: session.Session, value: str) -> frozenset[str] | None:
         """Map a Fabric's hosts, and report its labels; return the nodes with room, or None if it was never listed."""
@@ -537,10 +578,11 @@ class FabricReconciler:
             datetime.timedelta(seconds=fabric.spec.policy.probation_seconds),
             self._cluster.clock(),
         )
-        ends = [refusal.ends_at(probation) for refusal in view.pairs.lasting(probation, now).values()]
+        ends = view.pairs.ends(probation, now).values()
         if ends:
             seconds = max(1.0, (min(ends) - now).total_seconds())
             self.add(Job.STATUS, fabric.metadata.name, after=seconds)
+            self.add(Job.LABELS, after=seconds)
         return view.pairs.reported(probation, now)
 
     def _stranded(self, view: session.Session) -> tuple[str, ...]:

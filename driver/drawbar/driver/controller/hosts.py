@@ -460,8 +460,12 @@ def shape(node: core.Node) -> tuple[object, ...]:
 
 
 def differ(old: contract.Host, new: contract.Host) -> bool:
-    """Return whether the change of one host can change the map: most only fill or free one port of several."""
-    return (old.name, old.identifiers, _has_room(old)) != (new.name, new.identifiers, _has_room(new))
+    """Return whether the change of one host can change the map, or the labels: most only fill or free one port of several."""
+    return _mapped_by(old) != _mapped_by(new)
+
+
+def _mapped_by(host: contract.Host) -> tuple[object, ...]:
+    return host.name, host.identifiers, _has_room(host), host.reach_groups
 
 
 def _has_room(host: contract.Host) -> bool:

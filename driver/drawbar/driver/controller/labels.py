@@ -1,6 +1,7 @@
 """The node labels that say which nodes a fabric reaches, decided purely.
 
-The pools' nodeSelector asks for the label, so a full or unmapped node is avoided without tainting a healthy device.
+The pools' nodeSelector asks for the label, so a full or unmapped node is avoided without tainting a healthy device. Further
+labels say which of the fabric's devices a node can have; see `controller.reach`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str
         fabric
         for fabric, models in fabrics.items()
         if change.labels.keys() & {names.node_label(fabric), *(names.closed_label(fabric, m) for m in models)}
+        or any(names.is_reach_label(label, fabric) for label in change.labels)
     )
     return concerned or tuple(fabrics)
 
@@ -33,7 +35,7 @@ def concerned(change: Change, fabrics: Mapping[str, Iterable[str]]) -> tuple[str
 def plan(
     nodes: Iterable[core.Node],
     reached: Mapping[str, Collection[str] | None],
-    closed: Mapping[str, Collection[str]] | None = None,
+    further: Mapping[str, Collection[str]] | None = None,
     *,
     value: str = "true",
 ) -> tuple[Change, ...]:
@@ -44,7 +46,7 @@ def plan(
         reached: by the name of each Fabric of this driver the nodes with room, or None before its first listing; other
             labels with this driver's value are left-overs and go. A label with another value stays as it is: it is another
             driver's, and the admission policy refuses to change it; see `foreign`.
-        closed: by node name the labels of what it may have no more of.
+        further: by node name the labels of the groups that it reaches, and of what it may have no more of.
         value: of this driver's labels.
     """
     changes = []
@@ -54,14 +56,16 @@ def plan(
             for fabric, members in reached.items()
             if members is not None and node.metadata.name in members
         }
-        wanted |= dict.fromkeys((closed or {}).get(node.metadata.name, ()), value)
-        undecided = {names.node_label(fabric) for fabric, members in reached.items() if members is None}
+        wanted |= dict.fromkeys((further or {}).get(node.metadata.name, ()), value)
+        unlisted = [fabric for fabric, members in reached.items() if members is None]
+        undecided = {names.node_label(fabric) for fabric in unlisted}
         ours = {
             key: held
             for key, held in node.metadata.labels.items()
-            if key.startswith((names.NODE_LABEL_PREFIX, names.CLOSED_LABEL_PREFIX))
+            if key.startswith(names.LABEL_PREFIXES)
             and held == value
             and key not in undecided
+            and not any(names.is_reach_label(key, fabric) for fabric in unlisted)
         }
         difference: dict[str, str | None] = {key: value for key in wanted if key not in node.metadata.labels}
         difference |= dict.fromkeys(ours.keys() - wanted.keys())

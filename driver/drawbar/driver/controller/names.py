@@ -11,7 +11,7 @@ Source: `resource.k8s.io/v1` Device.name (DNS label), ResourcePool.name (DNS sub
 import hashlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -22,9 +22,15 @@ HASH_CHARS = 8
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 SHARE_PREFIX = "share-"
 _SHARE = re.compile(rf"{SHARE_PREFIX}[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+_MODEL, _REACH, _REFUSED = "model.", "reach.", "refused."
 _OF_RULE = re.compile(rf"[a-z0-9-]+-[0-9a-f]{{{HASH_CHARS}}}")
 NODE_LABEL_PREFIX = "fabric.drawbar.dev/"
 CLOSED_LABEL_PREFIX = "closed.drawbar.dev/"
+REACH_LABEL_PREFIX = "reach.drawbar.dev/"
+LABEL_PREFIXES = (NODE_LABEL_PREFIX, CLOSED_LABEL_PREFIX, REACH_LABEL_PREFIX)
+# A pool's name has at most 253 characters, with a Fabric, an enclosure and a model of 63 each.
+_REACH_CHARS = 16
+_REACH_ROOM = _REACH_CHARS + HASH_CHARS + 2
 
 
 class DeviceKey(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -92,12 +98,73 @@ def is_share(name: str) -> bool:
     return name.startswith(SHARE_PREFIX) and _SHARE.fullmatch(name) is not None
 
 
-def pool(fabric: str, enclosure: str, model: str = "") -> str:
-    """Return the pool of an enclosure; one of its own for a model that not every node may have."""
+def pool(
+    fabric: str, enclosure: str, model: str = "", *, reach: str = "", refusing: Collection[str] = ()
+) -> str:
+    """Return the pool of an enclosure.
+
+    Args:
+        fabric: the Fabric's name.
+        enclosure: of its devices; empty where there is only one.
+        model: of a pool for a model that not every node may have.
+        reach: of a pool for devices that not every host can have, as `reach_key` returns it.
+        refusing: of a pool for devices that the manager refused to some hosts, these hosts.
+    """
     # A label has no dot, so no enclosure has such a name.
-    return "/".join(
-        [fabric, *([label(enclosure)] if enclosure else []), *([f"model.{label(model)}"] if model else [])]
+    parts = (
+        label(enclosure) if enclosure else "",
+        f"{_REACH}{reach}" if reach else "",
+        f"{_MODEL}{label(model)}" if model else "",
+        f"{_REFUSED}{refusal_key(refusing)}" if refusing else "",
     )
+    return "/".join((fabric, *filter(None, parts)))
+
+
+def reach_key(groups: Collection[str]) -> str:
+    """Return what stands for some reachability groups in names; empty without groups."""
+    if not groups:
+        return ""
+    readable = _readable("-".join(sorted(groups)), _REACH_CHARS)
+    # Lengths between them keep any two sets apart.
+    hashed = _hash("".join(f"{len(group)}:{group}" for group in sorted(groups)))
+    return f"{readable}-{hashed}" if readable else hashed
+
+
+def refusal_key(hosts: Collection[str]) -> str:
+    """Return what stands for some hosts in the name of the pool of the devices that they refused."""
+    return _hash("".join(f"{len(host)}:{host}" for host in sorted(hosts)))
+
+
+def reach_label(fabric: str, key: str) -> str:
+    """Return the label of nodes that can have the devices with this `reach_key`."""
+    # Neither part has a dot, so no other Fabric has labels that begin like these.
+    return f"{_reach_labels(fabric)}{key}"
+
+
+def enclosure_of(pool_name: str) -> str:
+    """Return the label of the enclosure whose devices are in that pool; empty where the fabric has one without a name."""
+    first = "".join(pool_name.split("/")[1:2])
+    return "" if first.startswith((_MODEL, _REACH, _REFUSED)) else first
+
+
+def reach_of(pool_name: str) -> str:
+    """Return the `reach_key` of the devices in that pool; empty where it has none."""
+    return _part(pool_name, _REACH)
+
+
+def is_reach_label(text: str, fabric: str) -> bool:
+    """Return whether it is the label of nodes that can have some of the Fabric's devices."""
+    return text.startswith(_reach_labels(fabric))
+
+
+def _reach_labels(fabric: str) -> str:
+    return f"{REACH_LABEL_PREFIX}{label(fabric, room=_REACH_ROOM)}."
+
+
+def _part(pool_name: str, prefix: str) -> str:
+    """Return what follows the prefix in the part of a pool's name that begins with it; empty without such a part."""
+    parts = pool_name.split("/")[1:]
+    return next((part.removeprefix(prefix) for part in parts if part.startswith(prefix)), "")
 
 
 def closed_label(fabric: str, model: str) -> str:
@@ -105,11 +172,24 @@ def closed_label(fabric: str, model: str) -> str:
     return _closed(fabric, label(model))
 
 
-def closed_label_of(pool_name: str) -> str | None:
-    """Return the label of nodes that get nothing from that pool; None where there is none."""
-    fabric, *rest = pool_name.split("/")
-    models = [part.removeprefix("model.") for part in rest if part.startswith("model.")]
-    return _closed(fabric, models[0]) if models else None
+def refusal_label(fabric: str, hosts: Collection[str]) -> str:
+    """Return the label of the nodes of hosts that get nothing from the pool of the devices that they refused."""
+    return _closed(fabric, f"{_REFUSED}{refusal_key(hosts)}")
+
+
+def refusal_of(pool_name: str) -> str:
+    """Return the `refusal_key` of the devices in that pool; empty where no host refused them."""
+    return _part(pool_name, _REFUSED)
+
+
+def closed_labels_of(pool_name: str) -> tuple[str, ...]:
+    """Return the labels of nodes that get nothing from that pool."""
+    fabric, model, refusal = fabric_of(pool_name), _part(pool_name, _MODEL), refusal_of(pool_name)
+    labels = (
+        _closed(fabric, model) if model else "",
+        _closed(fabric, f"{_REFUSED}{refusal}") if refusal else "",
+    )
+    return tuple(filter(None, labels))
 
 
 def _closed(fabric: str, model: str) -> str:

@@ -96,9 +96,17 @@ class Pairs:
         refusal = self._refusals.get((device, host))
         return refusal if refusal is not None and now < refusal.ends_at(probation) else None
 
+    def has(self, device: str) -> bool:
+        """Return whether the device was refused to a host within the last day."""
+        return any(refused == device for refused, _ in self._refusals)
+
     def lasting(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[Pair, Refusal]:
         """Return the pairs that are not tried now."""
         return {pair: refusal for pair, refusal in self._refusals.items() if now < refusal.ends_at(probation)}
+
+    def ends(self, probation: datetime.timedelta, now: datetime.datetime) -> dict[Pair, datetime.datetime]:
+        """Return the pairs that are not tried now, each with the moment when it may be."""
+        return {pair: refusal.ends_at(probation) for pair, refusal in self.lasting(probation, now).items()}
 
     def reported(
         self, probation: datetime.timedelta, now: datetime.datetime

@@ -232,6 +232,14 @@ class SliceChange:
         """The Fabric that it is of; None for one of a node's own pools."""
         return pool_plan.fabric_of(self.new or self.old)
 
+    @property
+    def needs_labels(self) -> bool:
+        """Whether a pool comes that not all nodes of its fabric are offered."""
+        if self.fabric is None or self.old is not None or self.new is None:
+            return False
+        pool = self.new.spec.pool.name
+        return bool(names.reach_of(pool) or names.refusal_of(pool))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceChange:
@@ -245,6 +253,12 @@ class DeviceChange:
     old: contract.Device | None
     new: contract.Device | None
     attached: bool = False
+
+    @property
+    def is_regrouped(self) -> bool:
+        """Whether other hosts may reach it than before."""
+        old, new = (each.reach_groups if each is not None else None for each in (self.old, self.new))
+        return bool(old or new) and old != new
 
     @property
     def key(self) -> names.DeviceKey:
@@ -404,7 +418,20 @@ TABLE = (
         "pair is refused",
         AttachmentChange,
         lambda c: c.served and c.is_refused,
-        lambda c: [WakeJob(Job.STATUS, c.key.fabric, GATHER_SECONDS)],
+        lambda c: [
+            WakeJob(Job.LABELS, after=GATHER_SECONDS),
+            WakeJob(Job.STATUS, c.key.fabric, GATHER_SECONDS),
+            WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS),
+        ],
+    ),
+    routes.row(
+        "attachment of a refused pair goes, or works at last",
+        AttachmentChange,
+        lambda c: c.served and causes.refusal(c.old) is not None and causes.refusal(c.new) is None,
+        lambda c: [
+            WakeJob(Job.LABELS, after=GATHER_SECONDS),
+            WakeJob(Job.PUBLISH, c.key.fabric, GATHER_SECONDS),
+        ],
     ),
     routes.row(
         "attachment shows in the pool",
@@ -466,6 +493,18 @@ TABLE = (
         SliceChange,
         lambda c: c.fabric is not None,
         lambda c: [WakeJob(Job.PUBLISH, c.fabric or "", 0.0 if c.new is None else GATHER_SECONDS)],
+    ),
+    routes.row(
+        "slice of a pool whose nodes have a label for it",
+        SliceChange,
+        lambda c: c.needs_labels,
+        lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)],
+    ),
+    routes.row(
+        "device in other reachability groups",
+        DeviceChange,
+        lambda c: c.is_regrouped,
+        lambda _: [WakeJob(Job.LABELS, after=GATHER_SECONDS)],
     ),
     routes.row("device", DeviceChange, routes.always, lambda c: [c.key, Allocation.CLASSIC]),
     routes.row(

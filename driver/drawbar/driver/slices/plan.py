@@ -2,7 +2,8 @@
 
 Invariants, after every write:
 
-- no device is in two pools: slices that are obsolete are deleted first, then those that lose devices are written;
+- no device is in two pools: slices that are obsolete are deleted first, then those that lose devices are written, and a
+  device that is still in another slice then comes in the next round;
 - a pool is whole for its readers, or they see that it is not. One slice that changes in place leaves it whole. Where more
   change, or one is new, a new generation marks which belong together, and until all are written nothing of the pool is
   allocated;
@@ -12,8 +13,8 @@ Source: ResourcePool of `resource.k8s.io/v1`; KEP-5055 on changes of taints.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -72,6 +73,8 @@ Write = Create | Replace | Delete
 def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> tuple[Write, ...]:
     """Return the writes that publish just these pools, in the order in which they are safe.
 
+    Where two pools exchange devices, what one of them gains has to wait for another plan.
+
     Args:
         pools: all that should be published.
         published: the slices as they are; what belongs to none of the pools is deleted.
@@ -88,7 +91,34 @@ def writes(pools: Iterable[Pool], published: Sequence[slices.ResourceSlice]) -> 
         if fresh != actual.get(name)
     ]
     changes.sort(key=lambda change: not _drops_devices(change.slice, actual.get(change.slice.metadata.name)))
-    return (*(Delete(slice=actual[name]) for name in sorted(actual.keys() - wanted.keys())), *changes)
+    deletes = (Delete(slice=actual[name]) for name in sorted(actual.keys() - wanted.keys()))
+    return (
+        *deletes,
+        *_without_doubles(changes, {name: actual[name] for name in actual.keys() & wanted.keys()}),
+    )
+
+
+def _without_doubles(
+    changes: Iterable[Create | Replace], standing: Mapping[str, slices.ResourceSlice]
+) -> Iterator[Write]:
+    """Yield the changes, without the devices that are in another slice at that moment.
+
+    A slice that would have none left is withdrawn until they come.
+    """
+    owners = {device.name: name for name, each in standing.items() for device in each.spec.devices}
+    for change in changes:
+        name, spec = change.slice.metadata.name, change.slice.spec
+        devices = tuple(device for device in spec.devices if owners.get(device.name, name) == name)
+        owners = {device: owner for device, owner in owners.items() if owner != name}
+        owners |= dict.fromkeys((device.name for device in devices), name)
+        if len(devices) == len(spec.devices):
+            yield change
+        elif devices:
+            fewer = msgspec.structs.replace(change.slice, spec=msgspec.structs.replace(spec, devices=devices))
+            if fewer != standing.get(name):
+                yield replace(change, slice=fewer)
+        elif name in standing:
+            yield Delete(slice=standing[name])
 
 
 def place(homes: Mapping[str, str], first: Mapping[str, str], filled: Mapping[str, int]) -> dict[str, str]:

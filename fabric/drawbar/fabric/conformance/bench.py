@@ -67,6 +67,7 @@ class Bench:
         device: contract.Device,
         host_id: str,
         other_host_id: str | None,
+        unreached_host_id: str | None = None,
         device_ids: frozenset[str] | None = None,
     ) -> None:
         """Set up a bench.
@@ -77,6 +78,7 @@ class Bench:
             device: that is attached and detached.
             host_id: where to.
             other_host_id: another one; None where there is none.
+            unreached_host_id: one that no device of this model can go to; None where there is none.
             device_ids: the only devices that may be touched; None: those that the fabric chooses as well.
         """
         self.adapter = adapter
@@ -88,6 +90,7 @@ class Bench:
         self._slices: set[str] = set()
         self.host_id = host_id
         self._other_host_id = other_host_id
+        self._unreached_host_id = unreached_host_id
         self._prefix = f"conformance-{secrets.token_hex(6)}-"
         self._numbers = itertools.count(1)
 
@@ -97,6 +100,13 @@ class Bench:
         if self._other_host_id is None:
             raise CheckSkipped("needs a second host with a free port")
         return self._other_host_id
+
+    @property
+    def unreached_host_id(self) -> str:
+        """A host that the device cannot go to; skips the check when there is none."""
+        if self._unreached_host_id is None:
+            raise CheckSkipped("every host is in a reachability group of the device, or no groups are known")
+        return self._unreached_host_id
 
     @property
     def host_ids(self) -> tuple[str, ...]:

@@ -102,6 +102,38 @@ async def _(bench: Bench) -> None:
         )
 
 
+@check("reachability groups are few, and a host reaches each device that it has")
+async def _(bench: Bench) -> None:
+    hosts = {host.id: host for host in await bench.adapter.hosts()}
+    devices = (await bench.adapter.devices()).devices
+    for kind, listed, most in (
+        ("device", devices, contract.DEVICE_GROUPS_MAX),
+        ("host", hosts.values(), contract.HOST_GROUPS_MAX),
+    ):
+        for item in listed:
+            bounded = contract.bound_groups(item.reach_groups, most=most)
+            expect(
+                bounded == item.reach_groups,
+                f"the {kind} {item.id} is in more than {most} reachability groups, or one of them has an empty or long id",
+            )
+    for device in devices:
+        host = hosts.get(device.connection.host_id) if device.connection is not None else None
+        expect(
+            host is None or host.reaches(device),
+            f"{device.id} is attached to a host that is in none of its reachability groups",
+        )
+
+
+@check("attaching to a host outside the device's reachability groups is refused as incompatible")
+async def _(bench: Bench) -> None:
+    request = bench.attach_request(bench.unreached_host_id)
+    with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.INCOMPATIBLE):
+        failure = (await bench.finished(await bench.adapter.attach(request))).failure()
+        if failure is not None:
+            raise failure
+    expect(await bench.attached_host() is None, "the refused attach attached the device")
+
+
 @check("an attached device is listed as attached, on a port of the host")
 async def _(bench: Bench) -> None:
     operation = await bench.attach()

@@ -100,17 +100,32 @@ async def _bench(
     )
     if device is None:
         raise errors.FailedPrecondition("the fabric has no free device to check with; free one, or name one")
+    hosts = await adapter.hosts()
+    alike = [
+        other
+        for other in (await adapter.devices()).devices
+        if other.id == device.id or (not can.exact_device and other.model == device.model)
+    ]
+    unreached = [
+        host.id
+        for host in hosts
+        if not any(map(host.reaches, alike)) and (not host_ids or host.id in host_ids)
+    ]
     if not host_ids:
-        free = [host for host in await adapter.hosts() if _has_free_port(host)]
+        free = [host for host in hosts if _has_free_port(host) and host.reaches(device)]
         host_ids = tuple(host.id for host in free)
+    host_ids = tuple(host_id for host_id in host_ids if host_id not in unreached)
     if not host_ids:
-        raise errors.FailedPrecondition("no host has a free port to check with; free one, or name one")
+        raise errors.FailedPrecondition(
+            f"no host has a free port and reaches device {device.id}; free a port, or name another device"
+        )
     return Bench(
         adapter,
         can,
         device=device,
         host_id=host_ids[0],
         other_host_id=host_ids[1] if len(host_ids) > 1 else None,
+        unreached_host_id=next(iter(unreached), None),
         device_ids=device_ids,
     )
 

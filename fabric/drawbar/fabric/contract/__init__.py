@@ -40,6 +40,7 @@ from drawbar.fabric.contract.operations import (
     OperationKind,
     SerializationScope,
 )
+from drawbar.fabric.contract.reach import DEVICE_GROUPS_MAX, HOST_GROUPS_MAX, bound_groups, reaches
 
 __all__ = [
     "AdapterConfig",
@@ -79,4 +80,8 @@ __all__ = [
     "Bookmark",
     "Resync",
     "BOOKMARK_SECONDS",
+    "DEVICE_GROUPS_MAX",
+    "HOST_GROUPS_MAX",
+    "bound_groups",
+    "reaches",
 ]

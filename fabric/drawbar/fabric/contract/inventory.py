@@ -12,6 +12,7 @@ from enum import StrEnum
 from drawbar.fabric import attributes as own_attributes
 from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.contract import reach
 
 COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8})){0,2}")
 """One to three numbers with points between them, such as 9.0: what becomes a version that claims compare."""
@@ -64,12 +65,18 @@ class Host:
         name: for people.
         identifiers: what ties it to a node: "system-uuid", "serial", "hostname".
         ports: in the fabric's own order.
+        reach_groups: the reachability groups that it is in, see `reach`; empty when they are not known, or for all.
     """
 
     id: str
     name: str
     identifiers: Mapping[str, str] = field(default_factory=dict)
     ports: tuple[Port, ...] = ()
+    reach_groups: frozenset[str] = frozenset()
+
+    def reaches(self, device: "Device") -> bool:
+        """Return whether the device can be attached to this host, as far as their groups tell."""
+        return reach.reaches(device.reach_groups, self.reach_groups)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +147,8 @@ class Device:
         enclosure: the chassis that holds it; its devices make one pool. Empty when there is only one.
         switch: the PCIe or CXL switch that it hangs at, in the form of `SWITCH`; equal for the devices of one switch, and
             different in one enclosure for those of two. Empty when it is not known.
+        reach_groups: the reachability groups that it is in, see `reach`: it can go to the hosts of each of them. Empty when
+            they are not known, or for all hosts.
         memory_bytes: 0 when it has none or it is not known.
         compute_capability: of a GPU or accelerator, which programs it runs, in the form of `COMPUTE_CAPABILITY`;
             empty when it has none or it is not known.
@@ -166,6 +175,7 @@ class Device:
     identifiers: tuple[witnesses.Identifier, ...] = ()
     enclosure: str = ""
     switch: str = ""
+    reach_groups: frozenset[str] = frozenset()
     memory_bytes: int = 0
     compute_capability: str = ""
     max_link_speed_mts: int = 0

@@ -122,7 +122,13 @@ def host_message(host: contract.Host) -> pb.Host:
         )
         for port in host.ports
     ]
-    return pb.Host(id=host.id, name=host.name, identifiers=host.identifiers, ports=ports)
+    return pb.Host(
+        id=host.id,
+        name=host.name,
+        identifiers=host.identifiers,
+        ports=ports,
+        reach_groups=sorted(host.reach_groups),
+    )
 
 
 def host(message: pb.Host) -> contract.Host:
@@ -133,6 +139,7 @@ def host(message: pb.Host) -> contract.Host:
         name=errors.cut(message.name or message.id, contract.STRING_BYTES),
         identifiers=_map(message.identifiers, "host identifiers"),
         ports=ports,
+        reach_groups=contract.bound_groups(message.reach_groups, most=contract.HOST_GROUPS_MAX),
     )
 
 
@@ -156,6 +163,7 @@ def device_message(device: contract.Device) -> pb.Device:
             pb.Identifier(kind=_WIRE_KINDS[each.kind], value=each.value, source=each.source)
             for each in device.identifiers
         ],
+        reach_groups=sorted(device.reach_groups),
         health=pb.Health.Value(f"HEALTH_{device.health.name}"),
         connection=None
         if device.connection is None
@@ -176,6 +184,7 @@ def device(message: pb.Device) -> contract.Device:
         id=_name(message.id, "device id"),
         device_class=_DEVICE_CLASSES.get(message.device_class, contract.DeviceClass.OTHER),
         identifiers=_identifiers(message.identifiers, message.serial),
+        reach_groups=contract.bound_groups(message.reach_groups, most=contract.DEVICE_GROUPS_MAX),
         health=_HEALTHS.get(message.health, contract.Health.UNKNOWN),
         connection=_connection(message.connection) if message.HasField("connection") else None,
         slice_of=_slice(message.slice_of) if message.HasField("slice_of") else None,

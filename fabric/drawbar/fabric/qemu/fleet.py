@@ -88,7 +88,9 @@ class Fleet:
         devices, busy = self.history.devices, self.pending.keys()
         match request:
             case contract.AttachRequest():
-                return judgement.attach(request, devices, self._hosts, busy=busy, choose_port=self._port)
+                return judgement.attach(
+                    request, devices, self._hosts, busy=busy, choose_port=self._port, reaches=_reaches
+                )
             case contract.DetachRequest():
                 return judgement.detach(request, devices, self._hosts, busy=busy)
             case _:
@@ -238,7 +240,13 @@ class Fleet:
                 _port(port, reserved.get((host.id, port.id)), running=host.running, models=self.models)
                 for port in host.ports
             ),
+            reach_groups=pool.host_groups(port.cxl for port in host.ports),
         )
+
+
+def _reaches(host: sights.Host, device: contract.Device) -> bool:
+    groups = pool.host_groups(port.cxl for port in host.ports)
+    return contract.reaches(device.reach_groups, groups)
 
 
 def _port(

@@ -8,6 +8,7 @@ Source: QEMU 7.2, docs/system/devices/{nvme,cxl,ivshmem}.rst, docs/specs/edu.txt
 """
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -86,6 +87,23 @@ def is_cxl(model: Model) -> bool:
     return isinstance(model, CxlMemory)
 
 
+def bus(model: Model) -> str:
+    """Return the kind of bus that the device is plugged into: the reachability group of the hosts that have such ports."""
+    return _bus(cxl=is_cxl(model))
+
+
+def host_groups(ports: Iterable[bool]) -> frozenset[str]:
+    """Return the reachability groups of a machine with these ports, of each whether it is a CXL one; none without ports.
+
+    A machine that was never seen running shows no ports, and nothing is known of it.
+    """
+    return frozenset(_bus(cxl=cxl) for cxl in ports)
+
+
+def _bus(*, cxl: bool) -> str:
+    return "cxl" if cxl else "pcie"
+
+
 def device(model: Model) -> contract.Device:
     """The device as the fabric lists it, free."""
     kind, vendor_id, device_id = _KINDS[type(model)]
@@ -100,6 +118,7 @@ def device(model: Model) -> contract.Device:
         serial=serial,
         identifiers=identifiers(model),
         enclosure=model.enclosure,
+        reach_groups=frozenset({bus(model)}),
         memory_bytes=model.size_mib * MIB if isinstance(model, CxlMemory) else 0,
         health=contract.Health.OK,
     )

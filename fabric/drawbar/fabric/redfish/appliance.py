@@ -47,6 +47,10 @@ class Appliance(connections.Connections):
     def _reaches(self, _fabric: zones.Fabric, _target: str) -> bool:
         return True
 
+    def _grouped(self, read: zones.Read) -> zones.Read:
+        # Memory has no endpoint of its own, so it is not known which ports have it.
+        return read
+
     def _targets(self, chunks: Set[str], _fabric: zones.Fabric) -> Iterable[str]:
         return sorted(chunks)
 

@@ -5,10 +5,10 @@ A block is added to a system that is there, and removed again. A service says by
 the array and the ETag that were read together.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import budget, contract, errors
 from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
@@ -32,6 +32,7 @@ class _Read:
         unnamed: systems whose Id is too long or not unique; their blocks are not free.
         devices: not attached, by id.
         parts: the first part of each device, with the name of its array, by device id.
+        zones: by the URI of a block that a host consists of, the ids of its resource zones.
         oddities: see `methods.View`.
     """
 
@@ -40,6 +41,7 @@ class _Read:
     unnamed: tuple[Document, ...] = ()
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     parts: Mapping[str, tuple[str, Document]] = field(default_factory=dict)
+    zones: Mapping[str, frozenset[str]] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
 
 
@@ -60,12 +62,18 @@ class Composition:
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
         listed = await reader.members(blocks_uri, levels=LEVELS)
-        blocks = [block for block in listed if not _HOST_TYPES & set(_types(block))]
-        read = await _parts(reader, blocks)
+        blocks = [block for block in listed if not _is_of_host(block)]
+        resources = await _parts(reader, blocks)
         further = await parts.read_identifying(
-            reader, ((block, _describing(block, read)) for block in blocks)
+            reader, ((block, _describing(block, resources)) for block in blocks)
         )
-        self._read = await self._with_systems(reader, _devices(blocks, read, further))
+        read = _devices(blocks, resources, further)
+        zones = await _zones(reader, service.link("ResourceZones") if service is not None else None, listed)
+        of_hosts = {
+            block.uri: zones[block.uri] for block in listed if _is_of_host(block) and block.uri in zones
+        }
+        read = replace(read, zones=of_hosts, devices=_grouped(read, zones))
+        self._read = await self._with_systems(reader, read)
 
     async def read_connections(self, reader: Reader) -> None:
         """See `methods.Method`."""
@@ -104,6 +112,7 @@ class Composition:
         hosts = {
             host_id: replace(
                 entities.host(host_id, system, ()),
+                reach_groups=_host_groups(system, read),
                 ports=methods.ports(host_id, used[host_id], most=self._profile.ports),
             )
             for host_id, system in read.systems.items()
@@ -150,6 +159,56 @@ class Composition:
             else:
                 systems[system.id] = system
         return replace(read, systems=systems, unnamed=tuple(unnamed))
+
+
+def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
+    """Return the devices by id, with the resource zones of their blocks as reachability groups."""
+    return {
+        device_id: replace(
+            device,
+            reach_groups=contract.bound_groups(
+                zones.get(read.blocks[device_id].uri, ()), most=contract.DEVICE_GROUPS_MAX
+            ),
+        )
+        for device_id, device in read.devices.items()
+    }
+
+
+def _host_groups(system: Document, read: _Read) -> frozenset[str]:
+    """Return the zones that all parts of the machine are in, as a composition is within one; none if there are none."""
+    zones = [read.zones[uri] for uri in system.links("Links", "ResourceBlocks") if uri in read.zones]
+    common = frozenset.intersection(*zones) if zones else frozenset()
+    return contract.bound_groups(common, most=contract.HOST_GROUPS_MAX)
+
+
+async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) -> Mapping[str, frozenset[str]]:
+    """Return by the URI of a block the ids of its resource zones, which a zone or its block names; none of a single zone.
+
+    Raises:
+        FabricError: the service lists more than it may.
+    """
+    try:
+        zones = await reader.members(uri) if uri is not None else ()
+    except errors.FabricError as error:
+        if budget.is_exceeded(error):
+            raise
+        zones = ()
+    if len(zones) < 2:
+        return {}
+    ids = {zone.uri: zone.id for zone in zones}
+    bound = [(block, zone.id) for zone in zones for block in zone.links("Links", "ResourceBlocks")]
+    bound += [
+        (block.uri, ids[zone]) for block in blocks for zone in block.links("Links", "Zones") if zone in ids
+    ]
+    zones_of: dict[str, set[str]] = {}
+    for block_uri, zone_id in bound:
+        zones_of.setdefault(block_uri, set()).add(zone_id)
+    return {block_uri: frozenset(ids_of) for block_uri, ids_of in zones_of.items()}
+
+
+def _is_of_host(block: Document) -> bool:
+    """Return whether the block is a machine, or a part of one that cannot be moved."""
+    return not _HOST_TYPES.isdisjoint(_types(block))
 
 
 def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, wiring
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -23,11 +23,13 @@ class Fabric:
         id: of the fabric.
         zones_uri: of its collection of zones, or of connections.
         endpoints: of the fabric, by URI.
+        ports: of its switches; see `wiring`.
     """
 
     id: str
     zones_uri: str
     endpoints: Mapping[str, Document]
+    ports: wiring.Ports = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,12 +114,14 @@ class Zones:
             if endpoints_uri is None or zones_uri is None:
                 continue
             listed = {endpoint.uri: endpoint for endpoint in await reader.members(endpoints_uri)}
-            fabrics[document.id] = Fabric(id=document.id, zones_uri=zones_uri, endpoints=listed)
+            ports = await wiring.read(reader, document.link("Switches"))
+            fabrics[document.id] = Fabric(id=document.id, zones_uri=zones_uri, endpoints=listed, ports=ports)
         if missing := self._wanted - fabrics.keys():
             raise errors.NotFound(
                 f'the Redfish service has no fabric "{min(missing)}" with Endpoints and {self.collection}'
             )
-        self._read = replace(await self._ends(reader, fabrics), zones=await self._zones(reader, fabrics))
+        read = await self._ends(reader, fabrics)
+        self._read = self._grouped(replace(read, zones=await self._zones(reader, fabrics)))
 
     async def read_connections(self, reader: Reader) -> None:
         """See `methods.Method`."""
@@ -231,6 +235,31 @@ class Zones:
                 if entities.is_initiator(endpoint)
             ],
         )
+
+    def _grouped(self, read: Read) -> Read:
+        """Return the same with the reachability groups of devices and hosts."""
+        groups = {
+            uri: of_endpoint
+            for fabric in read.fabrics.values()
+            for uri, of_endpoint in wiring.divide(fabric.id, fabric.endpoints, fabric.ports).items()
+        }
+        targets = {device_id: self._endpoint(target.uri) for device_id, target in read.targets.items()}
+        related = wiring.relate(groups, targets, read.initiators)
+        return replace(
+            read,
+            devices={
+                device_id: replace(device, reach_groups=related.get(device_id, frozenset()))
+                for device_id, device in read.devices.items()
+            },
+            hosts={
+                host_id: replace(host, reach_groups=related.get(host_id, frozenset()))
+                for host_id, host in read.hosts.items()
+            },
+        )
+
+    def _endpoint(self, target: str) -> str:
+        """Return the URI of the endpoint by which the target is connected."""
+        return target
 
     def _is_device(self, _endpoint: Document) -> bool:
         """Return whether the target endpoint is a device that this method connects."""

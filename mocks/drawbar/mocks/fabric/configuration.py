@@ -95,9 +95,14 @@ class DeviceSpec(_Strict, frozen=True, kw_only=True):
 
 
 class EnclosureSpec(_Strict, frozen=True, kw_only=True):
-    """One chassis."""
+    """One chassis.
+
+    Attributes:
+        hosts: ids of the hosts that it is cabled to; all of them where none is named.
+    """
 
     id: str
+    hosts: tuple[str, ...] = ()
     devices: tuple[DeviceSpec, ...] = ()
 
 
@@ -191,6 +196,7 @@ class _EnclosureOutline(_Strict, frozen=True, kw_only=True):
     """An enclosure whose devices are not yet read, so that each one's problem is found."""
 
     id: str
+    hosts: tuple[str, ...] = ()
     devices: list[msgspec.Raw] = []
 
 
@@ -237,6 +243,7 @@ def device(enclosure: EnclosureSpec, spec: DeviceSpec) -> contract.Device:
         identifiers=_identifiers(spec),
         enclosure=enclosure.id,
         switch=spec.switch,
+        reach_groups=frozenset({enclosure.id}) if enclosure.hosts else frozenset(),
         memory_bytes=spec.memory_bytes,
         compute_capability=spec.compute_capability,
         max_link_speed_mts=spec.max_link_speed_mts,
@@ -256,6 +263,22 @@ def _identifiers(spec: DeviceSpec) -> tuple[witnesses.Identifier, ...]:
         return identities.defaults(spec.device_class, spec.serial or "")
     made = (witnesses.identifier(each.kind, each.value, "identifiers") for each in spec.identifiers)
     return tuple(each for each in made if each is not None)
+
+
+def enclosure_groups(configuration: Configuration, enclosure_id: str) -> frozenset[str]:
+    """Return the reachability groups of the devices in an enclosure: itself where it names its hosts."""
+    cabled = {enclosure.id for enclosure in configuration.enclosures if enclosure.hosts}
+    return frozenset({enclosure_id} & cabled)
+
+
+def reach_groups(configuration: Configuration, host_id: str) -> frozenset[str]:
+    """Return the enclosures that the host is cabled to by name; one that is cabled to none has a group of its own."""
+    cabled = [enclosure for enclosure in configuration.enclosures if enclosure.hosts]
+    if not cabled:
+        return frozenset()
+    return frozenset(enclosure.id for enclosure in cabled if host_id in enclosure.hosts) or frozenset(
+        {f"host {host_id}"}
+    )
 
 
 def new_device(enclosure_id: str, spec: DeviceSpec) -> contract.Device:
@@ -302,7 +325,7 @@ def parse(text: bytes) -> Configuration:
     enclosures = []
     for shell in _read_all(outline.enclosures, _EnclosureOutline, "enclosures", problems):
         devices = _read_all(shell.devices, DeviceSpec, f"enclosure {shell.id}: devices", problems)
-        enclosures.append(EnclosureSpec(id=shell.id, devices=tuple(devices)))
+        enclosures.append(EnclosureSpec(id=shell.id, hosts=shell.hosts, devices=tuple(devices)))
     configuration = Configuration(
         hosts=tuple(_read_all(outline.hosts, HostSpec, "hosts", problems)),
         enclosures=tuple(enclosures),
@@ -362,6 +385,12 @@ def find_problems(configuration: Configuration) -> list[str]:
         if mocked and not wrong:
             wrong = slots.problems(device(enclosure, spec))
         problems += wrong
+    problems += [
+        f"enclosure {enclosure.id}: hosts names {host_id}, which is no host"
+        for enclosure in configuration.enclosures
+        for host_id in enclosure.hosts
+        if host_id not in {host.id for host in configuration.hosts}
+    ]
     problems += configuration.latencies.problems()
     problems += [
         f"latencies.{kind} and {kind}Seconds are both given; leave one out"

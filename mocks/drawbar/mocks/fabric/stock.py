@@ -22,6 +22,7 @@ class Stock:
         self, configuration: configurations.Configuration, state: records.State, history: History
     ) -> None:
         self._history = history
+        self._configuration = configuration
         self._hosts = {spec.id: spec for spec in configuration.hosts}
         self._devices: dict[str, contract.Device] = {}
         self._ports: dict[tuple[str, str], str] = {}
@@ -149,7 +150,13 @@ class Stock:
             name=name,
             identifiers={"hostname": name, **spec.identifiers},
             ports=tuple(self._port(host_id, port_id) for port_id in self.port_ids(host_id)),
+            reach_groups=configurations.reach_groups(self._configuration, host_id),
         )
+
+    def reaches(self, device: contract.Device, host_id: str) -> bool:
+        """Return whether the enclosure of the device is cabled to the host."""
+        groups = configurations.reach_groups(self._configuration, host_id)
+        return contract.reaches(device.reach_groups, groups)
 
     def state(self) -> records.State:
         """What must survive a restart of the manager: the hardware's part of it."""
@@ -210,6 +217,9 @@ class Stock:
         """
         if device.id in self._devices:
             raise errors.AlreadyExists(f"the fabric has a device {device.id} already; give another id")
+        device = replace(
+            device, reach_groups=configurations.enclosure_groups(self._configuration, device.enclosure)
+        )
         self._added[device.id] = device
         self._removed.discard(device.id)
         self._devices[device.id] = device

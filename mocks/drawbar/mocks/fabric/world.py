@@ -230,6 +230,8 @@ class World:
                 reason=errors.Reason.IN_USE,
                 host_id=device.connection.host_id,
             )
+        if not self.stock.reaches(device, host_id):
+            raise judgement.unreachable(device.id, host_id)
         if device.id in contract.carved(self.stock.devices()):
             raise errors.FailedPrecondition(
                 f"device {device.id} is attached in slices alone; attach one of these",
@@ -286,6 +288,9 @@ class World:
         models = [device for device in self.stock.devices() if judgement.is_for(request, device)]
         if not models:
             raise errors.NotFound(f'the fabric has no device of the model "{request.model}"')
+        models = [device for device in models if self.stock.reaches(device, request.host_id)]
+        if not models:
+            raise judgement.unreachable(f"of the model {request.model}", request.host_id)
         kept = contract.carved(self.stock.devices()) | self._in_flight.keys()
         for device in reversed(models) if self._chooses == "last" else models:
             if device.connection is None and device.id not in kept:

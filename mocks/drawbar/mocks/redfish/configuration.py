@@ -37,9 +37,15 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_u
 
 
 class Enclosure(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A chassis with devices."""
+    """A chassis with devices.
+
+    Attributes:
+        hosts: ids of the hosts that it is cabled to; all of them where none is named. If one enclosure names some, each has a
+            resource zone of its own, or a switch without a link to those of the others.
+    """
 
     id: Id
+    hosts: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
 
 
@@ -103,6 +109,21 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     exclusive: bool = True
 
     @property
+    def is_divided(self) -> bool:
+        """Whether some enclosure names the hosts that it is cabled to."""
+        return any(enclosure.hosts for enclosure in self.enclosures)
+
+    def enclosures_of(self, name: str) -> tuple[str, ...]:
+        """Return the enclosure that a device is in, or those that a host is cabled to, by their ids."""
+        is_host = any(host.id == name for host in self.hosts)
+        return tuple(
+            enclosure.id
+            for enclosure in self.enclosures
+            if (is_host and name in (enclosure.hosts or (name,)))
+            or any(device.id == name for device in enclosure.devices)
+        )
+
+    @property
     def has_fabric(self) -> bool:
         """Whether hosts and devices are endpoints of a fabric."""
         return self.method != "composition"
@@ -157,6 +178,12 @@ def parse(raw: bytes) -> Configuration:
         raise ValueError(
             "only connections can be without initiators; choose this method, or leave initiators out"
         )
+    if configuration.is_divided and (configuration.method == "connections" or configuration.constrained):
+        raise ValueError("enclosures name their hosts with zones, and with compositions by name, alone")
+    strangers = {name for enclosure in configuration.enclosures for name in enclosure.hosts}
+    strangers -= {host.id for host in configuration.hosts}
+    if strangers:
+        raise ValueError(f'an enclosure is cabled to the host "{min(strangers)}", which does not exist')
     for host in configuration.hosts:
         if host.uuid and not re.fullmatch(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}", host.uuid):
             raise ValueError(f'the uuid "{host.uuid}" of the host {host.id} is none')

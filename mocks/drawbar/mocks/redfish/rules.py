@@ -156,6 +156,8 @@ class Rules:
                 key="Base.1.18.PropertyValueResourceConflict",
                 text="A zone or connection has one initiator.",
             )
+        for host in self._hosts.intersection(endpoints):
+            self._check_cables(host, [end for end in endpoints if end not in self._hosts])
         if not self._configuration.exclusive:
             return
         for other in (*self._tree.below(world.ZONES), *self._tree.below(world.CONNECTIONS)):
@@ -165,6 +167,17 @@ class Rules:
                     status=409,
                     key="Base.1.18.PropertyValueResourceConflict",
                     text=f"The endpoint {min(conflicts)} is in {other}.",
+                )
+
+    def _check_cables(self, host: str, ends: Sequence[str]) -> None:
+        """Refuse devices of enclosures that the host is not cabled to; the URIs end in the ids."""
+        cabled = set(self._configuration.enclosures_of(host.rpartition("/")[2]))
+        for end in ends if self._configuration.is_divided else ():
+            if cabled.isdisjoint(self._configuration.enclosures_of(end.rpartition("/")[2])):
+                raise Refused(
+                    status=409,
+                    key="Base.1.18.PropertyValueResourceConflict",
+                    text=f"{end} cannot be connected with {host}.",
                 )
 
     # --- connections ---
@@ -304,6 +317,14 @@ class Rules:
 
     def _compose(self, uri: str, blocks: list[str]) -> None:
         current = self._blocks(uri)
+        own = world.block(uri.rpartition("/")[2])
+        if own in current and own not in blocks:
+            raise Refused(
+                status=409,
+                key="Composition.1.1.ResourceBlockInUse",
+                text=f"The system is made of {own}, which cannot be removed.",
+            )
+        self._check_cables(uri, [block for block in blocks if block != own and block in self._tree])
         for block in blocks:
             if block not in self._tree or not block.startswith(f"{world.BLOCKS}/"):
                 raise Refused(

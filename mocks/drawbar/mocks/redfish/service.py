@@ -118,7 +118,9 @@ class Service:
                 result.setdefault(device_id, []).extend(name for name in names if name in hosts)
         for uri in self.tree.below(world.SYSTEMS):
             for entry in self.tree[uri]["Links"].get("ResourceBlocks", ()):
-                result.setdefault(entry["@odata.id"].rpartition("/")[2], []).append(uri.rpartition("/")[2])
+                block = entry["@odata.id"].rpartition("/")[2]
+                if block not in hosts:
+                    result.setdefault(block, []).append(uri.rpartition("/")[2])
         return result
 
     # --- requests ---

@@ -15,7 +15,9 @@ ENDPOINTS = f"{FABRIC}/Endpoints"
 ZONES = f"{FABRIC}/Zones"
 CONNECTIONS = f"{FABRIC}/Connections"
 SYSTEMS = f"{ROOT}/Systems"
+SWITCHES = f"{FABRIC}/Switches"
 BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
+RESOURCE_ZONES = f"{ROOT}/CompositionService/ResourceZones"
 DOMAIN = "1"
 SESSIONS = f"{ROOT}/SessionService/Sessions"
 TASKS = f"{ROOT}/TaskService/Tasks"
@@ -133,7 +135,8 @@ def create(configuration: Configuration) -> Tree:
                 "Status": dict(OK),
                 "ServiceEnabled": True,
                 "ResourceBlocks": reference(BLOCKS),
-            },
+            }
+            | ({"ResourceZones": reference(RESOURCE_ZONES)} if configuration.is_divided else {}),
         )
         tree.collection(BLOCKS, "ResourceBlock", "Resource Blocks")
         if configuration.constrained:
@@ -148,7 +151,100 @@ def create(configuration: Configuration) -> Tree:
             _blade(tree, enclosure, configuration)
         else:
             _enclosure(tree, enclosure, configuration)
+    if configuration.is_divided:
+        _divide(tree, configuration)
     return tree
+
+
+def _divide(tree: Tree, configuration: Configuration) -> None:
+    """Add what keeps an enclosure from the hosts that it is not cabled to: a switch, or a resource zone."""
+    ends = [(host.id, "UpstreamPort") for host in configuration.hosts]
+    ends += [
+        (device.id, "DownstreamPort")
+        for enclosure in configuration.enclosures
+        for device in enclosure.devices
+    ]
+    if configuration.has_fabric:
+        tree.update(FABRIC, Switches=reference(SWITCHES))
+        tree.collection(SWITCHES, "Switch", "Switches")
+    else:
+        tree.collection(RESOURCE_ZONES, "Zone", "Resource Zones")
+    for enclosure in configuration.enclosures:
+        own = [(name, kind) for name, kind in ends if enclosure.id in configuration.enclosures_of(name)]
+        if configuration.has_fabric:
+            _switch(tree, enclosure.id, own)
+        else:
+            _resource_zone(tree, enclosure.id, [name for name, _ in own])
+
+
+def _switch(tree: Tree, name: str, ends: list[tuple[str, str]]) -> None:
+    uri = f"{SWITCHES}/{name}"
+    tree.put(
+        uri,
+        {
+            "@odata.type": "#Switch.v1_9_4.Switch",
+            "Id": name,
+            "Name": f"Switch of {name}",
+            "SwitchType": "PCIe",
+            "Status": dict(OK),
+            "Ports": reference(f"{uri}/Ports"),
+        },
+    )
+    tree.collection(f"{uri}/Ports", "Port", "Ports")
+    for end, kind in ends:
+        port = f"{uri}/Ports/{end}"
+        tree.put(
+            port,
+            {
+                "@odata.type": "#Port.v1_18_0.Port",
+                "Id": end,
+                "Name": f"Port to {end}",
+                "PortType": kind,
+                "LinkStatus": "LinkUp",
+                "Status": dict(OK),
+                "Links": {"AssociatedEndpoints": [reference(endpoint(end))]},
+            },
+        )
+        links = tree[endpoint(end)]["Links"]
+        tree.update(
+            endpoint(end), Links={"ConnectedPorts": [*links.get("ConnectedPorts", ()), reference(port)]}
+        )
+
+
+def _resource_zone(tree: Tree, name: str, ends: list[str]) -> None:
+    tree.put(
+        f"{RESOURCE_ZONES}/{name}",
+        {
+            "@odata.type": "#Zone.v1_6_3.Zone",
+            "Id": name,
+            "Name": f"Resource Zone {name}",
+            "ZoneType": "ZoneOfResourceBlocks",
+            "Status": dict(OK),
+            "Links": {"ResourceBlocks": [reference(block(end)) for end in ends]},
+        },
+    )
+
+
+def _compute_block(tree: Tree, host: Host) -> None:
+    """Add the resource block that a machine is, which stays in its system."""
+    tree.put(
+        block(host.id),
+        {
+            "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
+            "Id": host.id,
+            "Name": f"Compute of {host.id}",
+            "ResourceBlockType": ["Compute"],
+            "Status": dict(OK),
+            "CompositionStatus": {
+                "CompositionState": "Composed",
+                "Reserved": False,
+                "MaxCompositions": 1,
+                "NumberOfCompositions": 1,
+                "SharingCapable": False,
+            },
+            "Links": {"ComputerSystems": [reference(f"{SYSTEMS}/{host.id}")]},
+        },
+    )
 
 
 def _capabilities(tree: Tree) -> None:
@@ -329,13 +425,15 @@ def _host(tree: Tree, host: Host, configuration: Configuration) -> None:
     }
     if configuration.method == "composition":
         body["SystemType"] = "Composed"
-        body["Links"] = {"ResourceBlocks": []}
+        body["Links"] = {"ResourceBlocks": [reference(block(host.id))] if configuration.is_divided else []}
         if configuration.actions:
             body["Actions"] = {
                 f"#ComputerSystem.{name}": {"target": f"{uri}/Actions/ComputerSystem.{name}"}
                 for name in ("AddResourceBlock", "RemoveResourceBlock")
             }
     tree.put(uri, body)
+    if configuration.is_divided and not configuration.has_fabric:
+        _compute_block(tree, host)
     if configuration.has_fabric:
         entity = {
             "EntityType": "RootComplex",

@@ -1,6 +1,7 @@
 """What fabrics have for claims: free devices, ports and rules."""
 
 import datetime
+from dataclasses import replace
 
 import pytest
 from tests.scenes import attachments as scenes
@@ -27,7 +28,7 @@ def port(device=None):
 class Session:
     """A fabric manager that tells one host with these ports."""
 
-    name, silent_since = "fab", None
+    name, silent_since, devices = "fab", None, ()
 
     def __init__(self, *ports):
         self.hosts, self.faults = (contract.Host(id="h", name="n", ports=ports),), faults.Ledger()
@@ -78,6 +79,9 @@ class Cluster:
     def not_offered(self, fabric):
         return self.beyond
 
+    def composites(self, fabric):
+        return None
+
     def clock(self):
         return NOW
 
@@ -97,6 +101,37 @@ def test_a_pool_has_room_for_one_less_where_a_device_was_given_out_of_it():
     for placed, later in ((coming(), "d-64"), (coming("d-64"), "d-63")):
         reserved = inventory.reserved(Cluster(opened, placed), frozenset())
         assert [key.device for key, device in reserved.devices.items() if device.pool == "fab/e/1"] == [later]
+
+
+def opened_on(*, device_groups=(), host_groups=(), refused=()):
+    """Return a fabric with the devices `d-00` and `d-01`, of which the first one is in these groups."""
+    opened = opened_with(2)
+    first, second = opened.devices
+    opened.devices = (replace(first, reach_groups=frozenset(device_groups)), second)
+    opened.hosts = (replace(opened.hosts[0], reach_groups=frozenset(host_groups)),)
+    source = faults.Source(namespace="x", uid="x")
+    for device in refused:
+        opened.pairs.refused((device, "h"), source, "no", now=NOW, date=NOW)
+    return opened
+
+
+@pytest.mark.parametrize(
+    ("how", "impossible"),
+    [
+        pytest.param({}, set(), id="nothing-known"),
+        pytest.param({"device_groups": "a", "host_groups": "ab"}, set(), id="a-common-group"),
+        pytest.param({"device_groups": "a", "host_groups": "b"}, {"d-00"}, id="no-common-group"),
+        pytest.param({"device_groups": "a"}, set(), id="the-hosts-groups-are-not-known"),
+        pytest.param({"refused": ["d-01"]}, {"d-01"}, id="a-refused-pair"),
+        pytest.param(
+            {"device_groups": "a", "host_groups": "b", "refused": ["d-01"]}, {"d-00", "d-01"}, id="both"
+        ),
+    ],
+)
+def test_a_node_is_given_nothing_that_its_host_does_not_reach(how, impossible):
+    opened = opened_on(**how)
+    fabric = inventory.fabric_of(Cluster(opened, coming()), FABRIC, opened)
+    assert {key.device for key in fabric.refused.get("n", ())} == impossible
 
 
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():

@@ -5,7 +5,7 @@ import datetime
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.scenes.pools import NOW, device, observed, published, stored
+from tests.scenes.pools import NOW, carried_out, device, observed, published, stored
 
 from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller import names
@@ -101,6 +101,18 @@ def test_a_device_that_moves_between_enclosures_leaves_before_it_arrives():
     )
     assert [device.name for device in first.slice.spec.devices] == ["b"]
     assert [device.name for device in second.slice.spec.devices] == ["a", "c"]
+
+
+def test_pools_that_exchange_their_devices_never_have_one_twice():
+    standing = published(device("a", "y"), device("b", "z"))
+    for _ in range(3):
+        actions = plan.plan(observed(device("a", "z"), device("b", "y"), published=standing), NOW)
+        for state in carried_out(standing, actions):
+            names_ = [entry.name for each in state for entry in each.spec.devices]
+            assert len(names_) == len(set(names_))
+            standing = state
+    homes = {entry.name: each.spec.pool.name for each in standing for entry in each.spec.devices}
+    assert homes == {"a": "f/z", "b": "f/y"}
 
 
 def test_a_device_that_a_claim_was_given_leaves_its_pool_only_once_the_claim_lets_go_of_it():

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from drawbar.driver.api import attachments, claims, fabrics, maintenances, meta
+from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, meta
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
@@ -383,14 +383,30 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
                 subject,
                 f"the Fabric {fabric.metadata.name} reaches it and has a free port there",
             )
+    yield from _reached(world, node, subject)
     closed = sorted(key for key in node.metadata.labels if key.startswith(names.CLOSED_LABEL_PREFIX))
     if closed:
         yield findings.note(
             Check.HOSTS_NODE,
             subject,
-            f"is closed to models by policy.models: {findings.listed(closed)}",
-            "it opens when a device of the model is detached",
+            f"is closed to some devices, by policy.models or since the fabric manager refused them there: {findings.listed(closed)}",
+            "it opens when a device of the model is detached, or policy.probationSeconds are over (drawbar status shows refused pairs)",
         )
+
+
+def _reached(world: observed.World, node: core.Node, subject: str) -> Iterator[Finding]:
+    """Return the Fabrics that tell which hosts can have which devices, and of which the node can have none of these."""
+    for fabric in _fabrics(world, []):
+        name = fabric.metadata.name
+        is_host = names.node_label(name) in node.metadata.labels
+        reaches_some = any(names.is_reach_label(label, name) for label in node.metadata.labels)
+        if fabric.status.reach_groups and is_host and not reaches_some:
+            yield findings.warning(
+                Check.HOSTS_NODE,
+                subject,
+                f"is in no reachability group of the devices of the Fabric {name}, so none of these goes there",
+                f"drawbar fabric hosts {name} shows the groups of its host; docs/fabrics.md, reachability",
+            )
 
 
 def _events(world: observed.World) -> Iterator[Finding]:

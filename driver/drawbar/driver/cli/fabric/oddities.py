@@ -5,12 +5,11 @@ from collections.abc import Iterator, Sequence
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.fabric import observed, prospects
 from drawbar.driver.controller import hosts as host_map
+from drawbar.driver.controller import reach
 from drawbar.fabric import contract, recognition, witnesses
 
-# So many ids are in one sentence.
-_NAMED_MAX = 8
-
-NAMED_MAX = 5
+# So many ids or attributes are in one sentence.
+NAMED_MAX = 8
 
 
 def oddities(
@@ -73,6 +72,8 @@ def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, .
             yield f"device {device.id} has the health {device.health.value}; see the fabric manager's log"
         for refused in device.refused_attributes[:NAMED_MAX]:
             yield f"device {device.id} is offered without an attribute of its adapter: {refused}; tell the vendor"
+    if stranded := reach.find_stranded(devices, hosts):
+        yield stranded
     for host in hosts:
         if faulty := [port.id for port in host.ports if port.state is contract.PortState.FAULT]:
             yield f"host {host.id} has ports with a fault: {', '.join(faulty)}; see the fabric manager's log"
@@ -108,8 +109,8 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
 
 def _named(ids: Sequence[str]) -> str:
     """Return the ids of devices in words, a few of them by name."""
-    more = f" and {len(ids) - _NAMED_MAX} more" if len(ids) > _NAMED_MAX else ""
-    return f"{'device' if len(ids) == 1 else 'devices'} {', '.join(ids[:_NAMED_MAX])}{more}"
+    more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
+    return f"{'device' if len(ids) == 1 else 'devices'} {', '.join(ids[:NAMED_MAX])}{more}"
 
 
 def _cluster(
@@ -127,6 +128,11 @@ def _cluster(
     if condition is None or not condition.is_true:
         message = condition.message if condition is not None else "no controller has served the Fabric yet"
         yield f"the controller is not connected to it: {message}; see `drawbar doctor`"
+    for pair in cluster.fabric.status.incompatible:
+        yield (
+            f"device {pair.device} is not offered to host {pair.host} for now, since the fabric manager refused it there "
+            f"({pair.message}); have the adapter tell their reachability groups, or look at the cables between them"
+        )
     by_id = {device.id: device for device in devices}
     for attachment in cluster.attachments:
         device = by_id.get(attachment.device_id)

@@ -76,6 +76,7 @@ def device(
         },
         "enclosure": item.enclosure,
         "switch": item.switch,
+        "reachGroups": sorted(item.reach_groups),
         "memoryBytes": item.memory_bytes,
         "attributes": {
             each.name: each.value.text if isinstance(each.value, attributes.Version) else each.value
@@ -150,6 +151,9 @@ def show_devices(
     if not all(item["offered"] for item in items):
         head = (*head, "OFFER")
         lines = [[*line, _offered(item)] for line, item in zip(lines, items, strict=True)]
+    if any(item["reachGroups"] for item in items):
+        head = (*head, "GROUPS")
+        lines = [[*line, ", ".join(item["reachGroups"])] for line, item in zip(lines, items, strict=True)]
     if any(item["sliceOf"] or item["carving"] for item in items):
         head = (*head, "SLICES")
         lines = [[*line, _slices(item)] for line, item in zip(lines, items, strict=True)]
@@ -174,6 +178,7 @@ def host(item: contract.Host, mapped: host_map.NodeMap) -> dict[str, Any]:
         "name": item.name,
         "node": mapped.node_of(item.id),
         "identifiers": dict(item.identifiers),
+        "reachGroups": sorted(item.reach_groups),
         "ports": [
             {"id": port.id, "state": port.state.value, "device": port.device_id, "slot": port.slot_hint}
             for port in item.ports
@@ -183,13 +188,16 @@ def host(item: contract.Host, mapped: host_map.NodeMap) -> dict[str, Any]:
 
 def show_hosts(out: console.Console, items: Sequence[Mapping[str, Any]]) -> None:
     """Print a table of hosts."""
-    lines = []
+    lines: list[tuple[object, ...]] = []
     for item in items:
         free = sum(port["state"] == contract.PortState.FREE.value for port in item["ports"])
         names = ", ".join(f"{key}={value}" for key, value in sorted(item["identifiers"].items()))
         held = ", ".join(f"{port['id']}={port['device']}" for port in item["ports"] if port["device"])
         lines.append((item["id"], item["name"], item["node"], f"{free} of {len(item['ports'])}", held, names))
-    head = ("HOST", "NAME", "NODE", "FREE PORTS", "DEVICES", "IDENTIFIERS")
+    head: Sequence[str] = ("HOST", "NAME", "NODE", "FREE PORTS", "DEVICES", "IDENTIFIERS")
+    if any(item["reachGroups"] for item in items):
+        head = (*head, "GROUPS")
+        lines = [(*line, ", ".join(item["reachGroups"])) for line, item in zip(lines, items, strict=True)]
     tables.rows(out, head, lines, "The fabric manager lists no host.")
 
 

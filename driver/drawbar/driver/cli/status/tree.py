@@ -100,6 +100,24 @@ class Device(Node, frozen=True):
     claims: tuple[Claim, ...] = ()
 
 
+class ReachGroup(Node, frozen=True):
+    """Devices and the hosts that they can go to; see `api.fabrics.ReachGroup`."""
+
+    id: str
+    devices: int
+    hosts: int
+    nodes: int
+
+
+class RefusedPair(Node, frozen=True):
+    """A device and a host that the fabric manager refused to connect."""
+
+    device: str
+    host: str
+    message: str
+    refused_at: str
+
+
 class Enclosure(Node, frozen=True):
     """The devices of one chassis; the name is empty where the fabric has one chassis without a name."""
 
@@ -115,6 +133,8 @@ class Fabric(Node, frozen=True):
         since: of the state; RFC 3339.
         message: of the state, where it is not connected.
         not_offered: how many of the manager's devices are beyond `spec.offer`.
+        reach_groups: of a fabric that does not connect each device with each host.
+        incompatible: the pairs that are not tried now.
     """
 
     name: str
@@ -123,6 +143,8 @@ class Fabric(Node, frozen=True):
     message: str
     enclosures: tuple[Enclosure, ...]
     not_offered: int = 0
+    reach_groups: tuple[ReachGroup, ...] = ()
+    incompatible: tuple[RefusedPair, ...] = ()
 
 
 class Local(Node, frozen=True):
@@ -274,8 +296,8 @@ def _place(key: bindings.Key, fact: _Facts) -> tuple[str, str]:
     # A pool of a fabric is `<fabric>/<enclosure>`, with more behind it where there are several of one enclosure.
     fabric, _, rest = key.pool.partition("/")
     if fact.attachment is not None:
-        return fact.attachment.spec.fabric, rest.partition("/")[0]
-    return (fabric, rest.partition("/")[0]) if rest else ("", "")
+        return fact.attachment.spec.fabric, names.enclosure_of(key.pool)
+    return (fabric, names.enclosure_of(key.pool)) if rest else ("", "")
 
 
 def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> Device:
@@ -462,4 +484,12 @@ def describe_fabric(
             for enclosure, devices in sorted(enclosures.items())
         ),
         not_offered=fabric.status.not_offered if fabric is not None else 0,
+        reach_groups=tuple(
+            ReachGroup(id=group.id, devices=group.devices, hosts=group.hosts, nodes=group.nodes)
+            for group in (fabric.status.reach_groups if fabric is not None else ())
+        ),
+        incompatible=tuple(
+            RefusedPair(device=pair.device, host=pair.host, message=pair.message, refused_at=pair.refused_at)
+            for pair in (fabric.status.incompatible if fabric is not None else ())
+        ),
     )

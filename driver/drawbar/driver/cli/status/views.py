@@ -13,6 +13,8 @@ from drawbar.driver.cli.status import tree
 
 # Printed one by one, those that wait first; the rest are counted.
 DEVICES = 100
+# Likewise, of reachability groups and of refused pairs.
+GROUPS = 10
 _COLOURS = {
     "Ready": "green",
     "Connected": "green",
@@ -52,6 +54,7 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
         )
         if fabric.message:
             top.add(_words("waits for ", fabric.message, style="yellow"))
+        _reach(top, fabric, every=every)
         for enclosure in fabric.enclosures:
             branch = top
             if enclosure.name:
@@ -71,6 +74,23 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
         tables.sentence(out, f"own devices of {nodes} more nodes  {_counts(counted)}; --all shows them")
     if not (shown.fabrics or shown.local or shown.claims):
         tables.sentence(out, "There are no fabrics and no devices.")
+
+
+def _reach(branch: rich_tree.Tree, fabric: tree.Fabric, *, every: bool) -> None:
+    """Add the reachability groups, and the pairs that the manager refused."""
+    if fabric.reach_groups:
+        below = branch.add(text.Text("reachability groups"))
+        for group in fabric.reach_groups if every else fabric.reach_groups[:GROUPS]:
+            counts = f"  {group.devices} devices, {group.hosts} hosts, {group.nodes} of them nodes"
+            below.add(_words(group.id, counts, style="" if group.hosts else "yellow"))
+        if not every and (more := len(fabric.reach_groups) - GROUPS) > 0:
+            below.add(text.Text(f"and {more} more; --all shows them", style="dim"))
+    if fabric.incompatible:
+        below = branch.add(text.Text("refused by the fabric manager", style="yellow"))
+        for pair in fabric.incompatible if every else fabric.incompatible[:GROUPS]:
+            below.add(_words(pair.device, " at host ", pair.host, ": ", pair.message))
+        if not every and (more := len(fabric.incompatible) - GROUPS) > 0:
+            below.add(text.Text(f"and {more} more; --all shows them", style="dim"))
 
 
 def _devices(

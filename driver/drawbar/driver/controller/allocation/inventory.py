@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import replace
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import names, pairs, policies
+from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import composites, session
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.fabric import contract
@@ -47,17 +47,43 @@ def fabric_of(cluster: Cluster, fabric: fabrics.Fabric, opened: session.Session)
         ports={node: _free_ports(hosts.get(host), coming[node]) for node, host in host_of.items()},
         rules=policy.models,
         models=policies.models_by_node(placed.in_fabric(opened.name)) if policy.models else {},
-        refused=_refused_by_node(opened, host_of, opened.pairs.lasting(probation, now)),
+        refused=_impossible(cluster, opened, host_of, hosts, opened.pairs.ends(probation, now)),
     )
 
 
-def _refused_by_node(
-    opened: session.Session, host_of: Mapping[str, str], refused: Iterable[pairs.Pair]
+def _impossible(
+    cluster: Cluster,
+    opened: session.Session,
+    host_of: Mapping[str, str],
+    hosts: Mapping[str, contract.Host],
+    refused: Iterable[reach.Pair],
 ) -> dict[str, frozenset[names.DeviceKey]]:
+    """Return by node name the devices and composites that its host does not reach, or that were refused there."""
+    refused = tuple(refused)
+    if not refused and not any(device.reach_groups for device in opened.devices):
+        return {}
+    arranged = cluster.composites(opened.name)
+    members = arranged.members if arranged is not None else {}
+    devices = {names.label(device.id): device for device in opened.devices}
+    groups = {
+        names.DeviceKey(fabric=opened.name, device=name): device.reach_groups
+        for name, device in devices.items()
+    }
+    groups |= {
+        names.DeviceKey(fabric=opened.name, device=name): composites.composed(name, listed).reach_groups
+        for name, of_composite in members.items()
+        if (listed := [devices[member] for member in of_composite if member in devices])
+    }
+    unreached = reach.unreached(groups, hosts, host_of)
     by_host: dict[str, set[names.DeviceKey]] = {}
-    for device, host in refused:
-        by_host.setdefault(host, set()).add(names.DeviceKey(fabric=opened.name, device=device))
-    return {node: frozenset(by_host[host]) for node, host in host_of.items() if host in by_host}
+    for name, refusing in reach.refusing_hosts(refused, members).items():
+        for host in refusing:
+            by_host.setdefault(host, set()).add(names.DeviceKey(fabric=opened.name, device=name))
+    return {
+        node: unreached.get(node, frozenset()) | by_host.get(host, set())
+        for node, host in host_of.items()
+        if node in unreached or host in by_host
+    }
 
 
 def _has_port(host: contract.Host | None, attachment: attachments.DeviceAttachment) -> bool:

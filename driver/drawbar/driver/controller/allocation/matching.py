@@ -112,7 +112,7 @@ class Fabric:
         ports: by node name how many more devices it has room for; None where the fabric sets no limit.
         rules: what one node may have of a model.
         models: by node name how many devices of which model it has.
-        refused: by node name the devices that the fabric manager refused there as incompatible.
+        refused: by node name the devices that its host does not reach, or that the fabric manager refused there as incompatible.
     """
 
     name: str

@@ -263,7 +263,22 @@ class _Observation:
             return None
         rules = self.session.spec.policy.models
         ruled_out = rules and policies.forbids(rules, self.device.model, self._models(wish.node), wish.node)
-        return ruled_out or self._refused_before(self.session, wish)
+        unreached = self._unreached(self.session, self.device, wish)
+        return ruled_out or unreached or self._refused_before(self.session, wish)
+
+    @staticmethod
+    def _unreached(
+        opened: session.Session, device: contract.Device, wish: claim_index.Wish
+    ) -> attachments.Failure | None:
+        """Return why the wish's host cannot have the device, by their reachability groups; None if it can."""
+        host = opened.host(wish.host_id or "")
+        if host is None or host.reaches(device):
+            return None
+        message = (
+            f"host {host.id} is in none of its reachability groups ({', '.join(sorted(device.reach_groups))}); let the pod go "
+            f"to another node: kubectl get fabric {opened.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
+        )
+        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
 
     def _refused_before(self, opened: session.Session, wish: claim_index.Wish) -> attachments.Failure | None:
         """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""

@@ -75,7 +75,7 @@ def restored(
         fabric=key.fabric,
         device_id=device.id,
         driver=fabric.driver,
-        pool=names.pool(key.fabric, device.enclosure),
+        pool=names.pool(key.fabric, device.enclosure, reach=names.reach_key(device.reach_groups)),
         device=key.device,
         node_name=where.node,
         host_id=where.host_id,

@@ -8,7 +8,8 @@ composites that another one made.
 
 Invariants:
 
-- a device is a member of one composite at most, and all members of a composite are in one enclosure;
+- a device is a member of one composite at most, and all members of a composite are in one enclosure, with a reachability
+  group in common, so that some host can have them all; those of a rule are in the same groups;
 - a composite whose members cannot be attached together is not offered, and there is a sentence about why; none of its
   members is offered alone either, as an administrator has reserved them for it;
 - a composite that has a DeviceAttachment keeps its members, whatever the Fabric names meanwhile; so does one that a claim was
@@ -47,6 +48,7 @@ _OWN_FIELDS = frozenset(
         "attributes",
         "refused_attributes",
         "etag",
+        "reach_groups",
     }
 )
 _SHARED_FIELDS = tuple(item.name for item in fields(contract.Device) if item.name not in _OWN_FIELDS)
@@ -58,6 +60,8 @@ _WORST_FIRST = (
     contract.Health.OK,
 )
 _Members = tuple[str, ...]
+_Place = tuple[str, str, tuple[str, ...]]
+"""An enclosure, a switch and reachability groups."""
 NO_MAINTENANCE = maintenances.Scope()
 
 
@@ -273,18 +277,17 @@ class _Room:
                 return False
         return None not in places and len(places) <= 1 and len(models) == len({part for part, _ in models})
 
-    def _place(self, rule: fabrics.CompositeRule, device: str) -> tuple[str, str] | None:
+    def _place(self, rule: fabrics.CompositeRule, device: str) -> _Place | None:
         """Return what all devices of a composite have in common; None where that is not known."""
         listed = self.listed[device]
+        reached = tuple(sorted(listed.reach_groups))
         if rule.within is fabrics.Within.ENCLOSURE:
-            return listed.enclosure, ""
-        return (listed.enclosure, listed.switch) if listed.switch else None
+            return listed.enclosure, "", reached
+        return (listed.enclosure, listed.switch, reached) if listed.switch else None
 
     def _groups(self, rule: fabrics.CompositeRule, rest: Mapping[str, int]) -> Iterable[_Members]:
         """Yield the complete groups of devices that are in no composite, of those first that can be attached now."""
-        by_place: dict[tuple[str, str], dict[tuple[int, str], list[str]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
+        by_place: dict[_Place, dict[tuple[int, str], list[str]]] = defaultdict(lambda: defaultdict(list))
         for device in sorted(rest, key=lambda name: (self._is_unfit(name), _in_order(name))):
             place = self._place(rule, device)
             if place is not None:
@@ -358,6 +361,10 @@ class _Room:
                 return f"device {device_id} is not attached as a whole, since it has slices"
             if device in self.alone:
                 return f"device {device_id} was given to a claim by itself, which has to end first"
+        return self._separation(composite)
+
+    def _separation(self, composite: fabrics.Composite) -> str | None:
+        """Return what keeps listed devices from being attached together; None if nothing does."""
         enclosures = {
             device_id: self.listed[names.label(device_id)].enclosure for device_id in composite.devices
         }
@@ -365,11 +372,26 @@ class _Room:
         for device_id, enclosure in enclosures.items():
             if enclosure != enclosures[first]:
                 return f"device {device_id} is in enclosure {enclosure or '(none)'}, and {first} in {enclosures[first] or '(none)'}"
+        members = [self.listed[names.label(device_id)] for device_id in composite.devices]
+        if not _has_common_reach(members):
+            return "its devices have no reachability group in common, so no host can have them all"
         return None
 
 
+def _has_common_reach(members: Iterable[contract.Device]) -> bool:
+    """Return whether some host can have all members, as far as their groups tell."""
+    groups = [member.reach_groups for member in members if member.reach_groups]
+    return not groups or bool(frozenset.intersection(*groups))
+
+
+def _common_reach(members: Iterable[contract.Device]) -> frozenset[str]:
+    """Return the groups whose hosts can have all members; none if that is not known of any member."""
+    groups = [member.reach_groups for member in members if member.reach_groups]
+    return frozenset.intersection(*groups) if groups else frozenset()
+
+
 def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
-    """Return a composite as one device: what its members agree in, the sum of their memory, and their worst health.
+    """Return a composite as one device: what its members agree in, their common reach, their memory and worst health.
 
     Args:
         name: of the composite.
@@ -383,6 +405,7 @@ def composed(name: str, members: Sequence[contract.Device]) -> contract.Device:
     }
     return contract.Device(
         id=name,
+        reach_groups=_common_reach(members),
         memory_bytes=sum(member.memory_bytes for member in members),
         health=next(health for health in _WORST_FIRST if any(member.health is health for member in members)),
         attributes=tuple(

@@ -1,7 +1,8 @@
 """Places of a fabric that chooses the device itself: what is published in place of its devices; pure.
 
 Such a fabric attaches a device of a model, and which one comes is its choice. So `<model>-1` to `-n` are published, as many
-as devices of the model are free or held. To the rest of the controller a place is a device: its name is the lock, and its
+as devices of the model are free or held. Where some hosts have a part of them only, these devices of one model and of the
+same reachability groups have places of their own, since the fabric gives a host what reaches it. To the rest of the controller a place is a device: its name is the lock, and its
 connection is that of the device that came.
 
 Invariants:
@@ -114,6 +115,13 @@ def arrange(
     """
     memory = _remembered(devices, taken, memory)
     occupants = _occupants(devices, taken, memory)
+    carved = contract.carved(devices.values())
+    whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
+    alike: dict[str, list[contract.Device]] = {}
+    for device in whole:
+        if device.model:
+            alike.setdefault(_stem(device), []).append(device)
+    common = {stem: _common(group) for stem, group in alike.items()}
     waiting = [hold for hold in taken.holds if _awaits(hold, occupants, memory)]
     waited_for = {(hold.host_id, hold.model) for hold in waiting}
     inside = set(occupants.values())
@@ -130,22 +138,16 @@ def arrange(
         if mark is not None and connection.mark == mark and device.model and not may_be_waited_for:
             place = former.get(device.id, "")
             if not place or place in used:
-                place = next(name for name in _numbered(device.model) if name not in used)
+                place = next(name for name in _numbered(_stem(device)) if name not in used)
             orphans[place] = device.id
             used.add(place)
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
     occupants |= orphans
-    carved = contract.carved(devices.values())
-    whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
-    alike: dict[str, list[contract.Device]] = {}
-    for device in whole:
-        alike.setdefault(device.model, []).append(device)
-    common = {model: _common(group) for model, group in alike.items() if model}
     places = _held(devices, taken, occupants, orphans, common)
-    for model, count in _free(whole, set(occupants.values()), waiting).items():
-        for name in _free_names(model, count, used, taken.claimed):
-            places[name] = replace(common[model], id=name)
+    for stem, count in _free(whole, set(occupants.values()), waiting).items():
+        for name in _free_names(stem, count, used, taken.claimed) if stem in common else ():
+            places[name] = replace(common[stem], id=name)
     memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
     return Arrangement(places=places, occupants=occupants, memory=memory)
 
@@ -211,16 +213,16 @@ def withdrawn(
     expected = tuple(expected)
     listed: dict[str, int] = {}
     for device in devices:
-        listed[_stem(device.model)] = listed.get(_stem(device.model), 0) + 1
+        listed[_stem(device)] = listed.get(_stem(device), 0) + 1
     wanted: dict[str, int] = {}
     for name in expected:
-        wanted[name.rpartition("-")[0]] = wanted.get(name.rpartition("-")[0], 0) + 1
+        wanted[_stem_of(name)] = wanted.get(_stem_of(name), 0) + 1
     return frozenset(
         name
         for name in expected
         if name not in arrangement.places
         and name not in arrangement.occupants
-        and wanted[name.rpartition("-")[0]] <= listed.get(name.rpartition("-")[0], 0)
+        and wanted[_stem_of(name)] <= listed.get(_stem_of(name), 0)
     )
 
 
@@ -281,21 +283,24 @@ def _held(
     """Return the places that are held, without those whose device is not listed."""
     models = {hold.place: hold.model for hold in taken.holds}
     models |= {place: devices[device_id].model for place, device_id in orphans.items()}
+    of_model = {shared.model: shared for shared in common.values()}
     places = {}
     for name, model in models.items():
         occupant = devices.get(occupants.get(name, ""))
+        # The groups of a model's devices may have changed since the place was given.
+        shared = common.get(_stem_of(name)) or of_model.get(model)
         if occupant is not None:
-            shared = common.get(model, common.get(occupant.model, occupant))
+            shared = shared or common.get(_stem(occupant), occupant)
             places[name] = replace(shared, id=name, health=occupant.health, connection=occupant.connection)
-        elif name not in occupants and model in common:
-            places[name] = replace(common[model], id=name)
+        elif name not in occupants and shared is not None:
+            places[name] = replace(shared, id=name)
     return places
 
 
 def _free(
     devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Hold]
 ) -> dict[str, int]:
-    """Return by model how many devices are free, without one for each place that waits for its device.
+    """Return by the stem of their places how many devices are free, without one for each place that waits for its device.
 
     A device that is critically ill takes no place: a fabric does not hand it out.
     """
@@ -303,15 +308,14 @@ def _free(
     for device in devices:
         is_well = device.health is not contract.Health.CRITICAL
         if device.connection is None and device.id not in inside and device.model and is_well:
-            free[device.model] = free.get(device.model, 0) + 1
+            free[_stem(device)] = free.get(_stem(device), 0) + 1
     for hold in waiting:
-        free[hold.model] = free.get(hold.model, 0) - 1
+        free[_stem_of(hold.place)] = free.get(_stem_of(hold.place), 0) - 1
     return free
 
 
-def _free_names(model: str, count: int, used: Collection[str], claimed: Iterable[str]) -> list[str]:
+def _free_names(stem: str, count: int, used: Collection[str], claimed: Iterable[str]) -> list[str]:
     """Return the names of the free places: those that claims were given, then the lowest numbers."""
-    stem = _stem(model)
     numbers = sorted(
         int(number)
         for name in claimed
@@ -319,7 +323,7 @@ def _free_names(model: str, count: int, used: Collection[str], claimed: Iterable
         if front == stem and number.isdecimal() and len(number) <= _NUMBER_CHARS and name not in used
     )
     chosen = [f"{stem}-{number}" for number in numbers][: max(0, count)]
-    for name in _numbered(model):
+    for name in _numbered(stem):
         if len(chosen) >= count:
             break
         if name not in used and name not in chosen:
@@ -327,16 +331,23 @@ def _free_names(model: str, count: int, used: Collection[str], claimed: Iterable
     return chosen
 
 
-def _numbered(model: str) -> Iterator[str]:
-    stem, number = _stem(model), 0
+def _numbered(stem: str) -> Iterator[str]:
+    number = 0
     while True:
         number += 1
         yield f"{stem}-{number}"
 
 
-def _stem(model: str) -> str:
-    """Return the name of a model's places without their numbers; equal only for equal models."""
-    return names.label(model, room=_NUMBER_CHARS + 1)
+def _stem(device: contract.Device) -> str:
+    """Return the name of the places of devices like it without their numbers; equal only for equal models and groups."""
+    key = names.reach_key(device.reach_groups)
+    text = f"{device.model}\0{key}" if key else device.model
+    return names.label(text, room=_NUMBER_CHARS + 1)
+
+
+def _stem_of(place: str) -> str:
+    """Return the name of a place without its number."""
+    return place.rpartition("-")[0]
 
 
 def _common(alike: Sequence[contract.Device]) -> contract.Device:

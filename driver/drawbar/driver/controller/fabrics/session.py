@@ -195,6 +195,10 @@ class Session:
         """All hosts, as last reported."""
         return tuple(self._hosts.values())
 
+    def host(self, host_id: str) -> contract.Host | None:
+        """Return the host of that id, as last reported."""
+        return self._hosts.get(host_id)
+
     @property
     def devices(self) -> tuple[contract.Device, ...]:
         """All devices, as last reported; without what they are carved into for claims."""

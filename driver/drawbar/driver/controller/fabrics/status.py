@@ -45,6 +45,7 @@ class View:
         refused: which writes the API server refuses, in its words; empty where it takes all.
         incompatible: the devices that are not attached to some host for now, since the manager refused it.
         not_offered: how many of its devices are beyond the offer.
+        reach_groups: which devices can go to which hosts, of a fabric where that differs.
     """
 
     connection: Connection
@@ -59,6 +60,7 @@ class View:
     refused: str = ""
     incompatible: tuple[fabrics.IncompatiblePair, ...] = ()
     not_offered: int = 0
+    reach_groups: tuple[fabrics.ReachGroup, ...] = ()
 
 
 def status(
@@ -109,6 +111,7 @@ def status(
         else hosts.to_status(view.nodes.remembered),
         unclean=fabric.status.unclean,
         incompatible=view.incompatible,
+        reach_groups=fabric.status.reach_groups if view.nodes is None else view.reach_groups,
     )
 
 
@@ -125,6 +128,7 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
             "hosts": wanted.hosts,
             "notOffered": wanted.not_offered,
             "incompatible": [msgspec.to_builtins(pair) for pair in wanted.incompatible],
+            "reachGroups": [msgspec.to_builtins(group) for group in wanted.reach_groups],
             "mappedEndpoint": wanted.mapped_endpoint,
             "mappedHosts": msgspec.to_builtins(wanted.mapped_hosts),
         },

@@ -4,7 +4,7 @@ The names and types of the attributes are those that a node gives its own device
 `docs/attributes.md` describes each of them.
 
 Invariant: a device never changes its pool while it is published, wherever others come and go. Only its own change (of
-enclosure or model) or a new rule about its model moves it, and never while a claim has it, published or not. One that
+enclosure, model or reachability groups, or a refusal of its own) or a new rule about its model moves it, and never while a claim has it, published or not. One that
 moved before its claim was seen goes back to the pool that the claim names: in the other it would be offered again, and
 a taint there would not be about the claim's device.
 
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from drawbar.driver.api import bindings, quantities, slices
-from drawbar.driver.controller import names, shares
+from drawbar.driver.controller import names, reach, shares
 from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -170,6 +170,8 @@ class Rules:
         unlisted: names of devices that stay published although they are not listed, and keep their room.
         claimed: by device name the pool that the allocation of a claim names.
         given: by device name the pool out of which a claim was given it; what is published goes before.
+        refusing: by device name the hosts that the manager refused it to.
+        pools_max: the limit of pools, which those for refused devices leave to others.
     """
 
     restricted: Collection[str] = ()
@@ -177,6 +179,8 @@ class Rules:
     unlisted: Collection[str] = ()
     claimed: Mapping[str, str] = field(default_factory=dict)
     given: Mapping[str, str] = field(default_factory=dict)
+    refusing: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    pools_max: int = 0
 
 
 def homes(
@@ -187,10 +191,7 @@ def homes(
 ) -> dict[str, str]:
     """Return the pool of each device by its name: where it is published or was given, else the first of its kind with room."""
     rules = rules or Rules()
-    first = {
-        name: names.pool(fabric, device.enclosure, device.model if device.model in rules.restricted else "")
-        for name, device in devices.items()
-    }
+    first = _first_pools(fabric, devices, published, rules)
     places: dict[str, str] = {}
     filled: Counter[str] = Counter()
     full = {
@@ -214,6 +215,34 @@ def homes(
         places[name] = given[name]
         filled[given[name]] += 1
     return slice_plan.place(places, first, filled)
+
+
+def _first_pools(
+    fabric: str,
+    devices: Mapping[str, contract.Device],
+    published: tuple[slices.ResourceSlice, ...],
+    rules: Rules,
+) -> dict[str, str]:
+    """Return by the name of a device the first pool of its kind."""
+
+    def pool(name: str, refusing: Collection[str] = ()) -> str:
+        device = devices[name]
+        return names.pool(
+            fabric,
+            device.enclosure,
+            device.model if device.model in rules.restricted else "",
+            reach=names.reach_key(device.reach_groups),
+            refusing=refusing,
+        )
+
+    first = {name: pool(name) for name in devices}
+    if not rules.refusing:
+        return first
+    kinds = Counter(first.values())
+    ordinary = sum(-(-number // slice_plan.DEVICES_MAX) for number in kinds.values())
+    there = {published_slice.spec.pool.name for published_slice in published}
+    apart = reach.separate(rules.refusing, first, there, rules.pools_max - ordinary)
+    return first | {name: pool(name, hosts) for name, hosts in apart.items()}
 
 
 def _belongs(pool: str, first: str) -> bool:

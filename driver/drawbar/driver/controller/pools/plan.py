@@ -6,6 +6,8 @@ Invariants:
   one write in place and no pool is ever incomplete; where the API server has taints in slices of their own, a pool has
   one more slice, which is always there;
 - a device never changes its pool while it is published or a claim has it, wherever others come and go;
+- a pool selects exactly the nodes that reach its devices, as far as their groups tell, but those whose hosts refused each of
+  them; see `controller.reach`;
 - a device that hangs on a host without an attachment of ours carries a taint: another owner uses it;
 - a claim's device that vanished stays published, tainted, until the claim lets go of it;
 - a device beyond the Fabric's offer is not published, but for one that a claim has: that stays, tainted, until the claim lets
@@ -29,7 +31,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, maintenances, meta, slices
-from drawbar.driver.controller import names, policies
+from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.fabrics import composites
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.slices import encoding
@@ -63,6 +65,8 @@ class Facts:
         worn: by device name, of those erased as often as a day allows, when they may be used again; on the steady clock.
         maintenance: its devices that are given to no further claim.
         not_offered: names of the listed devices beyond the Fabric's offer; in `devices` only while a claim has them.
+        refused: the pairs of a device and a host that the manager refused as incompatible, and is not asked about now.
+        refused_until: when the first of them may be tried again; on the steady clock.
     """
 
     fabric: fabrics.Fabric
@@ -77,6 +81,8 @@ class Facts:
     worn: Mapping[str, datetime.datetime] = field(default_factory=dict)
     maintenance: maintenances.Scope = field(default_factory=maintenances.Scope)
     not_offered: frozenset[str] = frozenset()
+    refused: Collection[reach.Pair] = ()
+    refused_until: datetime.datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,7 +214,10 @@ def _within_limit(
         for device in published_slice.spec.devices
     }
     published = {published_slice.spec.pool.name for published_slice in observed.published}
-    waiting = sorted({candidate.pool for candidate in candidates} - published)
+    waiting = sorted(
+        {candidate.pool for candidate in candidates} - published,
+        key=lambda pool: (bool(names.refusal_of(pool)), pool),
+    )
     beyond = frozenset(waiting[max(observed.policy.limits.slices - len(published), 0) :])
     within = [candidate for candidate in candidates if candidate.pool not in beyond]
     filled, withheld = Counter(candidate.pool for candidate in within), Counter[str]()
@@ -257,14 +266,17 @@ def _pools(
 
 
 def _selector(observed: Observed, pool: str) -> claims.NodeSelector:
-    """Return the nodes that the fabric reaches, without those that may have no more of the pool's model."""
+    """Return the nodes that reach the pool's devices, without those that may have no more of them."""
     reached = (drivers.label_value(observed.driver),)
     requirements = [
         claims.FieldRequirement(key=names.node_label(observed.fabric), operator="In", values=reached)
     ]
-    closed = names.closed_label_of(pool)
-    if closed is not None:
-        requirements.append(claims.FieldRequirement(key=closed, operator="DoesNotExist"))
+    if key := names.reach_of(pool):
+        label = names.reach_label(observed.fabric, key)
+        requirements.append(claims.FieldRequirement(key=label, operator="In", values=reached))
+    requirements += [
+        claims.FieldRequirement(key=label, operator="DoesNotExist") for label in names.closed_labels_of(pool)
+    ]
     return claims.NodeSelector(
         node_selector_terms=(claims.NodeSelectorTerm(match_expressions=tuple(requirements)),)
     )
@@ -315,6 +327,8 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
         unlisted=kept,
         claimed=observed.facts.claimed,
         given=observed.given,
+        refusing=reach.refusing_hosts(observed.facts.refused, arranged.members),
+        pools_max=observed.policy.limits.slices,
     )
     places = devices.homes(observed.fabric, offered, observed.published, rules)
     candidates: dict[str, _Candidate] = {}
@@ -416,7 +430,8 @@ def _next_look(
         )
         for candidate in candidates
     ]
-    future = [end for end in (*ends, *observed.facts.worn.values()) if end is not None and end > now]
+    ends += [*observed.facts.worn.values(), observed.facts.refused_until]
+    future = [end for end in ends if end is not None and end > now]
     return (LookAgain(at=min(future)),) if future else ()
 
 

@@ -182,6 +182,7 @@ class Publisher:
         report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope)
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
+            refused = view.pairs.ends(probation, now)
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
             report = plan.Facts(
                 fabric=fabric,
@@ -196,6 +197,8 @@ class Publisher:
                 chooses=view.chooses,
                 worn=view.erasures.over(fabric.spec.policy.erases_per_device_per_day, now),
                 maintenance=scope,
+                refused=tuple(refused),
+                refused_until=min(refused.values(), default=None),
                 claimed=self._sources.allocated.pools(name),
                 made={
                     device.id: view.made_bytes(device)

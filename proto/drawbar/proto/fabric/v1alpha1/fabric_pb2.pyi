@@ -710,6 +710,7 @@ class Host(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     IDENTIFIERS_FIELD_NUMBER: _builtins.int
     PORTS_FIELD_NUMBER: _builtins.int
+    REACH_GROUPS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     """The fabric manager's own. Never what the machine can write, such as the
     HostName of its BMC: a host whose id is the name of a node is that node.
@@ -721,6 +722,12 @@ class Host(_message.Message):
 
     @_builtins.property
     def ports(self) -> _containers.RepeatedCompositeFieldContainer[Global___Port]: ...
+    @_builtins.property
+    def reach_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The reachability groups that the host is in; at most 256 ids of at most 128
+        bytes. See Device.reach_groups.
+        """
+
     def __init__(
         self,
         *,
@@ -728,10 +735,11 @@ class Host(_message.Message):
         name: _builtins.str = ...,
         identifiers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         ports: _abc.Iterable[Global___Port] | None = ...,
+        reach_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "identifiers", b"identifiers", "name", b"name", "ports", b"ports"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "identifiers", b"identifiers", "name", b"name", "ports", b"ports", "reach_groups", b"reach_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -793,6 +801,7 @@ class Device(_message.Message):
     CARVING_FIELD_NUMBER: _builtins.int
     SWITCH_FIELD_NUMBER: _builtins.int
     ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    REACH_GROUPS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     device_class: Global___DeviceClass.ValueType
     model: _builtins.str
@@ -856,6 +865,19 @@ class Device(_message.Message):
         `drawbar fabric check` names it.
         """
 
+    @_builtins.property
+    def reach_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The reachability groups that the device is in; at most 16 ids of at most
+        128 bytes. The device can be attached to each host with which it has a
+        group in common, and to no other: an attach there is FAILED_PRECONDITION,
+        reason INCOMPATIBLE. Groups are what your fabric has: an enclosure, a zone,
+        the switches that are linked with each other. Pods that claim the device
+        are scheduled to the nodes of its groups alone.
+        Empty, here or at the host: not known, and any pair may be tried. Give a
+        host that reaches nothing a group of its own. Groups beyond the limits are
+        not known either.
+        """
+
     def __init__(
         self,
         *,
@@ -879,10 +901,11 @@ class Device(_message.Message):
         carving: Global___Carving | None = ...,
         switch: _builtins.str = ...,
         attributes: _abc.Iterable[Global___Attribute] | None = ...,
+        reach_groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["carving", b"carving", "connection", b"connection", "slice_of", b"slice_of"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "serial", b"serial", "slice_of", b"slice_of", "switch", b"switch", "vendor", b"vendor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "carving", b"carving", "compute_capability", b"compute_capability", "connection", b"connection", "device_class", b"device_class", "enclosure", b"enclosure", "etag", b"etag", "health", b"health", "id", b"id", "identifiers", b"identifiers", "max_link_speed_mts", b"max_link_speed_mts", "max_link_width", b"max_link_width", "memory_bytes", b"memory_bytes", "model", b"model", "pci_device_id", b"pci_device_id", "pci_vendor_id", b"pci_vendor_id", "reach_groups", b"reach_groups", "serial", b"serial", "slice_of", b"slice_of", "switch", b"switch", "vendor", b"vendor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

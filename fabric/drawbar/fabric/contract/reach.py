@@ -1,0 +1,26 @@
+"""Reachability: which hosts can have a device at all; pure.
+
+A fabric of several enclosures, zones or switches often connects some of its devices to some of its hosts only. So an adapter
+puts both into groups, whose ids are its own: a device can go to each host with which it has a group in common. Without
+groups nothing is known, and then nothing is ruled out. A host that reaches nothing needs a group of its own.
+"""
+
+from collections.abc import Iterable
+
+DEVICE_GROUPS_MAX = 16
+HOST_GROUPS_MAX = 256
+GROUP_BYTES = 128
+"""The most groups of a device and of a host, and the longest id of a group."""
+
+
+def bound_groups(ids: Iterable[str], *, most: int) -> frozenset[str]:
+    """Return the groups of these ids; none, which rules nothing out, if there are too many or one id is too long."""
+    named = frozenset(filter(None, ids))
+    if len(named) > most or any(len(group.encode()) > GROUP_BYTES for group in named):
+        return frozenset()
+    return named
+
+
+def reaches(device_groups: frozenset[str], host_groups: frozenset[str]) -> bool:
+    """Return whether a device can go to a host, as far as their groups tell."""
+    return not device_groups or not host_groups or not device_groups.isdisjoint(host_groups)
