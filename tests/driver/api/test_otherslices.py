@@ -102,6 +102,11 @@ def test_an_attribute_about_something_else_is_no_address(attributes):
     assert not device.is_located
 
 
+def test_a_list_of_addresses_means_each_of_them():
+    device = offered(pciBusIDs={"strings": [ADDRESS, "0000:3c:00.0", "x"]})
+    assert device.addresses == {ADDRESS, "0000:3c:00.0"}
+
+
 def test_a_uuid_is_compared_with_identifiers_of_its_kind_and_a_part_number_never():
     device = offered(uuid={"string": UUID}, partSerial={"string": "900-21010"})
     same = witnesses.identifier(witnesses.Kind.GPU_UUID, UUID)

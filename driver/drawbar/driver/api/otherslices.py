@@ -31,9 +31,15 @@ _NUMBER = re.compile(r"uuid|serial|guid|mac|nqn|eui|unique")
 
 
 class Attribute(meta.Struct, frozen=True):
-    """The text of an attribute; None of another type of value."""
+    """The text of an attribute, or its list of texts (gate DRAListTypeAttributes); neither of another type of value."""
 
     string: str | None = None
+    strings: tuple[str, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of its texts."""
+        return self.strings if self.string is None else (self.string, *self.strings)
 
 
 class Device(meta.Struct, frozen=True):
@@ -158,17 +164,15 @@ def _offered(driver: str, pool: str, device: Device) -> Offered:
     parents: set[str] = set()
     numbers: set[str] = set()
     for name, attribute in device.attributes.items():
-        text = attribute.string
-        if text is None or len(text) > TEXT_CHARS:
-            continue
         plain = name.rpartition("/")[2].lower()
-        place = address(text)
-        # Without a domain the form is too common: a time of day has it.
-        if place and (text.count(":") > 1 or "pci" in plain or "bdf" in plain):
-            if not _ELSEWHERE.search(plain):
-                (parents if _PARENT.search(plain) else own).add(place)
-        elif _NUMBER.search(plain):
-            numbers.add(text)
+        for text in attribute.texts:
+            place = address(text)
+            # Without a domain the form is too common: a time of day has it.
+            if place and (text.count(":") > 1 or "pci" in plain or "bdf" in plain):
+                if not _ELSEWHERE.search(plain):
+                    (parents if _PARENT.search(plain) else own).add(place)
+            elif _NUMBER.search(plain) and len(text) <= TEXT_CHARS:
+                numbers.add(text)
     if not own and not parents:
         own = {_written(match) for match in _IN_NAME.finditer(device.name[:TEXT_CHARS].lower())}
     return Offered(

@@ -172,6 +172,25 @@ def test_a_device_that_is_open_is_not_offered_to_begin_with():
     assert history.look(0.0, leftout.Why.PROCESS)
 
 
+def test_of_two_drivers_that_leave_devices_to_each_other_one_offers_the_device_in_the_end():
+    histories = [History(is_left_out=False), History(is_left_out=False)]
+    quiet = [QUIET, QUIET * 1.1]
+    changes = []
+    for number in range(200):
+        offers = [not history.is_left_out for history in histories]
+        for index, history in enumerate(histories):
+            signs = {"x": TAKEN[leftout.Why.DRIVER]} if offers[1 - index] else {}
+            decision = coexistence.decide(
+                signs, history.memories, (), number * 10.0, quiet_seconds=quiet[index]
+            )
+            before, history.memories = history.is_left_out, decision.memories
+            history.is_left_out = "x" in decision.left_out
+            if before != history.is_left_out:
+                changes.append((number, index))
+    assert [history.is_left_out for history in histories] == [False, True]
+    assert len(changes) == 3, "both withdraw once, and one comes back"
+
+
 LOOKS = st.lists(
     st.tuples(st.floats(0.0, 120.0), st.sampled_from([None, *leftout.Why])), min_size=1, max_size=60
 )

@@ -11,6 +11,7 @@ left out for the quiet time: after a reboot of the node, a vendor's driver may s
 
 import asyncio
 import logging
+import random
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -25,6 +26,7 @@ log = logging.getLogger(__name__)
 
 SLICES_MAX = 128
 NODE_SECONDS = 30.0
+QUIET_JITTER = 1.2
 FILE = "left-out.json"
 FILE_BYTES = 1024 * 1024
 LEFT_TO_OTHERS = "DevicesLeftToOthers"
@@ -54,6 +56,7 @@ class Neighbours:
         changed: Callable[[], None],
         clock: Callable[[], float],
         contained: containment.Containment | None = None,
+        jitter: random.Random | None = None,
     ) -> None:
         self._api = api
         self._driver = driver
@@ -75,6 +78,9 @@ class Neighbours:
             keep=self._has_room,
             contained=contained,
         )
+        # Two drivers that leave devices to each other must not take them up at the same time again and again.
+        self._quiet_seconds = wanted.quiet_seconds * (jitter or random.Random()).uniform(1.0, QUIET_JITTER)  # noqa: S311
+        self._slices.report_unreadable(lambda _old, _new: changed())
         self._names: set[str] = set()
         self._overflows = asyncio.Event()
         self._room = asyncio.Event()
@@ -145,7 +151,7 @@ class Neighbours:
         if has_plugins and self._clock() - self._node_read_at >= NODE_SECONDS:
             await self._read_node()
         free = [each.card for each in judged if each.name not in held]
-        opened = await asyncio.to_thread(openers.find_openers, self._host, free)
+        opened = await asyncio.to_thread(openers.find_openers, self._host, free) if free else {}
         seen = self._seen()
         signs = {
             each.name: sign
@@ -159,7 +165,7 @@ class Neighbours:
             self._memories,
             offered,
             self._clock(),
-            quiet_seconds=self._wanted.quiet_seconds,
+            quiet_seconds=self._quiet_seconds,
         )
         self._memories = decision.memories
         looks = [NODE_SECONDS] if has_plugins or opened else []
@@ -171,12 +177,13 @@ class Neighbours:
         return {name: sign.reason for name, sign in left.items()}
 
     def _seen(self) -> coexistence.Seen:
-        incomplete = f"more than {SLICES_MAX} ResourceSlices of other drivers name this node, and it may be in one that was not read"
-        return coexistence.Seen(
-            offered=self.offered(),
-            resources=self._resources,
-            incomplete=incomplete if self._overflows.is_set() else "",
-        )
+        incomplete = ""
+        if self._overflows.is_set():
+            incomplete = f"more than {SLICES_MAX} ResourceSlices of other drivers name this node, and it may be in one that was not read"
+        elif self._slices.unreadable:
+            names = ", ".join(sorted(name for _, name in self._slices.unreadable)[:3])
+            incomplete = f"it may be in a ResourceSlice of this node that cannot be read: {names}"
+        return coexistence.Seen(offered=self.offered(), resources=self._resources, incomplete=incomplete)
 
     def _has_room(self, item: otherslices.Slice) -> bool:
         if item.spec.driver == self._driver:
@@ -254,7 +261,7 @@ class Neighbours:
     def _recall(self) -> dict[str, coexistence.Memory]:
         """Return the devices that were left out before this start, as if they had been seen just now."""
         now = self._clock()
-        until = now + self._wanted.quiet_seconds
+        until = now + self._quiet_seconds
         try:
             with self._file.open("rb") as opened:
                 listed = leftout.decode(opened.read(FILE_BYTES), coexistence.DEVICES_MAX)
