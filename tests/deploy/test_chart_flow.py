@@ -14,7 +14,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
 GONE = "a0000000-0000-4000-8000-000000000000"
-LOCAL = {"localPool": {"slots": ["3", "4"]}}
+LOCAL = {"localPool": {"classes": ["gpu"], "slots": ["3", "4"]}}
 
 
 def gpu(number):

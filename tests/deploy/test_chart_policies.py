@@ -108,7 +108,7 @@ async def test_a_nodes_token_writes_the_status_of_its_own_nodes_attachments_alon
             await say(api, "fab.theirs", "Visible")
         with denied("of the driver drawbar.dev alone"):
             await say(api, "fab.foreign", "Visible")
-        with denied("the conditions Visible and Released alone"):
+        with denied("the conditions Visible, Released and Exclusive alone"):
             await say(api, "fab.mine", "Attached")
         with denied("cannot patch resource"):
             await merge(api, kinds.ATTACHMENT, "fab.mine", {"spec": {"claim": None}})

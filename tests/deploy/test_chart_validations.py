@@ -150,7 +150,7 @@ ATTEMPTS = {
             "PATCH",
             f"{ATTACHMENTS}/fab.mine/status",
             {"status": {"conditions": [said("Attached")]}},
-            "the conditions Visible and Released alone",
+            "the conditions Visible, Released and Exclusive alone",
         ),
         *(
             ("node-1", "PATCH", f"{ATTACHMENTS}/fab.mine/status", {"status": status}, words)

@@ -188,7 +188,10 @@ WORDS = {
     "the value of that label": (attachments.node_label("n" * 64), "sha256-ce068a195ab380a813c713035ed74921"),
     "the annotation that forces a detach": (attachments.FORCE_ANNOTATION, "drawbar.dev/force-detach"),
     "what the controller says of an attachment": (attachments.ATTACHED, "Attached"),
-    "what the node says of it": ((attachments.VISIBLE, attachments.RELEASED), ("Visible", "Released")),
+    "what the node says of it": (
+        (attachments.VISIBLE, attachments.RELEASED, attachments.EXCLUSIVE),
+        ("Visible", "Released", "Exclusive"),
+    ),
     "the name of an attachment": (attachments.name("fab", "gpu-1"), "fab.gpu-1"),
     "the name of a device with an odd id": (names.label("GPU/1"), "gpu-1-ecca69a3"),
     "the name of a pool": (

@@ -76,6 +76,7 @@ def exposed():
     node.watch_prepared(int)
     node.watch_verdicts(Nothing())
     node.watch_queue(int, int)
+    node.watch_neighbours(dict, int)
     controller = controller_metrics.Metrics("drawbar.dev")
     controller.watch("ready", "", dict)
     gauges.Gauges(cluster=Nothing(), devices_queue=Nothing(), fabrics_queue=Nothing()).show(controller)

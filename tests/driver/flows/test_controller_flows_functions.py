@@ -25,7 +25,7 @@ GPU = {
     "pciVendor": 0x10DE,
     "pciDevice": 0x2330,
 }
-OFFERING = {"local_pool": residents.Selection(virtual_functions=True)}
+OFFERING = {"local_pool": residents.Selection(classes=("gpu", "fpga"), virtual_functions=True)}
 
 
 async def make_class(cluster, name, selects, groups, **said):

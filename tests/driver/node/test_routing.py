@@ -33,6 +33,12 @@ CASES = {
         None,
         (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
+    "neighbour: local pool": (routing.NeighbourChange(attachments=()), None, (Part.LOCAL_POOL,)),
+    "neighbour: every attachment": (
+        routing.NeighbourChange(attachments=TWO),
+        routing.NeighbourChange(attachments=()),
+        (Reconcile("f.a"), Reconcile("f.b")),
+    ),
     "hardware: health": (
         routing.HardwareChange(functions=FUNCTIONS, attachments=()),
         None,

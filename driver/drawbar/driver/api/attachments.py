@@ -24,6 +24,7 @@ FINDINGS_MAX = 16
 ATTACHED = "Attached"
 VISIBLE = "Visible"
 RELEASED = "Released"
+EXCLUSIVE = "Exclusive"
 # Reasons of `Released` that the device's taint tells from all others.
 CLEANING = "Cleaning"
 NOT_CLEANED = "NotCleaned"

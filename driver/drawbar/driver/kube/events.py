@@ -159,6 +159,10 @@ class Recorder:
         """Record that something about a node needs attention."""
         self._put(_reference(kinds.NODE, name, uid), WARNING, reason, message)
 
+    def node_normal(self, name: str, uid: str, *, reason: str, message: str) -> None:
+        """Record something about a node that needs no attention."""
+        self._put(_reference(kinds.NODE, name, uid), NORMAL, reason, message)
+
     def rule_normal(self, kind: kinds.Kind, name: str, uid: str, *, reason: str, message: str) -> None:
         """Record what became of a DeviceTaintRule, in the default namespace: it has none."""
         self._put(_reference(kind, name, uid), NORMAL, reason, message)

@@ -23,13 +23,13 @@ from drawbar.driver import clocks, containment, evaluation
 from drawbar.driver.api import attachments, nodepools
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
-from drawbar.driver.node.attachments import executor, hooks, reporting
+from drawbar.driver.node.attachments import exclusiveness, executor, hooks, reporting
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import attached, monitor, readings, verdicts
 from drawbar.driver.node.inventory import model, netdevs
+from drawbar.driver.node.local import neighbours, publisher, residents
 from drawbar.driver.node.local import pool as local_pool
-from drawbar.driver.node.local import publisher, residents
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
@@ -146,6 +146,18 @@ class _Node:
         self._verdicts.subscribe(self._verdict_changed)
         # A process only where there is a selector, and only while devices change.
         self._evaluator = evaluation.Process()
+        self._neighbours = neighbours.Neighbours(
+            api,
+            driver=options.driver,
+            node_name=options.node_name,
+            wanted=options.local_pool,
+            host=users.Host.from_sysfs(options.sysfs),
+            directory=options.data_dir,
+            recorder=self._recorder,
+            changed=self._neighbour_changed,
+            clock=asyncio.get_running_loop().time,
+            contained=contained,
+        )
         self._local = self._residents(boot_id)
         self._publisher = publisher.Publisher(
             api,
@@ -238,6 +250,13 @@ class _Node:
             links=netdevs.set_up_functions,
             companion=self._own.get,
         )
+        self._exclusiveness = exclusiveness.Exclusiveness(
+            reporter=self._context.reporter,
+            card=self._card,
+            offered=self._neighbours.offered,
+            quiet_seconds=options.local_pool.quiet_seconds,
+            clock=asyncio.get_running_loop().time,
+        )
         self._watch()
 
     def _residents(self, boot_id: str) -> local_pool.LocalPool:
@@ -255,6 +274,7 @@ class _Node:
                 host=users.Host.from_sysfs(options.sysfs),
                 boot_id=boot_id,
                 unclean=self._unclean,
+                neighbours=self._neighbours,
             ),
             health=self._verdicts,
             evaluator=self._evaluator,
@@ -304,6 +324,10 @@ class _Node:
         measured.watch_unreadable(
             lambda: mirror.count_unreadable((self._attachments,)) | self._publisher.count_unreadable()
         )
+        measured.watch_neighbours(
+            self._neighbours.count_left_out,
+            lambda: exclusiveness.count(self._own) + len(self._neighbours.conflicts),
+        )
         measured.watch_queue(lambda: len(self._queue), lambda: self._recorder.dropped)
 
     async def serve(
@@ -350,6 +374,7 @@ class _Node:
                 start("sweeper", self._sweeper.run)
                 # What claims hold is known by now, and a device that is held stays published.
                 start("local-pool", self._publish)
+                start(self._neighbours.worker, self._follow_neighbours)
                 start("local-cleaning", self._cleaner.run)
 
     async def _work(self) -> None:
@@ -369,8 +394,14 @@ class _Node:
             self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
             self._recorder.warning(attachment.spec.claim, reason=containment.REASON, message=failure)
 
+    async def _follow_neighbours(self) -> None:
+        await self._served.modern.wait()
+        await self._neighbours.run()
+
     async def _publish(self) -> None:
         await self._served.modern.wait()
+        # What another driver offers is not offered for a moment either.
+        await self._neighbours.synced.wait()
         async with contextlib.aclosing(self._evaluator):
             await self._publisher.run()
 
@@ -378,14 +409,24 @@ class _Node:
         attachment = self._own.get(name)
         if attachment is None:
             self._context.forget(name)
+            self._exclusiveness.forget(name)
             return None
         with self._measured.watchdog.watching(f"attachment {name}"):
             again = await executor.reconcile(self._context, attachment)
+            look = await self._look_at_others(name)
+            again = min((seconds for seconds in (again, look) if seconds is not None), default=None)
         spec = attachment.spec
         if attachment.deleting and self._preparer.holder(spec.pool, spec.device) is not None:
             # The kubelet may unprepare it at another instance, of which only the record tells this one.
             again = HELD_LOOK_SECONDS if again is None else min(again, HELD_LOOK_SECONDS)
         return again
+
+    async def _look_at_others(self, name: str) -> float | None:
+        # As it was just written: a report repeats all that this node has said before.
+        attachment = self._own.get(name)
+        if attachment is None:
+            return None
+        return await self._exclusiveness.reconcile(attachment, self._context.time_of_day())
 
     def _attachment_changed(
         self, old: attachments.DeviceAttachment | None, new: attachments.DeviceAttachment | None
@@ -409,6 +450,10 @@ class _Node:
     def _hardware_changed(self, changes: live.Changes) -> None:
         names = tuple(attachment.metadata.name for attachment in self._own)
         self._wake(routing.HardwareChange(functions=changes.functions, attachments=names))
+
+    def _neighbour_changed(self) -> None:
+        names = tuple(attachment.metadata.name for attachment in self._own)
+        self._wake(routing.NeighbourChange(attachments=names))
 
     def _device_released(self, pool: str, device: str) -> None:
         self._wake(routing.HolderChange(attachments=self._attached(pool, device)))

@@ -86,7 +86,14 @@ class CleaningChange:
     """The cleaning of a device that lives in this node has begun, failed, or ended."""
 
 
-def _each(change: HardwareChange | HolderChange | VerdictChange) -> Iterable[Wake]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NeighbourChange:
+    """Another driver of this node offers something else; `attachments` are all of this daemon's driver."""
+
+    attachments: tuple[str, ...]
+
+
+def _each(change: HardwareChange | HolderChange | VerdictChange | NeighbourChange) -> Iterable[Wake]:
     return map(Reconcile, change.attachments)
 
 
@@ -118,6 +125,11 @@ ROWS = (
         routes.always,
         lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
+    # What another driver offers is not offered as the node's own, and an attached device is reported.
+    routes.row("neighbour: local pool", NeighbourChange, routes.always, lambda _: (Part.LOCAL_POOL,)),
+    routes.row(
+        "neighbour: every attachment", NeighbourChange, lambda change: bool(change.attachments), _each
+    ),
     # Whatever it was, a device that is not there may be what came.
     routes.row(
         "hardware: health", HardwareChange, routes.always, lambda change: (Examine(change.functions),)
@@ -136,7 +148,7 @@ ROWS = (
 )
 
 
-Change = AttachmentChange | HardwareChange | HolderChange | VerdictChange | CleaningChange
+Change = AttachmentChange | HardwareChange | HolderChange | VerdictChange | CleaningChange | NeighbourChange
 
 
 _ROWS = routes.by_change(ROWS)

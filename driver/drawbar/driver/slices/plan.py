@@ -34,6 +34,7 @@ class Pool:
         node_name: of the only node that can use the devices; otherwise `node_selector` selects the nodes.
         labels: of its slices, beside those that others gave them.
         owners: of all slices; None leaves them as they are.
+        annotations: of the slice with the devices, beside those that others gave it; one without a value is removed.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Pool:
     node_selector: claims.NodeSelector | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     owners: tuple[meta.OwnerReference, ...] | None = None
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +179,11 @@ def _built(
         if not pool.labels.items() <= metadata.labels.items():
             labels = {**metadata.labels, **pool.labels}
             metadata = msgspec.structs.replace(metadata, labels=labels)
+        notes = pool.annotations if name == pool.slice_name else {}
+        if any(metadata.annotations.get(key, "") != value for key, value in notes.items()):
+            both = {**metadata.annotations, **notes}
+            annotations = {key: value for key, value in both.items() if value or key not in notes}
+            metadata = msgspec.structs.replace(metadata, annotations=annotations)
         if pool.owners is not None:
             metadata = msgspec.structs.replace(metadata, owner_references=pool.owners)
         built.append(slices.ResourceSlice(metadata=metadata, spec=spec))

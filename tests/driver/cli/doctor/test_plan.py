@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from tests.scenes import attachments as scenes
 
-from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
+from drawbar.driver.api import attachments, core, fabrics, leftout, maintenances, meta, otherslices
 from drawbar.driver.cli.doctor import findings, observed, permissions, plan
 from drawbar.driver.cli.doctor.findings import Severity, Unread
 from drawbar.driver.controller import daemons
@@ -480,3 +480,74 @@ def test_what_cannot_be_read_is_a_finding_and_never_an_error(field):
     said = plan.plan(dataclasses.replace(HEALTHY, **silent | {field: lost}))
     assert Severity.UNCHECKED in {finding.severity for finding in said}
     assert findings.exit_status(said) == 2
+
+
+SHARED = ("Exclusive", "False", "OfferedByAnotherDriver")
+GPU = {"identity": attachments.Identity(device_class="gpu", pci_id="10de:2330")}
+
+
+def resources(name="n1", **quantities):
+    capacity = {resource.replace("__", "/"): quantity for resource, quantity in quantities.items()}
+    return (
+        otherslices.Node(
+            metadata=meta.ObjectMeta(name=name), status=otherslices.NodeStatus(capacity=capacity)
+        ),
+    )
+
+
+def exclusive(**changes):
+    said = plan.plan(dataclasses.replace(HEALTHY, **changes))
+    return [finding for finding in said if finding.check is findings.Check.ATTACHMENTS_EXCLUSIVE]
+
+
+def test_a_device_that_another_driver_offers_too_is_an_error_with_its_words():
+    visible = ("Visible", "True", "V")
+    (finding,) = exclusive(attachments=(attachment(visible, SHARED), attachment(visible, name="rack.b")))
+    assert (finding.severity, finding.subject) == (Severity.ERROR, "attachment rack.gpu")
+    assert finding.message == "words"
+    assert "docs/beside-other-drivers.md" in finding.remedy
+    ended = ("Exclusive", "True", "OfferedByThisDriver")
+    assert exclusive(attachments=(attachment(visible, ended),)) == []
+    many = tuple(attachment(visible, SHARED, name=f"rack.gpu-{number}") for number in range(500))
+    said = exclusive(attachments=many)
+    assert len(said) == 51
+    assert "450 more" in said[-1].message or "450 more" in said[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "resource", "expected"),
+    [
+        pytest.param("n1", "nvidia.com__gpu", True, id="its-plugin"),
+        pytest.param("n2", "nvidia.com__gpu", False, id="another-node"),
+        pytest.param("n1", "amd.com__gpu", False, id="another-vendor"),
+        pytest.param("n1", "x.io__y", False, id="an-unknown-plugin"),
+    ],
+)
+def test_a_device_plugin_for_cards_of_an_attached_ones_kind_is_a_warning(name, resource, expected):
+    attached = attachment(("Visible", "True", "V"), **GPU)
+    said = exclusive(attachments=(attached,), resources=resources(name, **{resource: "8"}))
+    assert [finding.severity for finding in said] == [Severity.WARNING] * expected
+    assert all("nvidia.com/gpu" in finding.message for finding in said)
+
+
+def test_an_attachment_whose_kind_is_not_known_is_no_devices_of_a_plugin():
+    for device_class, pci_id in (("gpu", ""), ("toaster", "10de:2330"), ("gpu", "nonsense")):
+        identity = attachments.Identity(device_class=device_class, pci_id=pci_id)
+        attached = attachment(("Visible", "True", "V"), identity=identity)
+        assert exclusive(attachments=(attached,), resources=resources(**{"nvidia.com__gpu": "8"})) == []
+
+
+def test_the_devices_that_nodes_leave_to_others_are_notes():
+    left = [leftout.LeftOut(device=f"gpu-{number}", why="driver", reason="R") for number in range(3)]
+    published = tuple(
+        observed.Slice(
+            metadata=meta.ObjectMeta(name=name, annotations={leftout.ANNOTATION: text}),
+            spec=observed.SliceSpec(node_name=name),
+        )
+        for name, text in (("n1", leftout.encode(left)), ("n2", "not ours"))
+    )
+    said = plan.plan(dataclasses.replace(HEALTHY, published=published))
+    (finding,) = (each for each in said if each.check is findings.Check.NODES_LEFT_OUT)
+    assert (finding.severity, finding.subject) == (Severity.NOTE, "node n1")
+    assert finding.message == "gpu-0 and 2 more not offered: R"
+    assert "localPool.despiteOthers" in finding.remedy

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich import console
 
-from drawbar.driver.api import core, meta
+from drawbar.driver.api import core, leftout, meta
 from drawbar.driver.cli.doctor import findings, observed, report
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import host, machine, server
@@ -214,6 +214,8 @@ def test_a_healthy_node_gives_cause_for_nothing():
     [
         ({"problems": ("no node name",)}, {"error host.settings"}),
         ({"fatal": ("cannot write /var/run/cdi",)}, {"error host.pod"}),
+        ({"left_out": (leftout.LeftOut(device="gpu-1", reason="R"),)}, {"note host.left-out"}),
+        ({"left_out": LOST}, {"unchecked host.left-out"}),
         ({"warnings": ("CAP_SYS_ADMIN is missing",)}, {"warning host.pod"}),
         ({"sockets": None, "too_long": "the path is too long"}, {"error host.sockets"}),
         ({"registry": (REGISTRY, False)}, {"error host.sockets"}),
@@ -237,6 +239,8 @@ def test_a_healthy_node_gives_cause_for_nothing():
     ids=[
         "settings",
         "does not start",
+        "a device is left to another",
+        "who has the devices is unknown",
         "something will not work",
         "too long",
         "not the kubelet's directory",

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich import console
 
-from drawbar.driver.api import attachments, claims, fabrics, meta, slices
+from drawbar.driver.api import attachments, claims, fabrics, leftout, meta, slices
 from drawbar.driver.cli.status import observed, tree, views
 
 DRIVER = "drawbar.dev"
@@ -348,3 +348,32 @@ def test_a_composite_shows_the_same_member_whatever_came_first():
     for listed in (members, members[::-1]):
         shown = build(slices=(published("duo"),), attachments=tuple(listed))
         assert shown.devices[0].attachment == "rack.gpu-1"
+
+
+def own_pool(node, text, pool=None, driver=DRIVER):
+    spec = slices.SliceSpec(
+        driver=driver,
+        node_name=node,
+        pool=slices.Pool(name=pool or node, generation=1, resource_slice_count=1),
+    )
+    metadata = meta.ObjectMeta(name=f"{node}-x", annotations={leftout.ANNOTATION: text})
+    return slices.ResourceSlice(metadata=metadata, spec=spec)
+
+
+def test_a_node_shows_the_devices_that_it_leaves_to_others():
+    left = [leftout.LeftOut(device=f"gpu-{number}", why="driver", reason="R\x1b[2J") for number in range(12)]
+    listed = (
+        own_pool("n1", leftout.encode(left)),
+        own_pool("n2", "not ours"),
+        own_pool("n3", leftout.encode(left), driver="other.example.com"),
+    )
+    shown = tree.build(observed.Cluster(driver=DRIVER, slices=listed))
+    (local,) = shown.local
+    assert (local.node, local.devices, len(local.left_out)) == ("n1", (), 12)
+    for every, count in ((False, views.LEFT_OUT), (True, 12)):
+        out = console.Console(file=io.StringIO(), width=200)
+        views.show(out, shown, now=NOW, every=every)
+        text = out.file.getvalue()
+        assert text.count("left out: gpu-") == count
+        assert ("4 more are left out" in text) != every
+        assert "\x1b" not in text

@@ -17,6 +17,7 @@ from drawbar.mocks.kubelet import node, server
 
 NODE, DRIVER = nodes.NODE, nodes.DRIVER
 SERIAL = "48-b0-2d-00-00-00-00-0{}"
+CLASSES = ("gpu", "fpga")
 NAME = "gpu-48-b0-2d-00-00-00-00-01"
 DISK = sysfs.MockDevice(device_class=DeviceClass.NVME, vendor=0x1B36, device=0x10, serial="SN1")
 
@@ -47,7 +48,7 @@ async def world(tmp_path, health=None, **wanted):
         kubelet_dir=spec_.directory,
         cdi_dir=spec_.cdi,
         health=health or policy.Policy(),
-        local_pool=residents.Selection(**{"slots": ("1",)} | wanted),
+        local_pool=residents.Selection(**{"slots": ("1",), "classes": CLASSES} | wanted),
     ) as cluster:
         connection = config.from_kubeconfig(tmp_path / "admin")
         async with server.serving(connection, [spec_]) as cluster.kubelets:

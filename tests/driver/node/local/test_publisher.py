@@ -74,6 +74,7 @@ class Cluster(clusters.Cluster):
         super().__init__(api)
         self.wire, self.offers, self.watched, self.said = wire, [], None, []
         self.fails = False
+        self.left_out, self.again_seconds = (), None
         self.surveys, self.publisher, self._options, self._task = 0, None, options, None
 
     def start(self):

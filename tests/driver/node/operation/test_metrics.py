@@ -313,6 +313,7 @@ def everything():
     shown.watch_verdicts(Verdicts({key: verdicts.UNKNOWN}))
     shown.watch_queue(lambda: 4, lambda: 5)
     shown.watch_unreadable(dict)
+    shown.watch_neighbours(lambda: {"driver": 2.0}, lambda: 6)
     return shown.metrics
 
 
@@ -331,6 +332,8 @@ def test_gauges_are_computed_when_they_are_read(everything):
     assert sample(everything, "devices", health="Unknown") == 1
     assert sample(everything, "attachments", phase="Pending") == 1
     assert sample(everything, "ready") == 0
+    assert sample(everything, "left_out_devices", why="driver") == 2
+    assert sample(everything, "devices_offered_twice") == 6
 
 
 def test_the_document_lists_exactly_the_metrics_there_are(everything):

@@ -42,6 +42,7 @@ class Check(enum.StrEnum):
     NODES_RUNTIME = "nodes.runtime"
     NODES_READY = "nodes.ready"
     NODES_DAEMON = "nodes.daemon"
+    NODES_LEFT_OUT = "nodes.left-out"
     CLOCKS_HERE = "clocks.here"
     CLOCKS_CONTROLLER = "clocks.controller"
     CLOCKS_NODE = "clocks.node"
@@ -60,6 +61,7 @@ class Check(enum.StrEnum):
     ATTACHMENTS_DETACH = "attachments.detach"
     ATTACHMENTS_FAILED = "attachments.failed"
     ATTACHMENTS_HEALTH = "attachments.health"
+    ATTACHMENTS_EXCLUSIVE = "attachments.exclusive"
     ATTACHMENTS_ORPHANED = "attachments.orphaned"
     PODS_PLACED = "pods.placed"
     PODS_STARTED = "pods.started"
@@ -78,6 +80,7 @@ class Check(enum.StrEnum):
     HOST_BARS = "host.bars"
     HOST_IOMMU = "host.iommu"
     HOST_DRIVERS = "host.drivers"
+    HOST_LEFT_OUT = "host.left-out"
 
     @property
     def topic(self) -> str:

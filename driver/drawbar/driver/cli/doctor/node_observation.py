@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from drawbar.driver.api import core, slices
+from drawbar.driver.api import core, leftout, slices
 from drawbar.driver.cli.doctor import machine_observation, observed, reading
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import host as host_plan
@@ -18,6 +18,7 @@ from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
+from drawbar.driver.node.local import neighbours
 from drawbar.driver.node.operation import host
 from drawbar.driver.node.plugin import sockets
 from drawbar.driver.operation import address as http_address
@@ -83,7 +84,21 @@ def _local(options: settings.Settings, problems: tuple[str, ...], root: Path | N
         offline="",
         node=None,
         machine=machine.Machine(),
+        left_out=_left_out(options),
     )
+
+
+def _left_out(options: settings.Settings) -> tuple[leftout.LeftOut, ...] | Unread:
+    """Return the node daemon's record; nothing without one: it has left out nothing, or never ran."""
+    path = options.data_dir / neighbours.FILE
+    try:
+        with path.open("rb") as file:
+            return leftout.decode(file.read(FILE_LIMIT_BYTES))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        why = f"{path}: {error.strerror or os.strerror(error.errno or errno.EIO)}"
+        return Unread(what="the devices that are left out", why=why, remedy="run this as root")
 
 
 def _sockets(options: settings.Settings) -> tuple[tuple[host_plan.Socket, ...] | None, str]:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
 
-from drawbar.driver.api import attachments, core, drivers, fabrics, maintenances
+from drawbar.driver.api import attachments, core, drivers, fabrics, maintenances, otherslices
 from drawbar.driver.cli.doctor import observed, permissions, reading, reviews
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.plans import server
@@ -97,6 +97,7 @@ class _Look:
                 reader.find(kinds.LEASE, where.lease, into=observed.Lease, namespace=where.namespace)
             )
             nodes = start(reader.list_all(kinds.NODE, into=core.Node))
+            plugins = start(reader.list_all(kinds.NODE, into=otherslices.Node))
             node_leases = start(reader.list_all(kinds.LEASE, into=observed.Lease, namespace=NODE_LEASES))
             pods = start(reader.list_all(kinds.POD, into=core.Pod, namespace=where.namespace))
             published = start(reader.list_all(kinds.SLICE, into=observed.Slice, fields=ours))
@@ -133,6 +134,7 @@ class _Look:
             contexts=contexts,
             trials=tried.result(),
             unreadable=tuple(reader.unreadable),
+            resources=plugins.result(),
         )
 
     async def _trials(

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
-from drawbar.driver.api import attachments, core, fabrics, maintenances, meta
+from drawbar.driver.api import attachments, core, fabrics, maintenances, meta, otherslices
 from drawbar.driver.cli.doctor.findings import Unread
 from drawbar.driver.cli.doctor.permissions import Answer, Trial
 from drawbar.driver.kube import exclusions
@@ -246,6 +246,7 @@ class Cluster:
         pods: those of the daemons' namespace.
         published: slices of the driver.
         unreadable: the objects that these lists leave out.
+        resources: the nodes with the resources of their device plugins.
     """
 
     where: Where
@@ -271,6 +272,7 @@ class Cluster:
     contexts: Reading[tuple[str, ...]] = ()
     trials: tuple[Reading[Trial], ...] = ()
     unreadable: tuple[exclusions.Unreadable, ...] = ()
+    resources: Reading[tuple[otherslices.Node, ...]] = ()
 
     @property
     def classic(self) -> str:

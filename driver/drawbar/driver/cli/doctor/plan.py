@@ -4,7 +4,7 @@ Each topic yields a finding in any case: none at all would read as "all is well"
 """
 
 from drawbar.driver.cli.doctor import findings, observed
-from drawbar.driver.cli.doctor.plans import access, attachments, clocks, fabrics, nodes, server
+from drawbar.driver.cli.doctor.plans import access, attachments, clocks, coexistence, fabrics, nodes, server
 
 _TOPICS = (
     server.plan,
@@ -15,6 +15,7 @@ _TOPICS = (
     fabrics.plan,
     fabrics.plan_hosts,
     attachments.plan,
+    coexistence.plan,
 )
 
 

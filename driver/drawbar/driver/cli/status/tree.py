@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from drawbar.driver.api import attachments, bindings, claims, fabrics, meta, slices
+from drawbar.driver.api import attachments, bindings, claims, fabrics, leftout, meta, nodepools, slices
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names, outcomes
 from drawbar.fabric import attributes
@@ -147,11 +147,19 @@ class Fabric(Node, frozen=True):
     incompatible: tuple[RefusedPair, ...] = ()
 
 
+class LeftOut(Node, frozen=True):
+    """A device that the node leaves to another component, and why."""
+
+    name: str
+    reason: str
+
+
 class Local(Node, frozen=True):
-    """The devices of a node's own pools."""
+    """The devices of a node's own pools, and those that it leaves to others."""
 
     node: str
     devices: tuple[Device, ...]
+    left_out: tuple[LeftOut, ...] = ()
 
 
 class Tree(Node, frozen=True):
@@ -240,6 +248,7 @@ def build(cluster: observed.Cluster) -> Tree:
         else:
             device = _device(key, fact, is_local=True, driver=cluster.driver)
             by_node[device.node].append(device)
+    left_out = _left_out(cluster.slices, cluster.driver)
     objects = {
         fabric.metadata.name: fabric for fabric in cluster.fabrics if fabric.spec.driver == cluster.driver
     }
@@ -248,7 +257,10 @@ def build(cluster: observed.Cluster) -> Tree:
             describe_fabric(name, objects.get(name), by_fabric.get(name, {}), is_listed=bool(cluster.fabrics))
             for name in sorted(objects.keys() | by_fabric.keys())
         ),
-        local=tuple(Local(node=node, devices=tuple(devices)) for node, devices in sorted(by_node.items())),
+        local=tuple(
+            Local(node=node, devices=tuple(by_node.get(node, ())), left_out=left_out.get(node, ()))
+            for node in sorted(by_node.keys() | left_out.keys())
+        ),
         claims=tuple(_claim(claim, cluster.driver) for claim in cluster.wanted),
         unread=cluster.unread,
     )
@@ -273,6 +285,22 @@ def _published(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[b
             both = (*device.taints, *taints.get(key, ()))
             result[key] = _Published(device=device, node=entry.spec.node_name or "", taints=both)
     return result
+
+
+def _left_out(listed: Iterable[slices.ResourceSlice], driver: str) -> Mapping[str, tuple[LeftOut, ...]]:
+    """Return by node the devices that its daemon leaves to others."""
+    notes = {
+        entry.spec.node_name: leftout.decode(entry.metadata.annotations.get(leftout.ANNOTATION, ""))
+        for entry in sorted(listed, key=lambda entry: entry.spec.pool.generation)
+        if entry.spec.driver == driver
+        and entry.spec.node_name
+        and entry.spec.pool.name == nodepools.pool(entry.spec.node_name)
+    }
+    return {
+        node: tuple(LeftOut(name=each.device, reason=each.reason) for each in devices)
+        for node, devices in notes.items()
+        if devices
+    }
 
 
 def _devices_of(claim: claims.ResourceClaim, driver: str) -> tuple[bindings.Key, ...]:

@@ -15,6 +15,8 @@ from drawbar.driver.cli.status import tree
 DEVICES = 100
 # Likewise, of reachability groups and of refused pairs.
 GROUPS = 10
+LEFT_OUT = 8
+"""Of the devices that a node leaves to others, as many are printed."""
 _COLOURS = {
     "Ready": "green",
     "Connected": "green",
@@ -63,11 +65,12 @@ def show(out: console.Console, shown: tree.Tree, *, now: datetime.datetime, ever
         out.print(top)
     counted: list[tree.Device] = []
     for local in shown.local:
-        if single.isdisjoint(map(_key, local.devices)):
+        if single.isdisjoint(map(_key, local.devices)) and not local.left_out:
             counted += local.devices
             continue
         top = rich_tree.Tree(_words("own devices of node ", local.node or "?", f"  {_counts(local.devices)}"))
         _devices(top, local.devices, now, single)
+        _left_out(top, local.left_out, every=every)
         out.print(top)
     if counted:
         nodes = len({device.node for device in counted})
@@ -114,6 +117,15 @@ def _devices(
     if free:
         names = ", ".join(f"{tables.clean(name) or '?'} x {count}" for name, count in sorted(free.items()))
         branch.add(text.Text(f"free: {names}", style="dim"))
+
+
+def _left_out(branch: rich_tree.Tree, listed: tuple[tree.LeftOut, ...], *, every: bool) -> None:
+    """Add the devices that a node leaves to others, and how many more there are."""
+    shown = listed if every else listed[:LEFT_OUT]
+    for left in shown:
+        branch.add(_words("left out: ", left.name, ": ", left.reason))
+    if more := len(listed) - len(shown):
+        branch.add(text.Text(f"and {more} more are left out; --all shows them", style="dim"))
 
 
 def _key(device: tree.Device) -> tuple[str, str]:

@@ -33,7 +33,7 @@ INITIALISING = "Initialising"
 NOT_IN_USE = "NotInUse"
 # Of a device whose record was lost, and with it whose it was.
 UNKNOWN_USER = "unknown"
-OWN = (attachments.VISIBLE, attachments.RELEASED)
+OWN = (attachments.VISIBLE, attachments.RELEASED, attachments.EXCLUSIVE)
 READY = "Ready"
 IDLE = "Idle"
 FAILED = "Failed"
@@ -160,6 +160,29 @@ class Reporter:
             self.recorder.attachment_normal(attachment, reason=reason, message=message)
             return
         log.warning("a device cannot be given back: %s", message, extra=extra)
+        self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
+        self.recorder.attachment_warning(attachment, reason=reason, message=message)
+
+    async def exclusive(
+        self,
+        attachment: attachments.DeviceAttachment,
+        *,
+        status: bool,
+        reason: str,
+        message: str,
+        now: datetime.datetime,
+    ) -> None:
+        """Report whether this driver alone offers the device."""
+        fresh = condition(
+            attachment, attachments.EXCLUSIVE, status=status, reason=reason, message=message, now=now
+        )
+        await self._apply(attachment, applied(attachment, fresh=fresh))
+        extra = {"attachment": attachment.metadata.name}
+        if status:
+            log.info(message, extra=extra)
+            self.recorder.attachment_normal(attachment, reason=reason, message=message)
+            return
+        log.warning(message, extra=extra)
         self.recorder.warning(attachment.spec.claim, reason=reason, message=message)
         self.recorder.attachment_warning(attachment, reason=reason, message=message)
 

@@ -12,4 +12,3 @@ class Accelerator(generic.Generic):
 
     device_class: DeviceClass = DeviceClass.ACCELERATOR
     class_codes: tuple[str, ...] = ("12", "40", "0b40")
-    in_local_pool: bool = True

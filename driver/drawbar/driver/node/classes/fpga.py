@@ -38,7 +38,6 @@ class Fpga(generic.Generic):
     """See `generic.Generic`."""
 
     device_class: DeviceClass = DeviceClass.FPGA
-    in_local_pool: bool = True
     needs_driver: bool = True
 
     def is_model(self, vendor: int, device: int) -> bool:

@@ -37,7 +37,6 @@ class Gpu(generic.Generic):
 
     device_class: DeviceClass = DeviceClass.GPU
     class_codes: tuple[str, ...] = ("03",)
-    in_local_pool: bool = True
     slows_idle_link: bool = True
     asks_the_driver: bool = True
     needs_driver: bool = True

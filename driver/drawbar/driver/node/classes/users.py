@@ -11,7 +11,7 @@ Source: proc(5) for fd, mountinfo and swaps; Documentation/filesystems/proc.rst;
 
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -86,13 +86,36 @@ def find_openers(
     for pid in processes(proc):
         if pid == os.getpid():
             continue
-        for path in _opened(f"{proc}/{pid}/fd", wanted, names):
+        for numbers in _opened(f"{proc}/{pid}/fd", wanted, names):
+            path = wanted[numbers]
             name = files.text(f"{proc}/{pid}/comm") or "?"
             remedy = f": {remedies[name]}" if name in remedies else ""
             openers.append(f"held by pid {pid} ({name}), {path}{remedy}")
             if len(openers) == FOUND_MAX:
                 return tuple(openers)
     return tuple(openers)
+
+
+def find_first_openers(
+    proc: Path, wanted: Mapping[Numbers, str], ignored: Collection[str] = ()
+) -> dict[Numbers, str]:
+    """Return for each file that another process has open the first such process.
+
+    Args:
+        proc: the proc file system.
+        wanted: the paths of the device files.
+        ignored: programs that do not count, as /proc/PID/comm has them.
+    """
+    openers: dict[Numbers, str] = {}
+    names = {path.rpartition("/")[2] for path in wanted.values()}
+    for pid in processes(proc):
+        if pid == os.getpid() or len(openers) == len(wanted):
+            continue
+        for numbers in _opened(f"{proc}/{pid}/fd", wanted, names):
+            name = files.text(f"{proc}/{pid}/comm") or "?"
+            if name not in ignored:
+                openers.setdefault(numbers, f"pid {pid} ({name}) has {wanted[numbers]} open")
+    return openers
 
 
 def processes(proc: Path) -> list[int]:
@@ -112,8 +135,8 @@ def blindness(proc: Path) -> str | None:
     return None
 
 
-def _opened(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[str]:
-    """The paths of the wanted files that are open there, each once."""
+def _opened(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iterator[Numbers]:
+    """Yield the wanted files that are open there, each once."""
     seen = set()
     for name in files.names(folder):
         target = files.link_target(f"{folder}/{name}") or ""
@@ -122,7 +145,7 @@ def _opened(folder: str, wanted: Mapping[Numbers, str], names: set[str]) -> Iter
         numbers = _numbers(f"{folder}/{name}")
         if numbers is not None and numbers in wanted and numbers not in seen:
             seen.add(numbers)
-            yield wanted[numbers]
+            yield numbers
 
 
 def _numbers(path: str) -> Numbers | None:

@@ -5,6 +5,7 @@ Invariants, beside those of `slices.plan`:
 - one slice per pool, so a taint is one write in place, no generation changes, and no pool is ever incomplete;
 - a device never changes its pool while it is published or remembered, wherever others come and go: a claim names both;
 - a taint keeps its `timeAdded` while it stays the same, also across a wipe by the kubelet: tolerations count from it;
+- a pool without a device is published only while devices are left to other components, which its annotation names;
 - where the API server does not keep taints, a device that others should be kept from is not published at all;
 - slices of pools that are not this node's are never touched.
 
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from drawbar.driver.api import meta, nodepools, slices
+from drawbar.driver.api import leftout, meta, nodepools, slices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import residents
 from drawbar.driver.slices import encoding
@@ -53,6 +54,7 @@ class Observed:
         remembered: what was published before, as far as it is known: slices that were wiped since.
         keeps_taints: whether this API server keeps taints of devices.
         informs: whether it takes taints of effect None; one without that effect refuses the whole slice.
+        left_out: the devices that are left to other components, for the annotation of the node's first slice.
     """
 
     driver: str
@@ -63,6 +65,7 @@ class Observed:
     remembered: tuple[slices.ResourceSlice, ...] = field(default=())
     keeps_taints: bool = True
     informs: bool = True
+    left_out: tuple[leftout.LeftOut, ...] = ()
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, ...]:
@@ -71,9 +74,14 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
     actual = _actual(observed, ours)
     form = encoding.Encoding.PER_DEVICE if observed.keeps_taints else encoding.Encoding.WITHDRAWN
     pools = []
-    for pool, devices in _desired(observed, tuple(actual.values()), now).items():
+    first, note = nodepools.pool(observed.node_name), leftout.encode(observed.left_out)
+    desired = _desired(observed, tuple(actual.values()), now)
+    if note:
+        # Also without a device of its own, the pool shows what is left to others.
+        desired.setdefault(first, [])
+    for pool, devices in desired.items():
         content = encoding.encode(form, devices, informs=observed.informs)
-        if content.devices:
+        if content.devices or (note and pool == first):
             published_slice = actual.get(pool)
             pools.append(
                 slice_plan.Pool(
@@ -85,6 +93,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, 
                     content=content,
                     node_name=observed.node_name,
                     owners=(observed.owner,),
+                    annotations={leftout.ANNOTATION: note if pool == first else ""},
                 )
             )
     return slice_plan.writes(pools, ours)

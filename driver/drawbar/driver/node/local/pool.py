@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from drawbar.driver import containment, evaluation
-from drawbar.driver.api import attachments, nodepools, quantities, slices
+from drawbar.driver.api import attachments, leftout, nodepools, quantities, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
@@ -133,6 +133,26 @@ def _clean(_: str) -> None:
     """Every device is clean."""
 
 
+class Neighbours(Protocol):
+    """The part of `neighbours.Neighbours` that this needs."""
+
+    async def judge(
+        self, candidates: Collection[residents.Resident], held: Collection[str], offered: Collection[str]
+    ) -> Mapping[str, str]:
+        """Return why a device is left to another component, by its name."""
+        ...
+
+    @property
+    def left_out(self) -> tuple[leftout.LeftOut, ...]:
+        """The devices that the last judgement left to them."""
+        ...
+
+    @property
+    def again_seconds(self) -> float | None:
+        """When the next judgement is due; None: never."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """Where the pool learns what it works from; each is asked anew every time.
@@ -145,6 +165,7 @@ class Surroundings:
         unclean: the taint of a device that is not clean yet, by name.
         host: where the host's mounts are looked at.
         boot_id: of this kernel.
+        neighbours: the other components that offer devices of this node; None: there is none.
     """
 
     inventory: Callable[[], index.Inventory]
@@ -154,6 +175,7 @@ class Surroundings:
     host: users.Host
     boot_id: str
     unclean: Callable[[str], verdicts.Taint | None] = _clean
+    neighbours: Neighbours | None = None
 
 
 class LocalPool:
@@ -264,7 +286,11 @@ class LocalPool:
             ),
             lambda candidate: self._judged[candidate.name][1] if self._wanted.selector else None,
         )
-        self._say(chosen.refused)
+        elsewhere: Mapping[str, str] = {}
+        if self._around.neighbours is not None:
+            offered = {device.name for each in published_slices for device in each.spec.devices}
+            elsewhere = await self._around.neighbours.judge(chosen.offered, pools.keys(), offered)
+        self._say({**chosen.refused, **elsewhere})
         lost = self._lost(published_slices, held)
         return lost + tuple(
             plan.Offer(
@@ -273,7 +299,20 @@ class LocalPool:
                 pool=pools.get(candidate.name, ""),
             )
             for candidate in chosen.offered
+            if candidate.name not in elsewhere
         )
+
+    @property
+    def left_out(self) -> tuple[leftout.LeftOut, ...]:
+        """The devices that the last survey left to other components of the node."""
+        neighbours = self._around.neighbours
+        return neighbours.left_out if neighbours is not None else ()
+
+    @property
+    def again_seconds(self) -> float | None:
+        """When the next survey is due, if nothing changes before; None: never."""
+        neighbours = self._around.neighbours
+        return neighbours.again_seconds if neighbours is not None else None
 
     def watch(self, keys: frozenset[verdicts.Key]) -> None:
         """Has the health of just these devices of the pool watched."""

@@ -20,7 +20,7 @@ from typing import Protocol
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
 from drawbar.driver import backoff, clocks, containment
-from drawbar.driver.api import core, meta, nodepools, slices
+from drawbar.driver.api import core, leftout, meta, nodepools, slices
 from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
@@ -104,6 +104,16 @@ class Devices(Protocol):
         """Have the health of just these devices watched."""
         ...
 
+    @property
+    def left_out(self) -> tuple[leftout.LeftOut, ...]:
+        """The devices that the last survey left to other components."""
+        ...
+
+    @property
+    def again_seconds(self) -> float | None:
+        """When the next survey is due, if nothing changes before; None: never."""
+        ...
+
 
 class Publisher:
     """The one writer of the pools of this node."""
@@ -139,7 +149,7 @@ class Publisher:
         self._dropped: frozenset[str] = frozenset()
         self._writing = ""
         # By pool what was written last, and the version that it had then.
-        self._settled: dict[str, tuple[slices.SliceSpec, str]] = {}
+        self._settled: dict[str, tuple[slices.SliceSpec, dict[str, str], str]] = {}
         self._foreign: frozenset[str] = frozenset()
         self._fields = f"spec.driver={driver},spec.nodeName={node_name}"
         self._published = mirror.Mirror(
@@ -207,9 +217,8 @@ class Publisher:
                     self._wake.clear()
                     await self._round()
                     self._pace.succeeded()
-                left = self._retries.seconds_left()
-                pause = resync_at - loop.time()
-                pause = pause if left is None else min(pause, left)
+                due = (resync_at - loop.time(), self._retries.seconds_left(), self._devices.again_seconds)
+                pause = min(seconds for seconds in due if seconds is not None)
                 pause = self._pace.failed() if attempt.failure else pause
             except kube_errors.KubeError as error:
                 pause = self._pace.failed()
@@ -240,7 +249,8 @@ class Publisher:
         offers = (*await self._devices.survey(remembered), *nothing)
         published = tuple(self._published)
         self._say_foreign(published)
-        if not offers and not self.published:
+        left_out = self._devices.left_out
+        if not offers and not left_out and not self.published:
             self._devices.watch(frozenset())
             return
         observed = plan.Observed(
@@ -252,6 +262,7 @@ class Publisher:
             remembered=remembered,
             keeps_taints="taints" not in self._dropped,
             informs=_INFORMATION not in self._dropped,
+            left_out=left_out,
         )
         # Also what is not published for its health's sake: it is to come back.
         self._devices.watch(plan.keys(observed))
@@ -313,7 +324,11 @@ class Publisher:
         if self._published.get(stored.metadata.name) != stored:
             # Another client wrote after us, and the watch reported it first.
             self._wake.set()
-        self._settled[wanted.spec.pool.name] = (wanted.spec, stored.metadata.resource_version)
+        self._settled[wanted.spec.pool.name] = (
+            wanted.spec,
+            wanted.metadata.annotations,
+            stored.metadata.resource_version,
+        )
         return self._adopt(encoding.lost(wanted.spec, stored.spec))
 
     def _is_settled(self, action: slice_plan.Write) -> bool:
@@ -322,6 +337,7 @@ class Publisher:
         settled = self._settled.get(wanted.spec.pool.name)
         return isinstance(action, slice_plan.Replace) and settled == (
             wanted.spec,
+            wanted.metadata.annotations,
             wanted.metadata.resource_version,
         )
 

@@ -26,11 +26,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver import expressions
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, deviceplugins
 from drawbar.driver.node.inventory import model
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
-DEFAULT_CLASSES = ("gpu", "accelerator", "fpga", "cxl-memory")
+# GPUs, accelerators and FPGAs have drivers and device plugins of their vendors, which an installation must not disturb.
+DEFAULT_CLASSES = ("cxl-memory",)
+QUIET_MAX_SECONDS = 86_400.0
 # Chipset parts, USB controllers and whatever else has no class of ours.
 NEEDS_SELECTOR = DeviceClass.OTHER
 
@@ -47,6 +49,11 @@ class Selection:
             other hot-plug slot is taken for a fabric's.
         virtual_functions: offer the virtual functions of a device that has some, each by itself, in its place.
         clean: erase a disk and reset a virtual function after each claim that had it.
+        despite_others: names of devices, or patterns such as `gpu-*`, that are offered even if another driver, a device
+            plugin or a process of the host has them.
+        plugin_resources: cards that stand behind further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
+            `x.io/fec=0x8086:accelerator` or `x.io/y=none`.
+        quiet_seconds: how long after another driver or a device plugin last had a device it is offered.
     """
 
     enabled: bool = True
@@ -55,6 +62,13 @@ class Selection:
     slots: tuple[str, ...] = ()
     virtual_functions: bool = False
     clean: bool = True
+    despite_others: tuple[str, ...] = ()
+    plugin_resources: tuple[str, ...] = ()
+    quiet_seconds: float = 300.0
+
+    def is_offered_anyway(self, name: str) -> bool:
+        """Whether the device is offered whatever other components have it."""
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self.despite_others)
 
     def has_slot(self, name: str) -> bool:
         """Whether devices in that hot-plug slot are this node's."""
@@ -75,6 +89,13 @@ def problems(settings: Selection) -> list[str]:
         )
     if settings.enabled and not settings.classes:
         wrong.append("the local pool has no class of device: name some, or turn it off")
+    parsed = map(deviceplugins.parse, settings.plugin_resources)
+    wrong += [f"the local pool's pluginResources: {fault}" for fault in parsed if isinstance(fault, str)]
+    # Written so that it holds for no NaN.
+    if not 0 <= settings.quiet_seconds <= QUIET_MAX_SECONDS:
+        wrong.append(
+            f"the local pool's quietSeconds {settings.quiet_seconds} is not a number of seconds from 0 to {QUIET_MAX_SECONDS:g}"
+        )
     if settings.selector:
         fault = expressions.fault(settings.selector)
         if fault is not None:

@@ -370,6 +370,21 @@ class Instrumentation:
             label="health",
         )
 
+    def watch_neighbours(self, left_out: Callable[[], dict[str, float]], twice: Callable[[], int]) -> None:
+        """Show which devices other components have, and which have two offers."""
+        watch = self.metrics.watch
+        watch(
+            "left_out_devices",
+            "Devices of the node that are left to other components.",
+            left_out,
+            label="why",
+        )
+        watch(
+            "devices_offered_twice",
+            "Devices that a claim has, or a fabric attached, and another driver offers as well.",
+            lambda: {"": float(twice())},
+        )
+
     def watch_unreadable(self, counted: Callable[[], dict[str, float]]) -> None:
         """Shows how many objects of the API server cannot be read."""
         self.metrics.watch(

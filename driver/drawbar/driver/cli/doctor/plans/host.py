@@ -11,17 +11,19 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from drawbar.driver.api import core
+from drawbar.driver.api import core, leftout
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.observed import Clock, Reading
-from drawbar.driver.cli.doctor.plans import clocks, machine
+from drawbar.driver.cli.doctor.plans import clocks, coexistence, machine
 from drawbar.driver.cli.doctor.plans import nodes as node_plan
 
 DEFAULT_DIRS = ("/etc/cdi", "/var/run/cdi")
 _CONTAINERD = ("io.containerd.grpc.v1.cri", "io.containerd.cri.v1.runtime")
 _ON_SINCE_CONFIGURATION = 3
 SUBJECT = "the container runtime"
+LEFT_OUT_MAX = 16
+"""So many devices that are left out are named one by one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,6 +216,7 @@ class Host:
         offline: why there is none.
         node: this node's object; None if it has none.
         machine: how the host is prepared for hot-plug.
+        left_out: the devices that the node daemon leaves to other components.
     """
 
     node_name: str
@@ -231,6 +234,7 @@ class Host:
     offline: str
     node: Reading[core.Node | None]
     machine: machine.Machine
+    left_out: tuple[leftout.LeftOut, ...] | Unread = ()
 
 
 def plan(host: Host) -> tuple[Finding, ...]:
@@ -243,6 +247,7 @@ def plan(host: Host) -> tuple[Finding, ...]:
             *_daemon(host),
             *_cdi(host),
             *machine.plan(host.machine),
+            *_left_out(host),
             *_cluster(host),
         )
     )
@@ -346,6 +351,21 @@ def _cdi(host: Host) -> Iterator[Finding]:
             SUBJECT,
             f"{why}; whether it gives CDI devices to containers cannot be seen from here",
             "on the host: drawbar doctor --node --host-root /",
+        )
+
+
+def _left_out(host: Host) -> Iterator[Finding]:
+    subject = "the node's own devices"
+    if isinstance(host.left_out, Unread):
+        yield findings.unread(Check.HOST_LEFT_OUT, host.left_out)
+    elif host.left_out:
+        for device in host.left_out[:LEFT_OUT_MAX]:
+            yield coexistence.left_out(subject, Check.HOST_LEFT_OUT, (device,))
+        if rest := host.left_out[LEFT_OUT_MAX:]:
+            yield coexistence.left_out(subject, Check.HOST_LEFT_OUT, rest)
+    else:
+        yield findings.ok(
+            Check.HOST_LEFT_OUT, subject, "none is left to another driver, device plugin or process"
         )
 
 

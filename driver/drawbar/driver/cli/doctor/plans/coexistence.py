@@ -1,0 +1,98 @@
+"""Whether other drivers and device plugins offer devices of Drawbar's, and what is left to them; pure."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from drawbar.driver.api import attachments, deviceplugins, leftout, meta
+from drawbar.driver.cli.doctor import findings, observed
+from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
+from drawbar.fabric.classes import DeviceClass
+
+NAMED_MAX = 50
+"""So many attachments and nodes are named one by one."""
+_PAGE = "docs/beside-other-drivers.md"
+_REMEDY = f"keep the other component from fabric devices: {_PAGE} has the settings of each"
+_LEFT = f"if Drawbar should offer them, keep the other component from them, or name them in localPool.despiteOthers: {_PAGE}"
+
+
+def plan(cluster: observed.Cluster) -> Iterator[Finding]:
+    """Yield the findings on devices with two owners, and on those that are left to others."""
+    if isinstance(cluster.attachments, Unread):
+        # Reported with the other findings on attachments.
+        return
+    driver = cluster.where.driver
+    ours = [each for each in cluster.attachments if each.spec.driver == driver]
+    doubled = [each for each in ours if _doubled(each) is not None]
+    for attachment in doubled[:NAMED_MAX]:
+        condition = _doubled(attachment)
+        assert condition is not None
+        subject = f"attachment {attachment.metadata.name}"
+        yield findings.error(Check.ATTACHMENTS_EXCLUSIVE, subject, condition.message, _REMEDY)
+    if len(doubled) > NAMED_MAX:
+        subject, message = (
+            "attachments",
+            f"{len(doubled) - NAMED_MAX} more devices are offered by another driver, too",
+        )
+        yield findings.error(Check.ATTACHMENTS_EXCLUSIVE, subject, message, _REMEDY)
+    if isinstance(cluster.resources, Unread):
+        yield findings.unread(Check.ATTACHMENTS_EXCLUSIVE, cluster.resources)
+    yield from _handed_out(cluster, ours)
+    yield from _left_out(cluster)
+
+
+def left_out(subject: str, check: Check, devices: tuple[leftout.LeftOut, ...]) -> Finding:
+    """Return the finding on the devices that a node leaves to other components; there is at least one."""
+    more = f" and {len(devices) - 1} more" if len(devices) > 1 else ""
+    message = f"{devices[0].device}{more} not offered: {devices[0].reason}"
+    return findings.note(check, subject, message, _LEFT)
+
+
+def _doubled(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
+    condition = meta.find(attachment.status.conditions, attachments.EXCLUSIVE)
+    return None if condition is None or condition.is_true or attachment.deleting else condition
+
+
+def _handed_out(cluster: observed.Cluster, ours: list[attachments.DeviceAttachment]) -> Iterator[Finding]:
+    """Yield a warning for each device plugin whose resource stands for cards of the kind of an attached one."""
+    resources = {node.metadata.name: node.resources for node in observed.seen(cluster.resources)}
+    counted: dict[tuple[str, str], int] = defaultdict(int)
+    for attachment in ours:
+        node, kind = attachment.spec.node_name, _kind(attachment)
+        for resource in resources.get(node, ()) if kind is not None else ():
+            if kind is not None and any(
+                cards.has(*kind) for cards in deviceplugins.find_cards(resource) or ()
+            ):
+                counted[node, resource] += 1
+    for (node, resource), number in sorted(counted.items())[:NAMED_MAX]:
+        message = (
+            f"a device plugin has registered {resource}, and {number} attached devices are of that kind: it may hand them out, too, "
+            "once it starts again"
+        )
+        yield findings.warning(
+            Check.ATTACHMENTS_EXCLUSIVE,
+            f"node {node}",
+            message,
+            f"keep the plugin off the node: {_PAGE} has the settings",
+        )
+
+
+def _kind(attachment: attachments.DeviceAttachment) -> tuple[int, DeviceClass] | None:
+    identity = attachment.identity
+    try:
+        return int(identity.pci_id.partition(":")[0], 16), DeviceClass(identity.device_class)
+    except ValueError:
+        return None
+
+
+def _left_out(cluster: observed.Cluster) -> Iterator[Finding]:
+    notes = {
+        published.spec.node_name: leftout.decode(published.metadata.annotations.get(leftout.ANNOTATION, ""))
+        for published in observed.seen(cluster.published)
+        if published.spec.node_name and leftout.ANNOTATION in published.metadata.annotations
+    }
+    named = [(node, devices) for node, devices in sorted(notes.items()) if devices]
+    for node, devices in named[:NAMED_MAX]:
+        yield left_out(f"node {node}", Check.NODES_LEFT_OUT, devices)
+    if len(named) > NAMED_MAX:
+        subject = findings.listed([node for node, _ in named[NAMED_MAX:]])
+        yield findings.note(Check.NODES_LEFT_OUT, subject, "leave devices to other components as well", _LEFT)

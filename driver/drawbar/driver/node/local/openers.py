@@ -1,0 +1,70 @@
+"""The processes of the host that have files of the node's devices open.
+
+A file that stands for a whole driver, such as /dev/kfd, shows nothing about one device. Neither do the monitors of the
+vendors, which keep each device open for as long as they run.
+
+A host without any process in its /proc is a mocked one. A daemon that sees only its own pod cannot tell, so each of its
+devices with a file counts as open.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from drawbar.driver.node.classes import users
+from drawbar.driver.node.inventory import model
+
+MONITORS = frozenset(
+    {
+        "drawbar",
+        "nvidia-persiste",
+        "nv-hostengine",
+        "dcgm-exporter",
+        "nv-fabricmanage",
+        "amd-smi",
+        "rdc",
+        "rdcd",
+        "xpumd",
+        "smartd",
+    }
+)
+"""By the first 15 characters of their names, as /proc/PID/comm has them."""
+_OF_DRIVERS = frozenset(
+    {
+        "/dev/kfd",
+        "/dev/nvidiactl",
+        "/dev/nvidia-uvm",
+        "/dev/nvidia-uvm-tools",
+        "/dev/nvidia-modeset",
+        "/dev/vfio/vfio",
+        "/dev/infiniband/rdma_cm",
+    }
+)
+
+
+def find_openers(host: users.Host, cards: Iterable[model.Card]) -> dict[str, str]:
+    """Return by the address of a card the process that has it open, in words; cards that none has open are absent."""
+    by_card = {
+        card.address: users.of_nodes(node for node in card.device_nodes if node.path not in _OF_DRIVERS)
+        for card in cards
+    }
+    counted = Counter(numbers for nodes in by_card.values() for numbers in nodes)
+    wanted = {
+        numbers: path
+        for nodes in by_card.values()
+        for numbers, path in nodes.items()
+        if counted[numbers] == 1
+    }
+    if not wanted or not users.processes(host.proc):
+        return {}
+    blind = users.blindness(host.proc)
+    if blind is not None:
+        sentence = f"whether a process has it open is unknown: {blind}"
+        return {
+            address: sentence for address, nodes in by_card.items() if not wanted.keys().isdisjoint(nodes)
+        }
+    openers = users.find_first_openers(host.proc, wanted, MONITORS)
+    return {
+        address: next(openers[numbers] for numbers in nodes if numbers in openers)
+        for address, nodes in by_card.items()
+        if not openers.keys().isdisjoint(nodes)
+    }
