@@ -248,7 +248,7 @@ class World(clusters.Cluster):
             pending_step=lambda attachment: self.step,
         )
 
-    def _refusal(self, pool, device, uid):
+    def _refusal(self, pool, device, uid, _):
         self.asked.append((pool, device, uid))
         return self.unclean.get(device)
 

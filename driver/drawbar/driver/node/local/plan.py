@@ -53,6 +53,8 @@ class Observed:
         remembered: what was published before, as far as it is known: slices that were wiped since.
         keeps_taints: whether this API server keeps taints of devices.
         informs: whether it takes taints of effect None; one without that effect refuses the whole slice.
+        keeps_conditions: whether it keeps binding conditions of devices. Without them a pod waits on its node until its device is
+            ready.
     """
 
     driver: str
@@ -63,6 +65,7 @@ class Observed:
     remembered: tuple[slices.ResourceSlice, ...] = field(default=())
     keeps_taints: bool = True
     informs: bool = True
+    keeps_conditions: bool = True
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, ...]:
@@ -142,8 +145,15 @@ def _desired(
     for offer in sorted(observed.offers, key=lambda offer: offer.device.name):
         name = offer.device.name
         taints = _taints(observed.driver, offer, before.get(name, ()), now)
-        desired.setdefault(places[name], []).append(msgspec.structs.replace(offer.device, taints=taints))
+        device = offer.device if observed.keeps_conditions else _without_conditions(offer.device)
+        desired.setdefault(places[name], []).append(msgspec.structs.replace(device, taints=taints))
     return desired
+
+
+def _without_conditions(device: slices.Device) -> slices.Device:
+    return msgspec.structs.replace(
+        device, binds_to_node=None, binding_conditions=(), binding_failure_conditions=()
+    )
 
 
 def _taints(
