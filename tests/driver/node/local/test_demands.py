@@ -4,8 +4,6 @@ import itertools
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tests.scenes import cards
 
 from drawbar.driver.api import attachments, claims, meta
@@ -16,6 +14,7 @@ from drawbar.driver.node.preparation import readiness
 NODE, DRIVER, DEVICE = "node-1", "drawbar.dev", "fpga-0000-65-00-0"
 HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 VISIBLE = f"{DRIVER}/visible"
+ADDRESS = "0000:65:00.0"
 DIGEST = "0" * 64
 BITSTREAM = {"fpga": {"bitstream": "a.bit", "sha256": DIGEST}}
 
@@ -125,33 +124,46 @@ def test_the_attachment_of_a_demand_is_attached_and_not_yet_visible():
     assert value.user == demand.user == ("u1", "T1")
 
 
-MARKS = st.builds(
-    demands.Mark,
-    pool=st.just(NODE),
-    device=st.just(DEVICE),
-    uid=st.sampled_from(["", "u1", "u2"]),
-    over=st.booleans(),
-    allocation_timestamp=st.sampled_from(["", "T1", "T2"]),
-    boot_id=st.sampled_from(["", "b1", "b2"]),
-    pci_address=st.sampled_from(["", "0000:65:00.0", "0000:66:00.0"]),
+def marks():
+    """Return every mark that a device can have, and none."""
+    for uid, over, at, boot_id, address in itertools.product(
+        ("", "u1", "u2"), (False, True), ("", "T1", "T2"), ("", "b1", "b2"), ("", ADDRESS, "0000:66:00.0")
+    ):
+        yield demands.Mark(
+            pool=NODE,
+            device=DEVICE,
+            uid=uid,
+            over=over,
+            allocation_timestamp=at,
+            boot_id=boot_id,
+            pci_address=address,
+        )
+
+
+READY = demands.Mark(
+    pool=NODE, device=DEVICE, uid="u1", allocation_timestamp="T1", boot_id="b1", pci_address=ADDRESS
 )
 
 
-@given(MARKS | st.none(), st.sampled_from(["b1", "b2"]), st.booleans())
-def test_prepare_gets_a_device_only_where_its_mark_is_of_this_allocation_and_this_boot(
-    mark, boot_id, has_time
-):
+@pytest.mark.parametrize("at", ["T1", None], ids=["read", "by its mark"])
+def test_prepare_gets_a_device_only_where_its_mark_is_of_this_allocation_and_this_boot(at):
     (demand,) = asked(config(**BITSTREAM))
-    value = demands.attachment(demand, mark, boot_id)
-    use = readiness.Use(claim_uid="u1", allocation_timestamp="T1" if has_time else None)
-    is_ready = readiness.missing(value, use, boot_id=boot_id, address="0000:65:00.0") is None
-    made = demands.begun(demand)
-    assert is_ready == (
-        mark is not None
-        and (mark.uid, mark.allocation_timestamp) == (made.uid, made.allocation_timestamp)
-        and (mark.boot_id, mark.pci_address) == (boot_id, "0000:65:00.0")
-        and not mark.over
-    )
+    use = readiness.Use(claim_uid="u1", allocation_timestamp=at)
+
+    def is_given(mark):
+        value = demands.attachment(demand, mark, "b1")
+        return readiness.missing(value, use, boot_id="b1", address=ADDRESS) is None
+
+    assert [mark for mark in (None, *marks()) if is_given(mark)] == [READY]
+
+
+def test_a_device_is_visible_only_where_it_was_made_ready_for_this_allocation_in_this_boot():
+    (demand,) = asked(config(**BITSTREAM))
+    visible = [
+        mark for mark in (None, *marks()) if demands.attachment(demand, mark, "b1").holds(attachments.VISIBLE)
+    ]
+    moved = [msgspec.structs.replace(READY, pci_address=address) for address in ("", ADDRESS, "0000:66:00.0")]
+    assert visible == moved
 
 
 def test_a_mark_of_a_device_that_is_about_to_be_made_ready_names_what_is_done_after_the_claim():

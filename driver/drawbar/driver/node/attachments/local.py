@@ -230,12 +230,14 @@ class LocalDevices:
             )
             if is_old and not demand.is_awaited:
                 self._end(demand.device)
+                # With it its hook's result.
+                self._context.forget(demands.NAME_PREFIX + demand.device)
             self._ask(demand)
 
     def over(self, mark: demands.Mark) -> None:
-        """The allocation of a mark is over."""
+        """The allocation of a mark is over. Of a demand that the scheduler waits for, the watch tells that."""
         work = self._works.get(mark.device)
-        if work is not None and mark.is_of(*work.demand.user):
+        if work is not None and not work.demand.is_awaited and mark.is_of(*work.demand.user):
             self._end(mark.device)
 
     def changed(self) -> None:
@@ -361,6 +363,8 @@ class LocalDevices:
             return work.value
         if demand.needs_work and mark is None:
             await asyncio.to_thread(around.marks.put, [demands.begun(demand)])
+            # The claim may go before its device is ready.
+            around.cleaner.left(demand.pool, demand.device)
         work.value = value
         return value
 
