@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.driver.flows.sites import NODES
-from tests.driver.flows.test_controller_flows_hooks import make_class, make_pod, put
+from tests.driver.flows.test_controller_flows_hooks import config, make_class, make_pod, put
 from tests.scenes import bitstreams
 
 from drawbar.driver.kube import kinds
@@ -310,3 +310,35 @@ async def test_a_card_with_old_firmware_sends_its_pod_elsewhere(flow_lab):
         wanted = {"attach-failed=VersionTooOld:NoSchedule"}
         await cluster.until(lambda: taints(cluster, device), lambda value: value == wanted)
         await delete(cluster, "n")
+
+
+async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_for_both(flow_lab, answers):
+    answers.hold = threading.Event()
+    async with flow_lab("1.36", node=FPGAS, devices=1, ports=dict.fromkeys(NODES, 1)) as cluster:
+        (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
+        await asyncio.to_thread(put_bitstream, cluster)
+        await make_class(cluster, "filters")
+        requests = [
+            {"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}},
+            {"name": "card", "exactly": {"deviceClassName": "fpga.drawbar.dev"}},
+        ]
+        loaded = config(fpga=ASKED)[0] | {"requests": ["card"]}
+        await cluster.pod_from_template("p", {"requests": requests, "config": [loaded]})
+        await cluster.noted("Initialising", "bitstream filter.gbs")
+        ready = {"attached": "Attached", "visible": "DeviceReady"}
+        await cluster.until(lambda: cluster.conditions_of("p"), lambda value: value == {"disk-0": ready})
+        assert await is_unbound(cluster, "p")
+        answers.hold.set()
+        assert await cluster.running("p") == ("node-1", ["disk-0", device])
+        assert await cluster.conditions_of("p") == {"disk-0": ready, device: {"visible": "DeviceReady"}}
+        await delete(cluster, "p")
+
+
+async def test_parameters_that_cannot_be_obeyed_end_in_their_words_and_take_no_card_from_others(flow_lab):
+    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+        (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
+        await make_class(cluster, "any")
+        await make_pod(cluster, "p", "any", initialise={"hook": "loads"})
+        await cluster.noted("InvalidParameters", "initialise.hook is an administrator's to say")
+        assert not {taint for taint in await taints(cluster, device) if taint.startswith("attach-failed")}
+        await delete(cluster, "p")
