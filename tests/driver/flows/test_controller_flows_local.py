@@ -146,6 +146,7 @@ async def test_a_pod_goes_to_another_node_where_the_card_of_one_does_not_take_th
         assert await taints(cluster, devices[other]) == {"attach-failed=BitstreamNotLoaded:NoSchedule"}
         assert not await taints(cluster, device)
         await cluster.noted("BitstreamNotLoaded", "reconfig CRC error")
+        await cluster.reported("p", "BitstreamNotLoaded")
         failures = {
             version
             for version, claim in await cluster.history(cluster.claim_kind, since)

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import msgspec
 
 from drawbar.driver import containment
-from drawbar.driver.api import attachments, claims, configurations, meta, slices
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, slices
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
@@ -152,6 +152,14 @@ class Reporter(reporting.Reporter):
     keep: Callable[[attachments.DeviceAttachment], Awaitable[None]]
     is_awaited: Callable[[attachments.DeviceAttachment], bool]
 
+    async def report_to_claim(
+        self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
+    ) -> None:
+        """The scheduler may take the allocation back. No controller records that on the pods."""
+        claim = await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
+        if claim is not None:
+            self.recorder.tell_pods(claim, warning=True, reason=reason, message=message)
+
     async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
         said = msgspec.convert(body["status"], attachments.AttachmentStatus)
         kept = (held for held in attachment.status.conditions if held.type not in reporting.OWN)
@@ -235,7 +243,7 @@ class LocalDevices:
             self._ask(demand)
 
     def over(self, mark: demands.Mark) -> None:
-        """The allocation of a mark is over. Of a demand that the scheduler waits for, the watch tells that."""
+        """The allocation of a mark is over. The watch reports it for a demand that the scheduler waits for."""
         work = self._works.get(mark.device)
         if work is not None and not work.demand.is_awaited and mark.is_of(*work.demand.user):
             self._end(mark.device)
