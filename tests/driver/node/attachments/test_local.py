@@ -21,7 +21,13 @@ from drawbar.mocks import sysfs
 NODE, DRIVER, SERIAL = "node-1", "drawbar.dev", "00-0a-35-00-00-00-00-01"
 DEVICE = f"fpga-{SERIAL}"
 CARD = sysfs.MockDevice(
-    device_class=DeviceClass.FPGA, vendor=0x10EE, device=0x5004, serial=SERIAL, driver="xclmgmt"
+    device_class=DeviceClass.FPGA,
+    vendor=0x10EE,
+    device=0x5004,
+    serial=SERIAL,
+    driver="xclmgmt",
+    total_vfs=4,
+    vf_driver="xocl",
 )
 HEAD = {"apiVersion": "drawbar.dev/v1alpha1", "kind": "DeviceParameters"}
 HOOK = {"initialise": {"hook": "loads"}}
@@ -81,6 +87,7 @@ class World:
         (folder / "hooks").mkdir(mode=0o755)
         self.marks, self.cleaner, self.recorder = cleaning.Marks(folder), Clean(), Recorder()
         self.boot_id, self.holder, self.published = "boot-1", None, ()
+        self.offers_functions = False
         self.hook(COUNTS)
 
     def hook(self, text):
@@ -113,6 +120,7 @@ class World:
             time_of_day=clocks.time_of_day,
             holder=lambda _pool, _device: self.holder,
             hooks=self.runner,
+            offers=lambda _: self.offers_functions,
         )
 
         def card(pool, device):
@@ -330,3 +338,16 @@ async def test_a_claim_learns_of_a_failure_when_no_other_claim_can_get_the_devic
         assert made._is_kept_away(work) is is_away
         world.passes(local.TAINTED_MAX_SECONDS + 1)
         assert made._is_kept_away(work), "it does not wait for ever"
+
+
+async def test_virtual_functions_are_refused_where_the_node_offers_them_in_place_of_their_card(world):
+    world.offers_functions = True
+    async with world.acting() as made:
+        made.claim_read(claim(virtualFunctions={"groups": [{"count": 2}]}))
+        await world.until(lambda: world.state() == readiness.FAILED)
+        value = made.attachment(NODE, DEVICE, "uid-c1", "T1")
+        (visible,) = [held for held in value.status.conditions if held.type == "Visible"]
+        assert visible.reason == "FunctionsNotSetUp"
+        assert "turn localPool.virtualFunctions off" in visible.message
+    sriov = world.tree.root / "bus/pci/devices" / world.tree.address(1) / "sriov_numvfs"
+    assert sriov.read_text().strip() == "0"
