@@ -1,6 +1,7 @@
 """Devices that live in a node and are made ready before their pod is bound: KEP-5007's first story, with a DaemonSet's hardware."""
 
 import asyncio
+import contextlib
 import hashlib
 import threading
 from pathlib import Path
@@ -106,6 +107,31 @@ class FirstCardFails(reconfiguration.PortReconfiguration):
 
 
 @pytest.fixture
+def local_lab(flow_lab):
+    """`async with local_lab() as cluster`: nodes whose last slot is their own. Their cards are clean and out at the end.
+
+    Real components stay for the next test, which waits until no slice is left.
+    """
+
+    @contextlib.asynccontextmanager
+    async def made(**changes):
+        async with flow_lab("1.36", **{"node": FPGAS} | FABRIC | changes) as cluster:
+            yield cluster
+            for name in ("go", "blank-now"):
+                (cluster.path / name).touch()
+            await cluster.until(lambda: marks(cluster), lambda files: not files)
+            for name in await offers(cluster):
+                await asyncio.to_thread(cluster.trees[name].detach, SLOT)
+
+    return made
+
+
+async def marks(cluster):
+    """Return the marks of devices that are not clean."""
+    return [file for node in NODES for file in (cluster.path / node).glob("k/plugins/*/unclean/*.json")]
+
+
+@pytest.fixture
 def answers(monkeypatch):
     """Return what answers the kernel's ioctl on all nodes."""
     double = reconfiguration.PortReconfiguration()
@@ -113,9 +139,9 @@ def answers(monkeypatch):
     return double
 
 
-async def test_a_card_of_a_node_is_programmed_before_its_pod_is_bound(flow_lab, answers):
+async def test_a_card_of_a_node_is_programmed_before_its_pod_is_bound(local_lab, answers):
     answers.hold = threading.Event()
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         published = (await offers(cluster))["node-1"][device]
         assert published["bindsToNode"] is True
@@ -138,11 +164,11 @@ async def test_a_card_of_a_node_is_programmed_before_its_pod_is_bound(flow_lab, 
 
 
 async def test_a_pod_goes_to_another_node_where_the_card_of_one_does_not_take_the_bitstream(
-    flow_lab, monkeypatch
+    local_lab, monkeypatch
 ):
     cards = FirstCardFails()
     monkeypatch.setattr(kernel, "ioctl", cards)
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+    async with local_lab() as cluster:
         devices = await plug(cluster, DeviceClass.FPGA, *NODES)
         await asyncio.to_thread(put_bitstream, cluster)
         await make_class(cluster, "filters", fpga=ASKED)
@@ -172,9 +198,9 @@ async def test_a_pod_goes_to_another_node_where_the_card_of_one_does_not_take_th
         await delete(cluster, "p")
 
 
-async def test_a_bitstream_that_a_claim_names_takes_no_card_from_others(flow_lab, answers):
+async def test_a_bitstream_that_a_claim_names_takes_no_card_from_others(local_lab, answers):
     answers.finds = "reconfig CRC error"
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put_bitstream, cluster)
         await make_class(cluster, "filters")
@@ -188,8 +214,8 @@ async def test_a_bitstream_that_a_claim_names_takes_no_card_from_others(flow_lab
         await delete(cluster, "p")
 
 
-async def test_a_hook_makes_a_gpu_of_a_node_ready_before_its_pod_is_bound(flow_lab):
-    async with flow_lab("1.36", node=built_in("gpu"), **FABRIC) as cluster:
+async def test_a_hook_makes_a_gpu_of_a_node_ready_before_its_pod_is_bound(local_lab):
+    async with local_lab(node=built_in("gpu")) as cluster:
         (device,) = (await plug(cluster, DeviceClass.GPU, "node-2")).values()
         await asyncio.to_thread(put, cluster)
         digest = hashlib.sha256(b"the bits of an FPGA").hexdigest()
@@ -206,9 +232,9 @@ async def test_a_hook_makes_a_gpu_of_a_node_ready_before_its_pod_is_bound(flow_l
 
 
 async def test_a_device_that_needs_nothing_is_ready_at_once_and_one_that_can_need_nothing_has_no_conditions(
-    flow_lab,
+    local_lab,
 ):
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+    async with local_lab() as cluster:
         await plug(cluster, DeviceClass.FPGA, "node-1")
         (gpu,) = await plug_gpu(cluster)
         await make_class(cluster, "any")
@@ -226,8 +252,8 @@ async def plug_gpu(cluster):
     return (await cluster.until(lambda: offers(cluster), lambda offered: "node-2" in offered))["node-2"]
 
 
-async def test_a_card_is_cleaned_between_two_users_and_the_second_is_not_bound_before(flow_lab):
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+async def test_a_card_is_cleaned_between_two_users_and_the_second_is_not_bound_before(local_lab):
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "blanked", cleanUp={"hook": "blanks", "timeoutSeconds": 60})
@@ -244,8 +270,8 @@ async def test_a_card_is_cleaned_between_two_users_and_the_second_is_not_bound_b
         await delete(cluster, "second")
 
 
-async def test_a_daemon_that_is_restarted_in_the_middle_makes_the_card_ready_and_leaves_it_so(flow_lab):
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+async def test_a_daemon_that_is_restarted_in_the_middle_makes_the_card_ready_and_leaves_it_so(local_lab):
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put, cluster)
         await make_class(cluster, "packets", initialise={"hook": "loads", "timeoutSeconds": 60}, fpga=PACKETS)
@@ -272,8 +298,8 @@ async def test_a_daemon_that_is_restarted_in_the_middle_makes_the_card_ready_and
 PACKETS = {"bitstream": "packets.bit", "sha256": hashlib.sha256(b"the bits of an FPGA").hexdigest()}
 
 
-async def test_a_claim_that_goes_in_the_middle_leaves_a_card_that_is_cleaned_for_the_next(flow_lab):
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+async def test_a_claim_that_goes_in_the_middle_leaves_a_card_that_is_cleaned_for_the_next(local_lab):
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put, cluster)
         await make_class(
@@ -292,10 +318,10 @@ async def test_a_claim_that_goes_in_the_middle_leaves_a_card_that_is_cleaned_for
         await delete(cluster, "p")
 
 
-async def test_without_binding_conditions_a_pod_waits_for_its_card_on_the_node(flow_lab, answers):
+async def test_without_binding_conditions_a_pod_waits_for_its_card_on_the_node(local_lab, answers):
     gates = {"DRADeviceBindingConditions": False}
     answers.hold = threading.Event()
-    async with flow_lab("1.36", gates=gates, node=FPGAS, **FABRIC) as cluster:
+    async with local_lab(gates=gates) as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put_bitstream, cluster)
         assert "bindingConditions" not in (await offers(cluster))["node-1"][device]
@@ -310,8 +336,8 @@ async def test_without_binding_conditions_a_pod_waits_for_its_card_on_the_node(f
         await delete(cluster, "p")
 
 
-async def test_a_card_with_old_firmware_sends_its_pod_elsewhere(flow_lab):
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+async def test_a_card_with_old_firmware_sends_its_pod_elsewhere(local_lab):
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await make_class(cluster, "newer", minimumVersions={"driver": "999"})
         await make_pod(cluster, "n", "newer")
@@ -321,9 +347,9 @@ async def test_a_card_with_old_firmware_sends_its_pod_elsewhere(flow_lab):
         await delete(cluster, "n")
 
 
-async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_for_both(flow_lab, answers):
+async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_for_both(local_lab, answers):
     answers.hold = threading.Event()
-    async with flow_lab("1.36", node=FPGAS, devices=1, ports=dict.fromkeys(NODES, 1)) as cluster:
+    async with local_lab(devices=1) as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await asyncio.to_thread(put_bitstream, cluster)
         await make_class(cluster, "filters")
@@ -343,8 +369,8 @@ async def test_a_claim_with_a_disk_of_the_fabric_and_a_card_of_the_node_waits_fo
         await delete(cluster, "p")
 
 
-async def test_parameters_that_cannot_be_obeyed_end_in_their_words_and_take_no_card_from_others(flow_lab):
-    async with flow_lab("1.36", node=FPGAS, **FABRIC) as cluster:
+async def test_parameters_that_cannot_be_obeyed_end_in_their_words_and_take_no_card_from_others(local_lab):
+    async with local_lab() as cluster:
         (device,) = (await plug(cluster, DeviceClass.FPGA, "node-1")).values()
         await make_class(cluster, "any")
         await make_pod(cluster, "p", "any", initialise={"hook": "loads"})
