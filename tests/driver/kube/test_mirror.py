@@ -483,6 +483,27 @@ async def test_a_watch_that_has_gone_silent_is_left_for_a_new_list(monkeypatch, 
     assert versions == (["10", "20"] if waited else ["10"])
 
 
+async def test_an_object_that_is_not_to_be_kept_any_more_is_let_go_and_taken_up_again(tmp_path):
+    async with apiserver.serving() as server:
+        server.kubeconfig(tmp_path / "kc")
+        async with client.connecting(config.from_kubeconfig(tmp_path / "kc")) as api:
+            seen = Seen()
+            copy = mirror.Mirror(
+                api, KIND, into=Thing, changed=seen, keep=lambda item: "ours" in item.metadata.labels
+            )
+            async with running(copy):
+                await make(api, labels={"ours": "yes"})
+                await make(api, "another")
+                await seen.until(lambda: len(seen.pairs) == 1)
+                await touch(api, labels={"ours": None})
+                await seen.until(lambda: len(seen.pairs) == 2)
+                assert len(copy) == 0
+                await touch(api, labels={"ours": "again"})
+                await seen.until(lambda: len(seen.pairs) == 3)
+                assert copy.get("one", "default").metadata.labels == {"ours": "again"}
+    assert seen.changes == [("added", "one"), ("deleted", "one"), ("added", "one")]
+
+
 async def test_a_reflector_keeps_only_what_is_selected(tmp_path):
     async with apiserver.serving() as server:
         server.kubeconfig(tmp_path / "admin", "admin")

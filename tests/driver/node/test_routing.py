@@ -23,13 +23,18 @@ CASES = {
         routing.HardwareChange(functions=FUNCTIONS, attachments=()),
         (Reconcile("f.a"), Reconcile("f.b")),
     ),
-    "hardware: waiting claims, local pool, cleaning": (
+    "hardware: waiting claims, local pool, cleaning, demands": (
         routing.HardwareChange(functions=frozenset(), attachments=()),
         None,
-        (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.CLEANING),
+        (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.CLEANING, Part.DEMANDS),
     ),
-    "cleaning: waiting claims, local pool": (
+    "cleaning: waiting claims, local pool, demands": (
         routing.CleaningChange(),
+        None,
+        (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.DEMANDS),
+    ),
+    "demand: waiting claims, local pool": (
+        routing.DemandChange(),
         None,
         (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
@@ -87,5 +92,6 @@ def test_each_thing_is_woken_once():
         Part.WAITING_CLAIMS,
         Part.LOCAL_POOL,
         Part.CLEANING,
+        Part.DEMANDS,
         Examine(FUNCTIONS),
     )

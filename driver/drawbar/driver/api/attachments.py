@@ -17,6 +17,8 @@ FINALIZER = "drawbar.dev/detach"
 NODE_LABEL = "drawbar.dev/node"
 FORCE_ANNOTATION = "drawbar.dev/force-detach"
 LABEL_VALUE_CHARS = 63
+LOCAL = ""
+"""In place of a Fabric's name: the device lives in its node, and the node alone has this value of it."""
 FINDINGS_MAX = 16
 """How many findings a node reports of a device."""
 
@@ -224,6 +226,11 @@ class AttachmentSpec(meta.Struct, frozen=True):
     claim: ClaimReference | None = None
     allocation_timestamp: str | None = None
     idle_since: str | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the device lives in its node."""
+        return self.fabric == LOCAL
 
     @property
     def erases(self) -> bool:

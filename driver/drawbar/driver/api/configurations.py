@@ -45,6 +45,15 @@ def has_parameters(allocation: claims.Allocation | None, driver: str) -> bool:
     return any(True for _ in _entries(allocation, driver))
 
 
+def has_own_bitstream(allocation: claims.Allocation | None, driver: str) -> bool:
+    """Return whether the claim, not its DeviceClass, names a bitstream for the driver's devices."""
+    return any(
+        isinstance(entry.opaque.parameters, dict) and "fpga" in entry.opaque.parameters
+        for entry in _entries(allocation, driver)
+        if entry.opaque is not None and entry.source != parameters.Source.CLASS
+    )
+
+
 def checked(
     allocation: claims.Allocation | None, driver: str
 ) -> tuple[dict[bindings.Key, parameters.DeviceParameters], attachments.Failure | None]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from drawbar.driver import sightings
-from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters, references
 from drawbar.driver.controller import names, shares
 from drawbar.fabric import contract
 
@@ -277,7 +277,7 @@ def wish(
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
     return Wish(
-        claim=_reference(claim, driver, where, said),
+        claim=references.of_device(claim, driver, where, said),
         node=allocation.node,
         host_id=host_id,
         pool=result.pool,
@@ -290,64 +290,6 @@ def wish(
         unfit=unfit,
         patience=None if seconds is None else datetime.timedelta(seconds=seconds),
         share=share,
-    )
-
-
-def _reference(
-    claim: claims.ResourceClaim, driver: str, where: bindings.Key, said: parameters.DeviceParameters
-) -> attachments.ClaimReference:
-    requests: dict[bindings.Key, set[str]] = {}
-    allocation = claim.status.allocation
-    # Admin access, shares and parameters stand in the claim alone.
-    plain = (
-        not configurations.has_parameters(allocation, driver)
-        and allocation is not None
-        and not any(
-            result.admin_access or result.share_id
-            for result in allocation.devices.results
-            if result.driver == driver
-        )
-    )
-    for result in claim.results(driver):
-        # A request of a prioritised list is named request/subrequest; the kubelet has the request alone.
-        requests.setdefault(bindings.Key.from_result(result), set()).add(result.request.split("/", 1)[0])
-    return attachments.ClaimReference(
-        namespace=claim.metadata.namespace,
-        name=claim.metadata.name,
-        uid=claim.metadata.uid,
-        requests=tuple(sorted(requests.get(where, ()))),
-        devices=len(requests) if plain else 0,
-        memory_mode=said.memory.mode or "",
-        memory_interleave=bool(said.memory.interleave),
-        memory_granularity=said.memory.granularity or 0,
-        initialise=_initialisation(said),
-        drain=_hook(said.drain),
-        clean_up=_hook(said.clean_up),
-        virtual_functions=said.virtual_functions,
-        minimum_versions=attachments.Versions(
-            driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
-        ),
-    )
-
-
-def _hook(said: parameters.Hook) -> attachments.Hook | None:
-    if said.hook is None:
-        return None
-    seconds = said.timeout_seconds
-    return attachments.Hook(
-        hook=said.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
-    )
-
-
-def _initialisation(said: parameters.DeviceParameters) -> attachments.Initialisation | None:
-    if said.initialise.hook is None and said.fpga.bitstream is None:
-        return None
-    seconds = said.initialise.timeout_seconds
-    return attachments.Initialisation(
-        hook=said.initialise.hook or "",
-        timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds,
-        bitstream=said.fpga.bitstream or "",
-        sha256=said.fpga.sha256 or "",
     )
 
 

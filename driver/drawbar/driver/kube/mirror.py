@@ -343,6 +343,9 @@ class Mirror(Generic[T]):
             elif event.item is not None and (self._keep is None or self._keep(event.item)):
                 self._put(event.item)
                 self._confirm(event.item)
+            elif event.item is not None and _key(event.item.metadata) in self._items:
+                # It was to be kept, and is not any more.
+                self._drop(_key(event.item.metadata), event.item.metadata.uid)
             if event.unreadable is not None and event.type != "DELETED":
                 self._leave_out(event.unreadable)
             elif seen is not None:

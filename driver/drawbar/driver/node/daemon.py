@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import assert_never
 
 from drawbar.driver import clocks, containment, evaluation
-from drawbar.driver.api import attachments, nodepools
+from drawbar.driver.api import attachments, claims, nodepools
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
 from drawbar.driver.node.attachments import exclusiveness, executor, hooks, reporting
+from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
 from drawbar.driver.node.health import attached, monitor, readings, verdicts
 from drawbar.driver.node.inventory import model, netdevs
-from drawbar.driver.node.local import neighbours, publisher, residents
+from drawbar.driver.node.local import demands, neighbours, publisher, residents
 from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
@@ -158,6 +159,8 @@ class _Node:
             clock=asyncio.get_running_loop().time,
             contained=contained,
         )
+        # A watch of all claims only where the scheduler waits for a device of this node.
+        self._holds_back = asyncio.Event()
         self._local = self._residents(boot_id)
         self._publisher = publisher.Publisher(
             api,
@@ -170,8 +173,10 @@ class _Node:
             contained=contained,
         )
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
+        self._hooks = hooks.Runner(options.initialise, asked, contained)
+        marks = cleaning.Marks(options.data_dir)
         self._cleaner = cleaning.Cleaner(
-            cleaning.Marks(options.data_dir),
+            marks,
             cleaning.Surroundings(
                 node_name=options.node_name,
                 kernel=asked,
@@ -179,9 +184,11 @@ class _Node:
                 devices=self._local,
                 reader=reader,
                 holder=self._holder,
+                hooks=self._hooks,
                 changed=lambda: self._wake(routing.CleaningChange()),
+                over=self._over,
             ),
-            enabled=options.local_pool.clean,
+            clean=options.local_pool.clean,
             contained=contained,
         )
         finder = finding.Finder(
@@ -194,6 +201,7 @@ class _Node:
             host=users.Host.from_sysfs(options.sysfs),
             local=self._local,
             refusal=self._cleaner.refusal,
+            standing=self._standing,
             occupied=netdevs.held,
         )
         files = store.Store(
@@ -217,6 +225,7 @@ class _Node:
             released=self._device_released,
             prepared=self._networks.report,
             leave=self._cleaner.leave,
+            seen=self._claim_read,
             recorder=self._recorder,
             waits=options.prepare,
             described=metadata.Files(options.data_dir, options.driver, enabled=options.device_metadata),
@@ -244,7 +253,7 @@ class _Node:
             time_of_day=clocks.time_of_day,
             holder=self._preparer.holder,
             judged=self._verdicts,
-            hooks=hooks.Runner(options.initialise, asked, contained),
+            hooks=self._hooks,
             sharing=self._sharing,
             offers=self._offers,
             links=netdevs.set_up_functions,
@@ -257,7 +266,31 @@ class _Node:
             quiet_seconds=options.local_pool.quiet_seconds,
             clock=asyncio.get_running_loop().time,
         )
+        self._demanded = self._local_devices(marks)
+        self._claims = mirror.Mirror(
+            api,
+            kinds.CLAIM,
+            into=claims.ResourceClaim,
+            changed=self._demanded.claim_changed,
+            keep=self._demanded.is_followed,
+            contained=contained,
+            recorder=self._recorder,
+        )
         self._watch()
+
+    def _local_devices(self, marks: cleaning.Marks) -> local_devices.LocalDevices:
+        """What makes the devices ready that live in this node."""
+        around = local_devices.Surroundings(
+            node_name=self._options.node_name,
+            driver=self._options.driver,
+            context=self._context,
+            marks=marks,
+            cleaner=self._cleaner,
+            card=self._local.card,
+            published=lambda: self._publisher.published,
+            changed=lambda: self._wake(routing.DemandChange()),
+        )
+        return local_devices.LocalDevices(around, self._contained)
 
     def _residents(self, boot_id: str) -> local_pool.LocalPool:
         """The devices that live in this node."""
@@ -275,6 +308,8 @@ class _Node:
                 boot_id=boot_id,
                 unclean=self._unclean,
                 neighbours=self._neighbours,
+                failed=self._failed,
+                held_back=self._holds_back.set,
             ),
             health=self._verdicts,
             evaluator=self._evaluator,
@@ -287,8 +322,24 @@ class _Node:
     def _holder(self, pool: str, device: str) -> str | None:
         return self._preparer.holder(pool, device)
 
+    def _standing(
+        self, pool: str, device: str, uid: str, allocation_timestamp: str | None
+    ) -> attachments.DeviceAttachment:
+        return self._demanded.attachment(pool, device, uid, allocation_timestamp)
+
     def _pending_step(self, attachment: attachments.DeviceAttachment) -> str:
+        if attachment.spec.is_local:
+            return self._demanded.pending_step(attachment)
         return self._context.pending_step(attachment)
+
+    def _over(self, mark: demands.Mark) -> None:
+        self._demanded.over(mark)
+
+    def _claim_read(self, claim: claims.ResourceClaim) -> None:
+        self._demanded.claim_read(claim)
+
+    def _failed(self, device: str) -> verdicts.Taint | None:
+        return self._demanded.taint(device)
 
     def _unclean(self, device: str) -> verdicts.Taint | None:
         return self._cleaner.taint(device)
@@ -322,7 +373,10 @@ class _Node:
             lambda: sum(len(claim.devices) for claim in self._preparer.store.claims.values())
         )
         measured.watch_unreadable(
-            lambda: mirror.count_unreadable((self._attachments,)) | self._publisher.count_unreadable()
+            lambda: (
+                mirror.count_unreadable((self._attachments, self._claims))
+                | self._publisher.count_unreadable()
+            )
         )
         measured.watch_neighbours(
             self._neighbours.count_left_out,
@@ -376,6 +430,8 @@ class _Node:
                 start("local-pool", self._publish)
                 start(self._neighbours.worker, self._follow_neighbours)
                 start("local-cleaning", self._cleaner.run)
+                start("local-devices", self._demanded.run)
+                start(self._claims.worker, self._follow_claims)
 
     async def _work(self) -> None:
         """Reconcile attachments until cancelled."""
@@ -404,6 +460,11 @@ class _Node:
         await self._neighbours.synced.wait()
         async with contextlib.aclosing(self._evaluator):
             await self._publisher.run()
+
+    async def _follow_claims(self) -> None:
+        await self._served.modern.wait()
+        await self._holds_back.wait()
+        await self._claims.run()
 
     async def _reconcile(self, name: str) -> float | None:
         attachment = self._own.get(name)
@@ -487,6 +548,8 @@ class _Node:
                     self._publisher.changed()
                 case routing.Part.CLEANING:
                     self._cleaner.changed()
+                case routing.Part.DEMANDS:
+                    self._demanded.changed()
                 case _:
                     assert_never(wake)
 

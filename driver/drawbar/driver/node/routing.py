@@ -34,6 +34,8 @@ class Part(enum.Enum):
     """The slices of the devices that live in this node."""
     CLEANING = enum.auto()
     """The cleaning of these devices."""
+    DEMANDS = enum.auto()
+    """The devices of these that are made ready for claims."""
 
 
 Wake = Reconcile | Examine | Part
@@ -93,6 +95,11 @@ class NeighbourChange:
     attachments: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class DemandChange:
+    """A device that lives in this node has become ready for a claim, or failed, or is not blamed any more."""
+
+
 def _each(change: HardwareChange | HolderChange | VerdictChange | NeighbourChange) -> Iterable[Wake]:
     return map(Reconcile, change.attachments)
 
@@ -114,14 +121,20 @@ ROWS = (
     # Which card an attachment means is found among all cards.
     routes.row("hardware: every attachment", HardwareChange, lambda change: bool(change.attachments), _each),
     routes.row(
-        "hardware: waiting claims, local pool, cleaning",
+        "hardware: waiting claims, local pool, cleaning, demands",
         HardwareChange,
         routes.always,
-        lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.CLEANING),
+        lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.CLEANING, Part.DEMANDS),
     ),
     routes.row(
-        "cleaning: waiting claims, local pool",
+        "cleaning: waiting claims, local pool, demands",
         CleaningChange,
+        routes.always,
+        lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL, Part.DEMANDS),
+    ),
+    routes.row(
+        "demand: waiting claims, local pool",
+        DemandChange,
         routes.always,
         lambda _: (Part.WAITING_CLAIMS, Part.LOCAL_POOL),
     ),
@@ -148,7 +161,15 @@ ROWS = (
 )
 
 
-Change = AttachmentChange | HardwareChange | HolderChange | VerdictChange | CleaningChange | NeighbourChange
+Change = (
+    AttachmentChange
+    | HardwareChange
+    | HolderChange
+    | VerdictChange
+    | CleaningChange
+    | NeighbourChange
+    | DemandChange
+)
 
 
 _ROWS = routes.by_change(ROWS)

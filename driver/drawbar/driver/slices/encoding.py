@@ -35,8 +35,8 @@ _DETAILS: Mapping[str, tuple[str, str | None]] = {
 """By its name in the API, which field of a taint has the detail, and how it stands there when it is absent."""
 DETAILS = frozenset(_DETAILS)
 SHARING = "allowMultipleAllocations"
-OF_FABRIC = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
-"""Without these a pod would be bound before its fabric device is there."""
+CONDITIONS = frozenset({"bindsToNode", "bindingConditions", "bindingFailureConditions"})
+"""Without these a pod is bound before its device is ready."""
 
 
 class Encoding(enum.StrEnum):
@@ -68,7 +68,7 @@ class Kept:
     @property
     def conditions(self) -> bool:
         """Whether binding conditions are kept: without them nothing may be offered that is not attached."""
-        return not OF_FABRIC & set(self.dropped)
+        return not CONDITIONS & set(self.dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

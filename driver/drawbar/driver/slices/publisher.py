@@ -140,7 +140,9 @@ async def probe(api: client.Client, driver: str) -> encoding.Kept:
         return await _kept(api, driver, informs=False)
 
 
-async def probe_node(api: client.Client, driver: str, node_name: str, *, shared: bool) -> frozenset[str]:
+async def probe_node(
+    api: client.Client, driver: str, node_name: str, *, shared: bool, held_back: bool
+) -> frozenset[str]:
     """Return the fields of a node's own device that the API server drops.
 
     Args:
@@ -148,6 +150,7 @@ async def probe_node(api: client.Client, driver: str, node_name: str, *, shared:
         driver: the DRA driver's name.
         node_name: the node.
         shared: whether to try a device that many claims share.
+        held_back: whether to try a device with binding conditions.
 
     Raises:
         kube.errors.KubeError: the API server refuses the probe, or cannot be reached.
@@ -156,6 +159,9 @@ async def probe_node(api: client.Client, driver: str, node_name: str, *, shared:
         name="probe",
         taints=(slices.Taint(key=f"{driver}/probe", effect=encoding.NO_SCHEDULE),),
         allow_multiple_allocations=shared or None,
+        binds_to_node=held_back or None,
+        binding_conditions=bindings.binding_conditions(driver) if held_back else (),
+        binding_failure_conditions=bindings.failure_conditions(driver) if held_back else (),
     )
     spec = _spec(driver, pool=f"{node_name}/probe", node_name=node_name, devices=(device,))
     return encoding.lost(spec, await _dry_run(api, spec))

@@ -43,13 +43,21 @@ def attachment(phase="", *conditions, deleted=None, error=None, started="", **sp
     )
 
 
-def claim(name="c", *, pool="rack/enc", device="gpu-1", pods=("p",), conditions=()):
+def claim(
+    name="c",
+    *,
+    pool="rack/enc",
+    device="gpu-1",
+    pods=("p",),
+    conditions=(),
+    awaited=("drawbar.dev/attached",),
+):
     allocated = claims.AllocationResult(
         request="r",
         driver=DRIVER,
         pool=pool,
         device=device,
-        binding_conditions=("drawbar.dev/attached",),
+        binding_conditions=awaited,
         binding_failure_conditions=("drawbar.dev/attach-failed",),
     )
     return claims.ResourceClaim(
@@ -156,13 +164,27 @@ def test_a_device_without_an_attachment_is_free_or_waits_for_the_controller():
     assert (allocated.node, allocated.claims[0].pods) == ("n1", ("p",))
 
 
-def test_a_device_of_a_node_is_in_use_by_its_claim():
-    shown = build(
-        slices=(published("d", pool="n1", fabric="", node="n1"),), claims=(claim(pool="n1", device="d"),)
-    )
+@pytest.mark.parametrize(
+    ("conditions", "state", "waits_for"),
+    [
+        ((), "Allocated", "the node, to make the device ready"),
+        ((condition("drawbar.dev/visible"),), "InUse", ""),
+    ],
+    ids=["not ready", "ready"],
+)
+def test_a_device_of_a_node_is_in_use_by_its_claim_once_it_is_ready(conditions, state, waits_for):
+    holder = claim(pool="n1", device="d", conditions=conditions, awaited=("drawbar.dev/visible",))
+    shown = build(slices=(published("d", pool="n1", fabric="", node="n1"),), claims=(holder,))
     assert shown.fabrics == ()
     (local,) = shown.local
-    assert (local.node, local.devices[0].state) == ("n1", "InUse")
+    assert (local.node, local.devices[0].state) == ("n1", state)
+    assert local.devices[0].waits_for == waits_for
+
+
+def test_a_device_of_a_node_without_conditions_is_in_use_at_once():
+    holder = claim(pool="n1", device="d", awaited=())
+    shown = build(slices=(published("d", pool="n1", fabric="", node="n1"),), claims=(holder,))
+    assert shown.local[0].devices[0].state == "InUse"
 
 
 def test_a_device_shows_the_attributes_of_its_adapter_and_a_fabric_what_it_does_not_offer():

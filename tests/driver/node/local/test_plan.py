@@ -236,3 +236,16 @@ def test_what_an_api_server_dropped_is_found():
     assert encoding.lost(wanted.spec, wanted.spec) == frozenset()
     assert encoding.lost(wanted.spec, bare.spec) == {"attributes", "capacity", "taints"}
     assert encoding.lost(wanted.spec, none.spec) == {"devices"}
+
+
+def test_binding_conditions_are_left_out_where_the_api_server_drops_them():
+    device = slices.Device(
+        name="fpga-a",
+        binds_to_node=True,
+        binding_conditions=(f"{DRIVER}/visible",),
+        binding_failure_conditions=(f"{DRIVER}/node-failed",),
+    )
+    (stored,) = publish(plan.Offer(device=device))[0].spec.devices
+    assert stored == device
+    (stored,) = publish(plan.Offer(device=device), keeps_conditions=False)[0].spec.devices
+    assert stored == slices.Device(name="fpga-a")

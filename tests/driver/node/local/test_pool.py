@@ -38,7 +38,7 @@ class Health:
 class World:
     """One host with a GPU and a CXL memory device, and the pool of it."""
 
-    def __init__(self, tmp_path, **wanted):
+    def __init__(self, tmp_path, *, held_back=lambda: None, failed=lambda _: None, **wanted):
         self.tree = sysfs.SysfsTree.create(tmp_path / "sys", slots=3)
         self.tree.attach(
             1, sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial=SERIAL)
@@ -66,6 +66,8 @@ class World:
                 interfaces=lambda names: None,
                 host=users.Host.from_sysfs(tmp_path / "sys"),
                 boot_id="b",
+                held_back=held_back,
+                failed=failed,
             ),
             health=self.health,
         )
@@ -228,3 +230,31 @@ def test_just_the_devices_of_the_pool_are_watched_each_as_it_is_now(tmp_path):
     assert world.health.watched[first]() is None
     world.pool.watch(frozenset({second}))
     assert world.health.watched.keys() == {second}
+
+
+async def test_a_device_of_the_chosen_classes_has_conditions_for_which_a_pod_waits(tmp_path):
+    world = World(tmp_path, bind_when_ready=("gpu",))
+    offered = {offer.device.name: offer.device for offer in await world.pool.survey(())}
+    assert offered[NAME].binds_to_node
+    assert offered[NAME].binding_conditions == ("drawbar.dev/visible",)
+    assert offered[NAME].binding_failure_conditions == ("drawbar.dev/node-failed",)
+    assert not offered[MEMORY].binds_to_node
+    assert not offered[MEMORY].binding_conditions
+
+
+async def test_claims_are_followed_only_where_a_device_has_conditions(tmp_path):
+    calls = []
+    world = World(tmp_path / "without", held_back=lambda: calls.append("x"), bind_when_ready=("fpga",))
+    await world.pool.survey(())
+    assert not calls
+    world = World(tmp_path / "with", held_back=lambda: calls.append("x"), bind_when_ready=("gpu",))
+    await world.pool.survey(())
+    assert calls
+
+
+async def test_a_device_that_failed_for_a_claim_is_kept_from_others(tmp_path):
+    taint = verdicts.Taint(key="attach-failed", value="HookFailed", effect=verdicts.Effect.NO_SCHEDULE)
+    world = World(tmp_path, failed=lambda name: taint if name == NAME else None)
+    tainted = {offer.device.name: offer.taints for offer in await world.pool.survey(())}
+    assert taint in tainted[NAME]
+    assert not tainted[MEMORY]

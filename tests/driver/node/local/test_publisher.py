@@ -11,7 +11,7 @@ from drawbar.driver import clocks, containment
 from drawbar.driver.api import slices
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.local import nulls, plan, publisher
+from drawbar.driver.node.local import nulls, plan, pool, publisher
 from drawbar.driver.slices import encoding
 from drawbar.mocks import apiserver
 from drawbar.mocks.cluster import deployment
@@ -288,6 +288,31 @@ async def test_what_is_dropped_is_asked_for_again_without_writing(tmp_path, unti
 
         await until(asked, lambda number: number > 2)
         assert world.publisher.dropped_fields == ("taints",)
+        assert await world.list(kinds.SLICE) == (before,)
+
+
+async def test_binding_conditions_that_are_dropped_are_left_out_and_asked_for_again_without_writing(
+    tmp_path, until
+):
+    gates = {"DRADeviceBindingConditions": False}
+    async with cluster(tmp_path, gates=gates, resync_seconds=0.05) as world:
+        device = pool.held_back(slices.Device(name="fpga-a"), DRIVER)
+        world.offer(plan.Offer(device=device), offer("gpu-b"))
+        await until(world.devices, named("fpga-a", "gpu-b"))
+
+        async def asked():
+            return world.wire.dry_runs
+
+        await until(asked, lambda number: number > 0)
+        (before,) = await world.list(kinds.SLICE)
+        seen, writes = world.wire.dry_runs, world.wire.writes
+        await until(asked, lambda number: number > seen + 2)
+        assert world.wire.writes == writes
+        assert world.publisher.dropped_fields == (
+            "bindingConditions",
+            "bindingFailureConditions",
+            "bindsToNode",
+        )
         assert await world.list(kinds.SLICE) == (before,)
 
 

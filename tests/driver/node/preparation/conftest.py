@@ -18,6 +18,7 @@ from drawbar.driver.api import attachments, classic_v1alpha2, classic_v1alpha3, 
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import devices
+from drawbar.driver.node.local import demands
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import finding, metadata, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
@@ -214,6 +215,10 @@ class World(clusters.Cluster):
         self.local = LocalPool()
         # By name why a device of the node's own is not clean, and who was asked for.
         self.unclean, self.asked = {}, []
+        # By name what makes the mark of a device of the node's own, by the uid of the claim.
+        self.marks = {}
+        # The claims that were read.
+        self.seen = []
         # What the node does to make an attached device ready.
         self.step = ""
         self.recorder = Recorder()
@@ -244,11 +249,25 @@ class World(clusters.Cluster):
             host=classes.Host.from_sysfs(self.folder / "sys"),
             local=self.local,
             refusal=self._refusal,
+            standing=functools.partial(self._standing, boot_id),
             occupied=lambda names: self.occupied,
             pending_step=lambda attachment: self.step,
         )
 
-    def _refusal(self, pool, device, uid):
+    def _standing(self, boot_id, pool, device, uid, at):
+        claim = attachments.ClaimReference(namespace="default", name="c1", uid=uid)
+        demand = demands.Demand(
+            pool=pool,
+            device=device,
+            node_name=NODE,
+            driver=DRIVER,
+            claim=claim,
+            allocation_timestamp=at or "",
+        )
+        mark = self.marks.get(device)
+        return demands.attachment(demand, mark(uid) if mark is not None else None, boot_id)
+
+    def _refusal(self, pool, device, uid, _):
         self.asked.append((pool, device, uid))
         return self.unclean.get(device)
 
@@ -267,6 +286,7 @@ class World(clusters.Cluster):
         )
         return preparer.Preparer(
             reader=self.reader,
+            seen=self.seen.append,
             finder=self.finder(boot_id),
             files=files,
             described=metadata.Files(self.folder, DRIVER, enabled=self.described),

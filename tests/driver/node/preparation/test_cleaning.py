@@ -10,14 +10,16 @@ import pytest
 from drawbar.driver.api import claims, meta
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.node.attachments import hooks
 from drawbar.driver.node.classes import nvme_erase
 from drawbar.driver.node.discovery import reader as tree_reader
-from drawbar.driver.node.local import residents
+from drawbar.driver.node.local import demands, residents
 from drawbar.driver.node.preparation import cleaning, records
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
-DISK, FUNCTION = "nvme-sn1", "nic-94-6d-ae-00-00-00-00-05-vf0"
+DISK, CARD = "nvme-sn1", "nic-94-6d-ae-00-00-00-00-05"
+FUNCTION = f"{CARD}-vf0"
 NIC = sysfs.MockDevice(
     device_class=DeviceClass.NIC,
     vendor=0x15B3,
@@ -62,7 +64,7 @@ class World:
         monkeypatch.setattr(cleaning, "LOOK_SECONDS", 0.01)
         monkeypatch.setattr(cleaning, "GONE_FIRST_SECONDS", 0.01)
         monkeypatch.setattr(cleaning, "GONE_MAX_SECONDS", 0.02)
-        self.cleaner = None
+        self.cleaner, self.over = None, []
 
     async def read(self, name, namespace):
         self.asked += 1
@@ -77,29 +79,35 @@ class World:
         listed = {resident.name: resident.card for resident in residents.residents(inventory.cards)}
         return listed.get(device)
 
-    def allocate(self, *devices, uid="u1"):
+    def allocate(self, *devices, uid="u1", at=None):
         results = tuple(
             claims.AllocationResult(request="r", driver="drawbar.dev", pool="n", device=name)
             for name in devices
         )
-        allocation = claims.Allocation(devices=claims.DeviceAllocation(results=results))
+        allocation = claims.Allocation(
+            devices=claims.DeviceAllocation(results=results), allocation_timestamp=at
+        )
         self.claims["c1"] = claims.ResourceClaim(
             metadata=meta.ObjectMeta(name="c1", namespace="default", uid=uid),
             status=claims.ClaimStatus(allocation=allocation),
         )
 
-    def started(self, *, enabled=True):
+    def started(self, *, clean=residents.Clean.BY_CLASS):
         root = self.tree.root
+        asked = kernel.Kernel(root, deadline_seconds=20)
+        self.hooks = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         around = cleaning.Surroundings(
             node_name="n",
-            kernel=kernel.Kernel(root, deadline_seconds=20),
+            kernel=asked,
             host=classes.Host(sysfs=root, proc=self.folder / "proc", dev=Path("/dev")),
             devices=self,
             reader=self,
             holder=lambda pool, device: self.held.get((pool, device)),
+            hooks=self.hooks,
             changed=lambda: None,
+            over=self.over.append,
         )
-        self.cleaner = cleaning.Cleaner(cleaning.Marks(self.folder), around, enabled=enabled)
+        self.cleaner = cleaning.Cleaner(cleaning.Marks(self.folder), around, clean=clean)
         return self.cleaner
 
     @contextlib.asynccontextmanager
@@ -119,9 +127,9 @@ class World:
 
     def resets(self):
         """Whether the virtual function, and the card that it is of, were reset."""
-        function = self.card("n", FUNCTION).first
-        card = Path(function.path).parent / function.physical_function
-        files = (self.tree.root / path / "reset" for path in (function.path, card))
+        devices = self.tree.root / "bus/pci/devices"
+        card = self.card("n", CARD).first
+        files = (devices / address / "reset" for address in (*card.sriov.virtual_functions, card.address))
         return [file.read_text().strip() == "1" for file in files]
 
 
@@ -310,14 +318,106 @@ async def test_what_is_not_cleaned_gets_no_mark(world, claim):
     assert world.marks() == {}
 
 
-async def test_turned_off_no_device_gets_a_mark_and_what_has_one_is_cleaned(world):
-    world.disk.let.set()
+async def test_turned_off_no_device_gets_a_mark_and_one_goes_without_a_cleaning(world):
     await world.cleaner.leave(prepared(DISK))
-    world.started(enabled=False)
+    world.started(clean=residents.Clean.NONE)
     await world.cleaner.leave(prepared(FUNCTION))
     assert set(world.marks()) == {DISK}
     async with world.running():
         await world.until(lambda: not world.marks())
+    assert world.disk.runs == 0
+    assert [mark.device for mark in world.over] == [DISK]
+
+
+async def test_a_card_is_reset_and_keeps_the_virtual_functions_of_its_administrator(world):
+    await world.cleaner.leave(prepared(CARD))
+    async with world.running():
+        await world.until(lambda: not world.marks())
+    assert world.resets() == [False, True]
+    assert world.card("n", FUNCTION) is not None
+
+
+async def test_virtual_functions_that_were_made_for_the_claim_go_with_it(world):
+    mark = demands.Mark(pool="n", device=CARD, name="c1", namespace="default", uid="u1", makes_functions=True)
+    cleaning.Marks(world.folder).put([mark])
+    async with world.running():
+        await world.until(lambda: not world.marks())
+    assert world.card("n", FUNCTION) is None
+
+
+async def test_a_disk_that_is_only_to_be_reset_keeps_its_data(world):
+    world.started(clean=residents.Clean.RESET)
+    await world.cleaner.leave(prepared(DISK))
+    async with world.running():
+        await world.until(lambda: not world.marks())
+    assert world.disk.runs == 0
+
+
+HOOKS = {"drain": {"hook": "drains"}, "cleanUp": {"hook": "blanks"}}
+SAYS = '#!/bin/sh\necho "$(basename "$0") $DRAWBAR_DEVICE $DRAWBAR_CLASS" >> "$(dirname "$0")/../ran"\n'
+
+
+def put_hooks(world, **texts):
+    folder = world.folder / "hooks"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+async def test_the_hook_of_the_class_cleans_the_device_and_its_failure_keeps_the_device_out_of_service(
+    world, monkeypatch
+):
+    monkeypatch.setattr("drawbar.driver.node.erasing.AGAIN_SECONDS", 0.05)
+    put_hooks(world, blanks="#!/bin/sh\necho 'no such port' >&2\nexit 3\n")
+    await world.cleaner.leave(prepared(CARD, parameters=HOOKS))
+    async with world.running():
+        await world.until(
+            lambda: world.cleaner.taint(CARD) and world.cleaner.taint(CARD).key == "not-cleaned"
+        )
+        assert "no such port" in world.cleaner.failure(CARD)
+        put_hooks(world, blanks=SAYS)
+        await world.until(lambda: not world.marks())
+    assert (world.folder / "ran").read_text() == f"blanks {CARD} nic\n"
+    assert world.resets() == [False, True]
+
+
+async def test_the_drain_hook_of_the_class_makes_others_let_go_of_a_device(world):
+    block = next(world.tree.root.glob("class/block/nvme*"))
+    holder = block / "holders" / "dm-3"
+    holder.mkdir(parents=True)
+    put_hooks(world, drains=SAYS + f"rmdir {holder}\n")
+    world.disk.let.set()
+    await world.cleaner.leave(prepared(DISK, parameters={"drain": {"hook": "drains"}}))
+    async with asyncio.TaskGroup() as tasks:
+        world.hooks.tasks = tasks
+        async with world.running():
+            await world.until(lambda: not world.marks())
+    assert (world.folder / "ran").read_text() == f"drains {DISK} nvme\n"
+    assert world.disk.runs == 1
+
+
+async def test_another_allocation_of_the_same_claim_gets_a_clean_device(world):
+    world.disk.let.set()
+    mark = demands.Mark(
+        pool="n", device=DISK, name="c1", namespace="default", uid="u1", allocation_timestamp="T1"
+    )
+    cleaning.Marks(world.folder).put([mark])
+    world.allocate(DISK, at="T2")
+    assert world.cleaner.refusal("n", DISK, "u1", "T1") is None
+    assert world.cleaner.refusal("n", DISK, "u1", "T2") is not None
+    async with world.running():
+        await world.until(lambda: not world.marks())
+    assert world.disk.runs == 1
+
+
+async def test_the_mark_of_a_device_that_was_made_ready_tells_more_than_the_end_of_its_pod(world):
+    mark = demands.Mark(pool="n", device=DISK, name="c1", namespace="default", uid="u1", boot_id="b")
+    cleaning.Marks(world.folder).put([mark])
+    await world.cleaner.leave(prepared(DISK))
+    assert world.marks() == {DISK: mark}
+    await world.cleaner.leave(prepared(DISK, uid="u2"))
+    assert world.marks()[DISK].uid == "u2"
 
 
 async def test_a_mark_that_cannot_be_read_is_of_an_unknown_claim(world):

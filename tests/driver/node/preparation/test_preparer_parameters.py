@@ -9,6 +9,7 @@ import pytest
 from drawbar.driver.api import attachments
 from drawbar.driver.kube import kinds
 from drawbar.driver.node import errors
+from drawbar.driver.node.local import demands
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -268,3 +269,68 @@ async def test_what_cannot_be_obeyed_is_said_on_the_claim_and_changes_nothing(wo
     assert world.recorder.said == [(name.name, name.uid, "InvalidParameters", words)]
     assert (world.cdi(), world.recorded()) == ({}, [])
     assert world.preparer.holder("p", "d1") is None
+
+
+WORK = {"initialise": {"hook": "loads"}}
+
+
+def marked(world, **fields):
+    """Give the device of the node's own a mark of its claim."""
+    world.marks["own"] = lambda uid: demands.Mark(pool="n", device="own", uid=uid, **fields)
+
+
+def own_card(world):
+    return next(card for card in world.arrivals.cards if card.first.serial)
+
+
+async def with_own_device(world, *config):
+    world.local.cards["n", "own"] = own_card(world)
+    name = await world.claim(results=())
+    await allocated(world, name, [world.result("own", pool="n")], config)
+    return name
+
+
+async def test_a_device_of_the_nodes_own_is_given_only_when_it_was_made_ready_for_the_claim(world):
+    name = await with_own_device(world, said("FromClass", **WORK))
+    address = own_card(world).address
+    for fields in (
+        None,
+        {},
+        {"boot_id": "boot-0", "pci_address": address},
+        {"boot_id": "boot-1", "pci_address": "0000:7f:00.0"},
+        {"boot_id": "boot-1", "pci_address": address, "over": True},
+        {"boot_id": "boot-1", "pci_address": address, "allocation_timestamp": "2026-01-01T00:00:00Z"},
+    ):
+        if fields is not None:
+            marked(world, **fields)
+        with pytest.raises(
+            errors.DeviceLate, match="of this node is not ready for its claim on this node yet"
+        ):
+            await world.preparer.prepare(name)
+        assert world.cdi() == {}
+    marked(world, boot_id="boot-1", pci_address=address)
+    (prepared,) = await world.preparer.prepare(name)
+    assert prepared.device == "own"
+
+
+async def test_a_device_of_the_nodes_own_that_is_used_already_is_given_again_after_a_restart(world):
+    name = await with_own_device(world, said("FromClass", **WORK))
+    marked(world, boot_id="boot-1", pci_address=own_card(world).address)
+    await world.preparer.prepare(name)
+    await world.restarted()
+    assert world.cdi() == {f"drawbar.dev-{name.uid}.json": [f"{name.uid}-own"]}
+    (prepared,) = await world.preparer.prepare(name)
+    assert prepared.device == "own"
+
+
+async def test_a_device_of_the_nodes_own_whose_parameters_ask_for_nothing_before_needs_no_mark(world):
+    name = await with_own_device(world, said("FromClass", environment={"A": "1"}, cleanUp={"hook": "wipes"}))
+    (prepared,) = await world.preparer.prepare(name)
+    assert prepared.device == "own"
+
+
+async def test_each_claim_that_is_read_is_handed_on_to_be_made_ready(world):
+    name = await with_own_device(world, said("FromClass", **WORK))
+    with pytest.raises(errors.DeviceLate):
+        await world.preparer.prepare(name)
+    assert [claim.metadata.uid for claim in world.seen] == [name.uid]

@@ -121,7 +121,7 @@ _IMMEDIATE: Mapping[tuple[str, str], tuple[str, str]] = {
 _NODE: Mapping[tuple[str, str], tuple[str, str]] = {
     (_OURS, "deviceattachments"): ("list watch", "the node daemon is never ready"),
     (_OURS, "deviceattachments/status"): ("patch", "no attached device is reported, and none released"),
-    (_RESOURCES, "resourceclaims"): ("get list", "no pod with a device starts"),
+    (_RESOURCES, "resourceclaims"): ("get list watch", "no pod with a device starts"),
     (_RESOURCES, "resourceclaims/status"): ("patch", _WAIT),
     (_RESOURCES, "resourceslices"): ("list watch create update delete", _NOT_OFFERED),
     ("", "nodes"): ("get", _NOT_OFFERED),

@@ -334,6 +334,8 @@ def _device(key: bindings.Key, fact: _Facts, *, is_local: bool, driver: str) -> 
     holders = sorted(fact.holders, key=lambda claim: (claim.metadata.namespace, claim.metadata.name))
     is_shared = published is not None and bool(published.device.allow_multiple_allocations)
     state, since, waits_for = _progress(attachment, holders, attaches=not is_local and not is_shared)
+    if is_local and any(_is_awaited(claim, key, driver) for claim in holders):
+        state, waits_for = ALLOCATED, "the node, to make the device ready"
     shown = tuple(_claim(claim, driver) for claim in holders)
     node = next((claim.node for claim in shown if claim.node), "")
     if published is not None and published.node:
@@ -393,6 +395,16 @@ def _own_attributes(published: Mapping[str, slices.Attribute]) -> dict[str, str 
         if "/" in name and not name.startswith(_STANDARD) and value is not None:
             shown[name] = value.text if isinstance(value, attributes.Version) else value
     return shown
+
+
+def _is_awaited(claim: claims.ResourceClaim, key: bindings.Key, driver: str) -> bool:
+    """Return whether the scheduler still waits for a condition of the device before it binds the claim's pods."""
+    return any(
+        not meta.is_true(claim.conditions(result), condition)
+        for result in claim.results(driver)
+        if bindings.Key.from_result(result) == key
+        for condition in result.binding_conditions
+    )
 
 
 def _progress(

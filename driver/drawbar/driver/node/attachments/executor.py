@@ -41,6 +41,7 @@ async def clean(
     cleaning: releaser.Cleaning = releaser.AS_ITS_CLASS,
     *,
     companions: Collection[model.Card] = (),
+    keeps_functions: bool = False,
 ) -> str | release_plan.Working:
     """Take away what the last claim left on a device that stays attached, as far as can be done at once; idempotent.
 
@@ -55,6 +56,7 @@ async def clean(
         device_class: what it is treated as.
         cleaning: what is to be done about its user's traces.
         companions: the other members of its composite, those that this node shows.
+        keeps_functions: its virtual functions are an administrator's, and stay.
 
     Returns:
         Why a trace of the last use may be left, in a clause; empty when none is; or that its data are being erased.
@@ -83,10 +85,12 @@ async def clean(
             cleaning.erasure.begin(card.address, eraser)
             return release_plan.Working(seconds=plan.LOOK_FIRST_SECONDS)
         for function in card.functions:
-            if function.sriov is not None and function.sriov.num_vfs:
+            if function.sriov is not None and function.sriov.num_vfs and not keeps_functions:
                 await kernel.set_vfs(function.address, 0)
                 await kernel.set_vf_probing(function.address, on=True)
-        for address in operations.resets(card) if cleaning.resets else ():
+        is_virtual = card.first.physical_function is not None
+        addresses = (card.address,) if is_virtual else operations.resets(card)
+        for address in addresses if cleaning.resets else ():
             await kernel.reset(address)
     except errors.KernelRefused as refused:
         return str(refused)
@@ -101,6 +105,10 @@ DELETION = "deletion"
 _NOT_OFFERED = (
     "its class has its virtual functions offered, and this node offers none of such devices: set localPool.virtualFunctions, and "
     "have localPool.classes name the class, or leave virtualFunctions.offered out"
+)
+_IN_ITS_PLACE = (
+    "its class asks for virtual functions, and this node offers those of its own devices in place of the device: leave virtualFunctions "
+    "out of the class, or turn localPool.virtualFunctions off"
 )
 _ALL_ONES = "its configuration space answers with ones alone"
 Links = Callable[[str, Mapping[int, netdevs.FunctionLink]], None]
@@ -183,6 +191,7 @@ class Context:
         hooks: runs the programs that make devices ready, and loads bitstreams.
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
         companion: returns the DeviceAttachment of that name on this node, or None.
+        local: returns the card of a device that lives in this node, by pool and name; None where the devices are a fabric's.
     """
 
     reporter: reporting.Reporter
@@ -201,6 +210,7 @@ class Context:
     sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
     offers: Callable[[str], bool] = _offers_none
     companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
+    local: Callable[[str, str], model.Card | None] | None = None
     memories: dict[str, Memory] = field(default_factory=dict)
 
     def forget(self, name: str) -> None:
@@ -220,6 +230,9 @@ class Context:
 
     def match(self, attachment: attachments.DeviceAttachment) -> matching.Match:
         """Which of this node's cards the device is, as far as is known now."""
+        if self.local is not None:
+            card = self.local(attachment.spec.pool, attachment.spec.device)
+            return matching.Absent() if card is None else matching.Found(card=card, by="serial")
         slot = matching.expected_slot(attachment, self.boot_id)
         return matching.match(self.arrivals.inventory, attachment.identity, slot=slot)
 
@@ -483,10 +496,14 @@ class _Work:
         impossible = functions.problem(card, wanted)
         if wanted.offered and not self._context.offers(self._attachment.identity.device_class):
             impossible = impossible or _NOT_OFFERED
+        if spec.is_local and self._context.offers(self._attachment.identity.device_class):
+            impossible = impossible or _IN_ITS_PLACE
         if impossible is not None:
             raise errors.CannotSetUp(impossible)
         begun = memory.functions_for == self._attachment.user
-        steps = tuple(functions.steps(card, wanted, key=f"{spec.fabric}/{spec.device}", begun=begun))
+        steps = tuple(
+            functions.steps(card, wanted, key=f"{spec.fabric or spec.node_name}/{spec.device}", begun=begun)
+        )
         for step in steps:
             await self._set_up(step)
         if steps and not begun:

@@ -110,7 +110,8 @@ class Reporter:
         else:
             message = f"bitstream {asked.bitstream} is loaded into {device}, {within}"
         self.recorder.normal(attachment.spec.claim, reason=INITIALISING, message=message)
-        self.recorder.attachment_normal(attachment, reason=INITIALISING, message=message)
+        if not attachment.spec.is_local:
+            self.recorder.attachment_normal(attachment, reason=INITIALISING, message=message)
         log.info(message, extra={"attachment": attachment.metadata.name})
 
     async def failed(

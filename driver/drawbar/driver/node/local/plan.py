@@ -55,6 +55,8 @@ class Observed:
         keeps_taints: whether this API server keeps taints of devices.
         informs: whether it takes taints of effect None; one without that effect refuses the whole slice.
         left_out: the devices that are left to other components, for the annotation of the node's first slice.
+        keeps_conditions: whether it keeps binding conditions of devices. Without them a pod waits on its node until its device is
+            ready.
     """
 
     driver: str
@@ -66,6 +68,7 @@ class Observed:
     keeps_taints: bool = True
     informs: bool = True
     left_out: tuple[leftout.LeftOut, ...] = ()
+    keeps_conditions: bool = True
 
 
 def plan(observed: Observed, now: datetime.datetime) -> tuple[slice_plan.Write, ...]:
@@ -151,8 +154,15 @@ def _desired(
     for offer in sorted(observed.offers, key=lambda offer: offer.device.name):
         name = offer.device.name
         taints = _taints(observed.driver, offer, before.get(name, ()), now)
-        desired.setdefault(places[name], []).append(msgspec.structs.replace(offer.device, taints=taints))
+        device = offer.device if observed.keeps_conditions else _without_conditions(offer.device)
+        desired.setdefault(places[name], []).append(msgspec.structs.replace(device, taints=taints))
     return desired
+
+
+def _without_conditions(device: slices.Device) -> slices.Device:
+    return msgspec.structs.replace(
+        device, binds_to_node=None, binding_conditions=(), binding_failure_conditions=()
+    )
 
 
 def _taints(

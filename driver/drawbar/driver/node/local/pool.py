@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from drawbar.driver import containment, evaluation
-from drawbar.driver.api import attachments, leftout, nodepools, quantities, slices
+from drawbar.driver.api import attachments, bindings, leftout, nodepools, quantities, slices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
@@ -96,6 +96,16 @@ def published(
     )
 
 
+def held_back(device: slices.Device, driver: str) -> slices.Device:
+    """Return the device with the conditions for which the scheduler waits before it binds a pod."""
+    return msgspec.structs.replace(
+        device,
+        binds_to_node=True,
+        binding_conditions=(bindings.condition_type(driver, bindings.VISIBLE),),
+        binding_failure_conditions=(bindings.condition_type(driver, bindings.NODE_FAILED),),
+    )
+
+
 def memory_bytes(resident: residents.Resident) -> int:
     """The memory of its CXL memory devices; 0 where the kernel does not say."""
     return sum((memdev.ram_bytes or 0) + (memdev.pmem_bytes or 0) for memdev in resident.card.memdevs)
@@ -129,8 +139,12 @@ def _extra(name: str) -> dict[str, object]:
     return {"device": name}
 
 
-def _clean(_: str) -> None:
-    """Every device is clean."""
+def _well(_: str) -> None:
+    """Every device is clean, and none has failed."""
+
+
+def _unnoticed() -> None:
+    """Nothing follows."""
 
 
 class Neighbours(Protocol):
@@ -163,6 +177,8 @@ class Surroundings:
         held: pool and name of each device that a claim holds on this node; a pool that is not recorded is empty.
         interfaces: see `Interfaces`.
         unclean: the taint of a device that is not clean yet, by name.
+        failed: the taint of a device that did not become ready for a claim, by name.
+        held_back: called when a device is offered whose pods are bound only when it is ready.
         host: where the host's mounts are looked at.
         boot_id: of this kernel.
         neighbours: the other components that offer devices of this node; None: there is none.
@@ -174,7 +190,9 @@ class Surroundings:
     interfaces: Interfaces
     host: users.Host
     boot_id: str
-    unclean: Callable[[str], verdicts.Taint | None] = _clean
+    unclean: Callable[[str], verdicts.Taint | None] = _well
+    failed: Callable[[str], verdicts.Taint | None] = _well
+    held_back: Callable[[], None] = _unnoticed
     neighbours: Neighbours | None = None
 
 
@@ -294,7 +312,7 @@ class LocalPool:
         lost = self._lost(published_slices, held)
         return lost + tuple(
             plan.Offer(
-                device=devices[candidate.name],
+                device=self._with_conditions(candidate, devices[candidate.name]),
                 taints=self._all_taints(candidate),
                 pool=pools.get(candidate.name, ""),
             )
@@ -324,6 +342,14 @@ class LocalPool:
         for key in watched - keys:
             self._health.unwatch(key)
         self._watched = {key.device: key for key in keys}
+
+    def _with_conditions(self, resident: residents.Resident, device: slices.Device) -> slices.Device:
+        # What a fabric's attachment lends is as ready as that.
+        is_own = self._lender(resident) is None
+        if not is_own or resident.card.first.device_class.value not in self._wanted.bind_when_ready:
+            return device
+        self._around.held_back()
+        return held_back(device, self._driver)
 
     async def _busy(self, cards: tuple[model.Card, ...]) -> Mapping[str, str]:
         if not is_needed(cards):
@@ -399,8 +425,9 @@ class LocalPool:
             self._judged[device.name] = shown, _mismatch(answer)
 
     def _all_taints(self, resident: residents.Resident) -> tuple[verdicts.Taint, ...] | None:
-        unclean = self._around.unclean(resident.name)
-        own = ((LEAVING,) if self._is_leaving(resident) else ()) + ((unclean,) if unclean is not None else ())
+        leaving = LEAVING if self._is_leaving(resident) else None
+        possible = (leaving, self._around.unclean(resident.name), self._around.failed(resident.name))
+        own = tuple(taint for taint in possible if taint is not None)
         health = self._taints(resident.name)
         return (*own, *(health or ())) if own else health
 

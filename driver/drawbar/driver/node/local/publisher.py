@@ -85,7 +85,7 @@ class Pace:
 NULLS_SHORT = "NullDeviceNotShared"
 SLICES_REFUSED = "SlicesRefused"
 # With these dropped, something else is published.
-_DECISIVE = frozenset({"taints", encoding.SHARING})
+_DECISIVE = frozenset({"taints", encoding.SHARING}) | encoding.CONDITIONS
 _INFORMATION = "taints of effect None"
 
 
@@ -148,6 +148,7 @@ class Publisher:
         self._remembered: dict[str, slices.ResourceSlice] = {}
         self._dropped: frozenset[str] = frozenset()
         self._writing = ""
+        self._holds_back = False
         # By pool what was written last, and the version that it had then.
         self._settled: dict[str, tuple[slices.SliceSpec, dict[str, str], str]] = {}
         self._foreign: frozenset[str] = frozenset()
@@ -247,6 +248,7 @@ class Publisher:
         remembered = tuple(self._remembered.values())
         nothing = nulls.offers(self._null, shared=encoding.SHARING not in self._dropped)
         offers = (*await self._devices.survey(remembered), *nothing)
+        self._holds_back = any(offer.device.binding_conditions for offer in offers)
         published = tuple(self._published)
         self._say_foreign(published)
         left_out = self._devices.left_out
@@ -263,6 +265,7 @@ class Publisher:
             keeps_taints="taints" not in self._dropped,
             informs=_INFORMATION not in self._dropped,
             left_out=left_out,
+            keeps_conditions=encoding.CONDITIONS.isdisjoint(self._dropped),
         )
         # Also what is not published for its health's sake: it is to come back.
         self._devices.watch(plan.keys(observed))
@@ -346,7 +349,8 @@ class Publisher:
         if fresh:
             self._dropped |= fresh
             log.warning(
-                "the API server drops fields of devices; devices with a taint that it drops are not offered",
+                "the API server drops fields of devices; devices with a taint that it drops are not offered, and without binding "
+                "conditions a pod waits for its device on the node",
                 extra={"fields": ",".join(sorted(fresh))},
             )
         # Where there are copies, an instance before this one has said so.
@@ -389,7 +393,11 @@ class Publisher:
             # Gets an Event, should it be short of null devices.
             await self._node()
         fields = await slice_publisher.probe_node(
-            self._api, self._driver, self._node_name, shared=self._null.enabled
+            self._api,
+            self._driver,
+            self._node_name,
+            shared=self._null.enabled,
+            held_back=self._holds_back,
         )
         self._dropped &= fields
         self._adopt(fields)

@@ -19,6 +19,7 @@ Source: `resource.k8s.io/v1` Device.name (a DNS label), ResourcePool.name (DNS s
 """
 
 import collections
+import enum
 import fnmatch
 import hashlib
 import re
@@ -33,8 +34,28 @@ from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 # GPUs, accelerators and FPGAs have drivers and device plugins of their vendors, which an installation must not disturb.
 DEFAULT_CLASSES = ("cxl-memory",)
 QUIET_MAX_SECONDS = 86_400.0
+CLAIMS_LOAD = ("fpga",)
+"""Classes of which any claim may ask that a device is made ready for it."""
 # Chipset parts, USB controllers and whatever else has no class of ours.
 NEEDS_SELECTOR = DeviceClass.OTHER
+
+
+class Clean(enum.StrEnum):
+    """What is done about the traces of a device's user before another one gets it."""
+
+    BY_CLASS = "by-class"
+    """Disks are erased, and each function is reset."""
+    NONE = "none"
+    """Nothing."""
+    RESET = "reset"
+    """Each function is reset."""
+    ERASE = "erase"
+    """The user's data are erased where the class has a way to, and each function is reset."""
+
+    @property
+    def way(self) -> attachments.Clean | None:
+        """The same as a DeviceAttachment has it."""
+        return None if self is Clean.BY_CLASS else attachments.Clean(self.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +69,8 @@ class Selection:
         slots: names of hot-plug slots, or patterns such as `*`, in which devices of this node sit. What sits in any
             other hot-plug slot is taken for a fabric's.
         virtual_functions: offer the virtual functions of a device that has some, each by itself, in its place.
-        clean: erase a disk and reset a virtual function after each claim that had it.
+        clean: what is done about the traces of a claim on a device, before another claim gets it.
+        bind_when_ready: the classes of device whose pods are bound to the node only when the device is ready.
         despite_others: names of devices, or patterns such as `gpu-*`, that are offered even if another driver, a device
             plugin or a process of the host has them.
         plugin_resources: cards that stand behind further extended resources, as `example.com/*=nic`, `x.io/fec=0x8086`,
@@ -61,7 +83,8 @@ class Selection:
     selector: str = ""
     slots: tuple[str, ...] = ()
     virtual_functions: bool = False
-    clean: bool = True
+    clean: Clean = Clean.BY_CLASS
+    bind_when_ready: tuple[str, ...] = CLAIMS_LOAD
     despite_others: tuple[str, ...] = ()
     plugin_resources: tuple[str, ...] = ()
     quiet_seconds: float = 300.0
@@ -80,7 +103,7 @@ def problems(settings: Selection) -> list[str]:
     offered = [offered_class.value for offered_class in OFFERED_CLASSES]
     wrong = [
         f"the local pool has no class of device {name!r}: choose of {', '.join(offered)}"
-        for name in settings.classes
+        for name in dict.fromkeys((*settings.classes, *settings.bind_when_ready))
         if name not in offered
     ]
     if NEEDS_SELECTOR in settings.classes and not settings.selector:

@@ -5,14 +5,18 @@ at the kubelet, and keeps it until nothing of the claim is left on the device: o
 device with a mark is prepared for no other claim than that of the mark. For that one it is: as long as the claim keeps
 its allocation, the data are its own, also between two of its pods.
 
-It is cleaned once the claim, or its allocation, is gone. From then on its mark is of no claim. Data are erased where the
-class of device has a way to, and a virtual function is reset. A card of the node is not reset: its driver stays bound,
-and not every driver stands that. Memory that an administrator has set up stays as it is.
+A device that is made ready for a claim (`attachments.local`) has its mark before the first step of that, so a step that was left
+half done is a trace, too.
+
+It is cleaned once the claim, or its allocation, is gone. From then on its mark is of no claim. It is cleaned as a fabric's device
+that stays on its node: data are erased where the class of device has a way to, the class's hook runs, and each function is
+reset. Memory that an administrator has set up stays as it is.
 
 Only the instance that acts on the node's devices cleans; every instance sets marks and respects them.
 """
 
 import asyncio
+import functools
 import logging
 import os
 import re
@@ -24,15 +28,17 @@ from typing import Protocol
 import msgspec
 
 from drawbar.driver import backoff, containment
-from drawbar.driver.api import nodepools
+from drawbar.driver.api import attachments, nodepools, parameters, references
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import claim_versions, classes, erasing, errors, kernel
+from drawbar.driver.node.attachments import executor, hooks
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.local import nulls, residents
+from drawbar.driver.node.local import demands, nulls, residents
 from drawbar.driver.node.preparation import records, sharedfiles
 from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.release import releaser
 from drawbar.fabric.classes import DeviceClass
 
 log = logging.getLogger(__name__)
@@ -50,22 +56,6 @@ GONE_MAX_SECONDS = 60.0
 _DEVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 
-class Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose data are on a device.
-
-    Attributes:
-        uid: of the claim; empty where it is not known.
-        over: the claim, or its allocation, is gone.
-    """
-
-    pool: str
-    device: str
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    over: bool = False
-
-
 class Marks:
     """The marks of this node, on disk. Every method but `get` blocks for a write."""
 
@@ -77,7 +67,7 @@ class Marks:
         """
         self._folder = directory / FOLDER
 
-    def all(self) -> dict[str, Mark]:
+    def all(self) -> dict[str, demands.Mark]:
         """Every mark, by device. One that cannot be read is of an unknown claim."""
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names alone
@@ -91,7 +81,7 @@ class Marks:
         marks = ((device, self.get(device)) for device in devices if _DEVICE.fullmatch(device))
         return {device: mark for device, mark in marks if mark is not None}
 
-    def get(self, device: str) -> Mark | None:
+    def get(self, device: str) -> demands.Mark | None:
         """The mark of a device; None without one."""
         try:
             with self._file(device).open("rb") as opened:
@@ -101,11 +91,11 @@ class Marks:
         except OSError:
             raw = b""
         try:
-            return msgspec.json.decode(raw, type=Mark)
+            return msgspec.json.decode(raw, type=demands.Mark)
         except (ValueError, RecursionError):
-            return Mark(pool="", device=device, over=True)
+            return demands.Mark(pool="", device=device, over=True)
 
-    def put(self, marks: Iterable[Mark]) -> None:
+    def put(self, marks: Iterable[demands.Mark]) -> None:
         """Write marks, durably.
 
         Raises:
@@ -138,6 +128,10 @@ class Marks:
         return self._folder / f"{device}{SUFFIX}"
 
 
+def _unnoticed(_: demands.Mark) -> None:
+    """Nothing follows."""
+
+
 class Devices(Protocol):
     """The part of `pool.LocalPool` that this needs."""
 
@@ -152,7 +146,9 @@ class Surroundings:
 
     Attributes:
         holder: the uid of the claim that has the device on this node, or is about to get it; by pool and device.
+        hooks: runs the programs that drain and clean devices.
         changed: called after the state of a device changed.
+        over: called when the allocation of a mark is over.
     """
 
     node_name: str
@@ -161,7 +157,9 @@ class Surroundings:
     devices: Devices
     reader: claim_versions.Reader
     holder: Callable[[str, str], str | None]
+    hooks: hooks.Runner
     changed: Callable[[], None]
+    over: Callable[[demands.Mark], None] = _unnoticed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -178,6 +176,7 @@ class _Work:
         default_factory=lambda: backoff.Backoff(GONE_FIRST_SECONDS, GONE_MAX_SECONDS)
     )
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
+    draining: hooks.Draining = field(default_factory=hooks.Draining)
     begun: bool = False
     why: str = ""
 
@@ -190,14 +189,14 @@ class Cleaner:
         marks: Marks,
         around: Surroundings,
         *,
-        enabled: bool,
+        clean: residents.Clean = residents.Clean.BY_CLASS,
         contained: containment.Containment | None = None,
     ) -> None:
-        """Nothing is read or cleaned yet. Without `enabled` no device gets a mark; those that have one are cleaned."""
+        """Nothing is read or cleaned yet. With `clean` none a claim's end leaves no mark, and marks go without a cleaning."""
         self._contained = contained
         self._marks = marks
         self._around = around
-        self._enabled = enabled
+        self._way = clean.way
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         self._work: dict[str, _Work] = {}
 
@@ -207,37 +206,50 @@ class Cleaner:
         Raises:
             errors.CheckpointError: that cannot be noted, so it has to keep them.
         """
-        marks = [
-            Mark(
-                pool=device.pool,
-                device=device.device,
-                namespace=claim.namespace,
-                name=claim.name,
-                uid=claim.uid,
-            )
-            for device in claim.devices
-            if self._is_cleaned(device)
-        ]
+        devices = [device for device in claim.devices if self._is_cleaned(device)]
+        if devices:
+            await asyncio.to_thread(self._mark, claim, devices)
+
+    def _mark(self, claim: records.PreparedClaim, devices: Iterable[records.PreparedDevice]) -> None:
+        """Give each device a mark of the claim, unless it has one that tells more."""
+        marks = []
+        for device in devices:
+            before = self._marks.get(device.device)
+            if before is None or before.over or before.uid != claim.uid:
+                said = parameters.from_record(device.parameters)
+                mark = demands.Mark(
+                    pool=device.pool,
+                    device=device.device,
+                    namespace=claim.namespace,
+                    name=claim.name,
+                    uid=claim.uid,
+                    drain=references.hook(said.drain),
+                    clean_up=references.hook(said.clean_up),
+                )
+                marks.append(mark)
         if marks:
-            await asyncio.to_thread(self._marks.put, marks)
+            self._marks.put(marks)
 
     def left(self, pool: str, device: str) -> None:
         """A claim has let go of a device."""
         if nodepools.is_pool(pool, self._around.node_name):
             self._queue.add(device)
 
-    def refusal(self, pool: str, device: str, uid: str | None) -> str | None:
+    def refusal(
+        self, pool: str, device: str, uid: str | None, allocation_timestamp: str | None = None
+    ) -> str | None:
         """Return in a clause why the claim cannot have the device now; None if it can.
 
         Args:
             pool: of the device.
             device: its name.
             uid: of the claim; None for admin access, which any claim's device allows until its cleaning has begun.
+            allocation_timestamp: of its allocation; None or empty where it is not known.
         """
         mark = self._marks.get(device)
         if mark is None or not nodepools.is_pool(pool, self._around.node_name):
             return None
-        if uid in (None, mark.uid) and not mark.over:
+        if not mark.over and (uid is None or mark.is_of(uid, allocation_timestamp)):
             return None
         work = self._work.get(device)
         if not mark.over:
@@ -246,6 +258,11 @@ class Cleaner:
         if work is not None and work.why:
             return f"what its last user left on it cannot be taken away: {work.why}"
         return "what its last user left on it is being taken away"
+
+    def failure(self, device: str) -> str:
+        """Return why a device could not be cleaned the last time, in a clause; empty where it could, or is clean."""
+        work = self._work.get(device)
+        return work.why if work is not None else ""
 
     def taint(self, device: str) -> verdicts.Taint | None:
         """What keeps claims from a device that is not clean yet."""
@@ -276,7 +293,11 @@ class Cleaner:
     def _is_cleaned(self, device: records.PreparedDevice) -> bool:
         """Whether a device of a claim is one to clean after it."""
         around = self._around
-        if not self._enabled or device.admin or not nodepools.is_pool(device.pool, around.node_name):
+        if (
+            self._way is attachments.Clean.NONE
+            or device.admin
+            or not nodepools.is_pool(device.pool, around.node_name)
+        ):
             return False
         if nulls.is_null(device.device) or _DEVICE.fullmatch(device.device) is None:
             return False
@@ -286,7 +307,7 @@ class Cleaner:
         around = self._around
         mark = await asyncio.to_thread(self._marks.get, device)
         if mark is None:
-            self._work.pop(device, None)
+            self._forget(device)
             return None
         pool = mark.pool or nodepools.pool(around.node_name)
         work = self._work.setdefault(device, _Work())
@@ -297,6 +318,7 @@ class Cleaner:
             if not await self._is_over(mark):
                 return work.looks.failed()
             await asyncio.to_thread(self._marks.put, [msgspec.structs.replace(mark, over=True)])
+            around.over(mark)
         if not work.begun:
             if around.holder(pool, device) == mark.uid:
                 # The same claim was given it anew in this moment. Any other one waits.
@@ -309,7 +331,7 @@ class Cleaner:
         card = around.devices.card(pool, device)
         if card is None:
             return None
-        why = await self._clean(card, work.erasure)
+        why = await self._clean(card, mark, work)
         if why is None:
             return LOOK_SECONDS
         if why != work.why:
@@ -321,38 +343,53 @@ class Cleaner:
         if why:
             return LOOK_SECONDS
         await asyncio.to_thread(self._marks.remove, device)
-        self._work.pop(device, None)
+        self._forget(device)
         log.info("a device of this node is clean", extra={"device": device})
         around.changed()
         return None
 
-    async def _clean(self, card: model.Card, erasure: erasing.Erasure) -> str | None:
+    async def _clean(self, card: model.Card, mark: demands.Mark, work: _Work) -> str | None:
         """One step: why it cannot be done now, in a clause; empty when it is done, None while it goes on."""
-        host, operations = self._around.host, classes.by_name(card.first.device_class.value)
-        match erasure.state():
-            case erasing.Running():
-                return None
-            case erasing.Failed(why=why):
-                return why
-            case erasing.Due():
-                users = await asyncio.to_thread(operations.users, host, card)
-                if users:
-                    return release_plan.message(users)
-                eraser = await asyncio.to_thread(operations.eraser, host, card)
-                if eraser is not None:
-                    erasure.begin(card.address, eraser)
-                    return None
-            case erasing.Done():
-                pass
-        try:
-            for function in card.functions:
-                if function.physical_function is not None:
-                    await self._around.kernel.reset(function.address)
-        except errors.KernelRefused as refused:
-            return str(refused)
-        return ""
+        if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
+            return ""
+        around, device_class = self._around, card.first.device_class.value
+        why = await self._drain(card, mark, work)
+        if why:
+            return why
+        asked = releaser.Cleaning(
+            way=self._way,
+            erasure=work.erasure,
+            hook=functools.partial(around.hooks.eraser, demands.marked(mark, card), mark.clean_up)
+            if mark.clean_up is not None
+            else None,
+        )
+        done = await executor.clean(
+            around.kernel,
+            around.host,
+            card,
+            device_class,
+            asked,
+            keeps_functions=not mark.makes_functions,
+        )
+        return done if isinstance(done, str) else None
 
-    async def _is_over(self, mark: Mark) -> bool:
+    async def _drain(self, card: model.Card, mark: demands.Mark, work: _Work) -> str:
+        """Have the drain hook of the claim run while the device is in use; return in a clause what to wait for, if anything."""
+        if mark.drain is None or isinstance(work.erasure.state(), erasing.Running):
+            return ""
+        around, operations = self._around, classes.by_name(card.first.device_class.value)
+        users = await asyncio.to_thread(operations.users, around.host, card)
+        begin = functools.partial(around.hooks.begin_draining, demands.marked(mark, card), mark.drain, card)
+        now = asyncio.get_running_loop().time()
+        waits_for = work.draining.step(mark.drain.hook, begin, now, used=bool(users))
+        return "; ".join(filter(None, (release_plan.message(users) if users else "", waits_for)))
+
+    def _forget(self, device: str) -> None:
+        work = self._work.pop(device, None)
+        if work is not None:
+            work.draining.end()
+
+    async def _is_over(self, mark: demands.Mark) -> bool:
         """Whether the claim, or its allocation, is gone."""
         try:
             claim = await self._around.reader.read(mark.name, mark.namespace)
@@ -362,6 +399,8 @@ class Cleaner:
             # It is allocated, by whatever that is.
             return False
         if claim.metadata.uid != mark.uid or claim.status.allocation is None:
+            return True
+        if not mark.is_of(mark.uid, claim.status.allocation.allocation_timestamp):
             return True
         given = claim.status.allocation.devices.results
         return all((result.pool, result.device) != (mark.pool, mark.device) for result in given)

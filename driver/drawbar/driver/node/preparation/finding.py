@@ -24,7 +24,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
 from drawbar.driver.node.inventory import attributes, model
 from drawbar.driver.node.inventory import files as inventory_files
-from drawbar.driver.node.local import nulls, pool, residents
+from drawbar.driver.node.local import demands, nulls, pool, residents
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import readiness, records
 
@@ -328,12 +328,18 @@ def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
 _NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
-# Why a claim cannot have a local device yet, by pool, device and the claim's uid, which is None for admin access.
-Refusal = Callable[[str, str, str | None], str | None]
+# Why a claim cannot have a local device yet, by pool, device, the claim's uid, which is None for admin access, and its allocation.
+Refusal = Callable[[str, str, str | None, str | None], str | None]
+# A local device as it stands for a claim, by pool, device, the claim's uid and its allocation.
+Standing = Callable[[str, str, str, str | None], attachments.DeviceAttachment]
 
 
-def _never(pool: str, device: str, uid: str | None) -> None:
+def _never(pool: str, device: str, uid: str | None, allocation_timestamp: str | None) -> None:
     """No device is refused."""
+
+
+def _ignore(_: claims.ResourceClaim) -> None:
+    """The claim is of no further use."""
 
 
 def _unknown(_: attachments.DeviceAttachment) -> str:
@@ -344,7 +350,7 @@ def _unknown(_: attachments.DeviceAttachment) -> str:
 class Finder:
     """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
 
-    Without `local` the node has no pool of its own. `occupied` says which of their interfaces the host uses. `boot_id` is that of the
+    Without `local` the node has no pool of its own. `standing` gives the state of a device of it for a claim. `occupied` says which of their interfaces the host uses. `boot_id` is that of the
     running kernel.
     """
 
@@ -360,6 +366,7 @@ class Finder:
         pending_step: StepOf = _unknown,
         local: LocalDevices | None = None,
         refusal: Refusal = _never,
+        standing: Standing | None = None,
         occupied: pool.Interfaces | None = None,
     ) -> None:
         self.driver = driver
@@ -371,6 +378,7 @@ class Finder:
         self._host = host
         self._local = local
         self._refusal = refusal
+        self._standing = standing
         self._occupied = occupied
 
     def wanted_by_attachments(self, uid: str) -> tuple[Wanted, ...] | None:
@@ -504,7 +512,7 @@ class Finder:
             prepared=prepared,
         )
         attachment = self._attachment(wanted, uid)
-        card = self._check(attachment, use, wanted.name)
+        card = self._check(attachment, self._card(attachment), use, wanted.name)
         identity = attachment.identity
         given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
         given_by_adapter = {
@@ -516,7 +524,11 @@ class Finder:
         return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
 
     def _check(
-        self, attachment: attachments.DeviceAttachment, use: readiness.Use, subject: str
+        self,
+        attachment: attachments.DeviceAttachment,
+        card: model.Card | None,
+        use: readiness.Use,
+        subject: str,
     ) -> model.Card:
         """Return the card of the attachment, if it may be used so.
 
@@ -524,7 +536,6 @@ class Finder:
             errors.DeviceLate: it may not be used yet.
             errors.PrepareError: it may not be used, and waiting does not help.
         """
-        card = self._card(attachment)
         address = card.address if card is not None else None
         missing = readiness.missing(attachment, use, boot_id=self._boot_id, address=address)
         if missing is None:
@@ -547,9 +558,18 @@ class Finder:
         if lender is not None:
             # The claim of the virtual function does not name it.
             use = readiness.Use(claim_uid=uid, admin=True, prepared=prepared)
-            self._check(lender, use, f"{wanted.name} is a virtual function of {lender.spec.device}, which")
+            self._check(
+                lender,
+                self._card(lender),
+                use,
+                f"{wanted.name} is a virtual function of {lender.spec.device}, which",
+            )
         refusal = (
-            None if prepared else self._refusal(wanted.pool, wanted.device, None if wanted.admin else uid)
+            None
+            if prepared
+            else self._refusal(
+                wanted.pool, wanted.device, None if wanted.admin else uid, wanted.allocation_timestamp
+            )
         )
         if refusal is not None:
             raise errors.DeviceLate(
@@ -561,10 +581,22 @@ class Finder:
                 f"{wanted.name} of this node is not there; look at its link and power",
                 reason=readiness.NOT_VISIBLE,
             )
+        self._check_local(wanted, uid, card, prepared=prepared)
         device_class = local.device_class(wanted.pool, wanted.device)
         given = self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
         has_interfaces = bool(given.interfaces)
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
+
+    def _check_local(self, wanted: Wanted, uid: str, card: model.Card, *, prepared: bool) -> None:
+        """Demand that the device was made ready for its claim, where the claim's parameters ask for that."""
+        said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
+        if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
+            return
+        use = readiness.Use(
+            claim_uid=uid, allocation_timestamp=wanted.allocation_timestamp, prepared=prepared
+        )
+        standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
+        self._check(standing, card, use, f"{wanted.name} of this node")
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
@@ -615,9 +647,16 @@ class Lookup:
     it is seen whether there is such a claim at all. Without one it is always so on clusters that have no `v1`.
     """
 
-    def __init__(self, claims_: claim_versions.Reader, finder: Finder) -> None:
+    def __init__(
+        self,
+        claims_: claim_versions.Reader,
+        finder: Finder,
+        seen: Callable[[claims.ResourceClaim], None] = _ignore,
+    ) -> None:
+        """Nothing is read yet; `seen` is called with each claim that was."""
         self._claims = claims_
         self._finder = finder
+        self._seen = seen
 
     async def wanted(self, claim: servicers.ClaimName) -> tuple[Wanted, ...]:
         """The devices of the claim.
@@ -666,6 +705,7 @@ class Lookup:
             )
         if current.status.allocation is None:
             raise errors.PrepareError(f"{where} is not allocated", reason=NOT_ALLOCATED)
+        self._seen(current)
         return current
 
 

@@ -52,6 +52,10 @@ async def _at_once(_: records.PreparedClaim) -> None:
     """A claim lets go of its devices without more ado."""
 
 
+def _unnoticed(_: claims.ResourceClaim) -> None:
+    """The claim is of no further use."""
+
+
 class Complaints:
     """Says on the claim why it cannot be prepared: once per reason, however often the kubelet tries.
 
@@ -94,12 +98,14 @@ class Preparer:
         released: Callable[[str, str], None],
         prepared: Callable[[str], None] = _nothing,
         leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
+        seen: Callable[[claims.ResourceClaim], None] = _unnoticed,
         recorder: Recorder | None = None,
         waits: finding.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
-        # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it.
-        self._lookup = finding.Lookup(reader, finder)
+        # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it,
+        # `seen` with each claim that was read.
+        self._lookup = finding.Lookup(reader, finder, seen)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released

@@ -1,0 +1,70 @@
+"""The reference to a claim and its parameters, as both daemons hand it to what makes a device ready; pure."""
+
+from drawbar.driver.api import attachments, bindings, claims, configurations, parameters
+
+
+def of_device(
+    claim: claims.ResourceClaim, driver: str, where: bindings.Key, said: parameters.DeviceParameters
+) -> attachments.ClaimReference:
+    """Return the reference to the claim of a device.
+
+    Args:
+        claim: that was given it.
+        driver: the DRA driver's name.
+        where: the device in the claim's allocation.
+        said: the device's parameters.
+    """
+    requests: dict[bindings.Key, set[str]] = {}
+    allocation = claim.status.allocation
+    # Admin access, shares and parameters stand in the claim alone.
+    plain = (
+        not configurations.has_parameters(allocation, driver)
+        and allocation is not None
+        and not any(
+            result.admin_access or result.share_id
+            for result in allocation.devices.results
+            if result.driver == driver
+        )
+    )
+    for result in claim.results(driver):
+        # A request of a prioritised list is named request/subrequest; the kubelet has the request alone.
+        requests.setdefault(bindings.Key.from_result(result), set()).add(result.request.split("/", 1)[0])
+    return attachments.ClaimReference(
+        namespace=claim.metadata.namespace,
+        name=claim.metadata.name,
+        uid=claim.metadata.uid,
+        requests=tuple(sorted(requests.get(where, ()))),
+        devices=len(requests) if plain else 0,
+        memory_mode=said.memory.mode or "",
+        memory_interleave=bool(said.memory.interleave),
+        memory_granularity=said.memory.granularity or 0,
+        initialise=_initialisation(said),
+        drain=hook(said.drain),
+        clean_up=hook(said.clean_up),
+        virtual_functions=said.virtual_functions,
+        minimum_versions=attachments.Versions(
+            driver=said.minimum_versions.driver or "", firmware=said.minimum_versions.firmware or ""
+        ),
+    )
+
+
+def hook(said: parameters.Hook) -> attachments.Hook | None:
+    """Return the hook that the parameters name, with its deadline; None without one."""
+    if said.hook is None:
+        return None
+    seconds = said.timeout_seconds
+    return attachments.Hook(
+        hook=said.hook, timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds
+    )
+
+
+def _initialisation(said: parameters.DeviceParameters) -> attachments.Initialisation | None:
+    if said.initialise.hook is None and said.fpga.bitstream is None:
+        return None
+    seconds = said.initialise.timeout_seconds
+    return attachments.Initialisation(
+        hook=said.initialise.hook or "",
+        timeout_seconds=parameters.HOOK_SECONDS if seconds is None else seconds,
+        bitstream=said.fpga.bitstream or "",
+        sha256=said.fpga.sha256 or "",
+    )

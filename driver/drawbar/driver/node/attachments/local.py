@@ -1,0 +1,482 @@
+"""Makes the devices that live in this node ready for the claims that were given them.
+
+Each demand becomes a DeviceAttachment in memory (`local.demands`), and the plan and the executor of fabric devices do the rest:
+drivers, virtual functions, minimum versions, hooks and bitstreams. The reports go elsewhere: what has to outlive the daemon goes into
+the device's mark on disk, the binding conditions onto the claim as ever.
+
+Demands come from two sides. Where devices have binding conditions, all claims are watched, since a pod that is not bound is
+unknown to the kubelet. Everywhere Prepare hands over each claim that it has read: so a device without binding conditions is made
+ready, too, while its pod waits on the node.
+
+A failure first becomes a taint, if the device or this node is to blame; the claim learns of it once the taint is published, so
+the scheduler does not pick the device again. A bitstream that the claim itself names blames no device.
+
+Only the instance that acts on the node's devices works on them. Every instance answers what the marks show.
+"""
+
+import asyncio
+import dataclasses
+import datetime
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+
+from drawbar.driver import containment
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, slices
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.kube import workers
+from drawbar.driver.node import errors
+from drawbar.driver.node.attachments import executor, plan, reporting
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.local import demands, residents
+
+log = logging.getLogger(__name__)
+
+WORKERS = 2
+FAILED = "attach-failed"
+"""The taint of a device that did not become ready."""
+LOOK_SECONDS = 1.0
+"""Between two looks at a device that has to be cleaned first."""
+TAINTED_LOOK_SECONDS = 0.05
+TAINTED_MAX_SECONDS = 10.0
+"""How long a claim waits for its failure until the device's taint is published."""
+AGAIN_SECONDS = 60.0
+"""After so long a Prepare has a device tried again that only the kubelet waits for."""
+SETUP_PROBATION_SECONDS = 60.0
+"""Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
+PROBATION_FIRST_SECONDS = 300.0
+PROBATION_MAX_SECONDS = 86_400.0
+_SET_UP = frozenset({plan.HOOK_FAILED, plan.BITSTREAM_NOT_LOADED, plan.NOT_SET_UP})
+"""Reasons that blame the class's parameters on this node, not the device."""
+_BLAMELESS = frozenset({configurations.REASON, plan.NOT_CLEANED})
+"""Reasons that blame the claim's parameters, or have a taint of their own."""
+
+
+class Marks(Protocol):
+    """The marks of devices on disk; `preparation.cleaning.Marks`. Both methods read or write files."""
+
+    def get(self, device: str) -> demands.Mark | None:
+        """Return the mark of a device; None without one."""
+        ...
+
+    def put(self, marks: Iterable[demands.Mark]) -> None:
+        """Write marks, durably."""
+        ...
+
+
+class Cleaner(Protocol):
+    """What cleans devices between two claims; `preparation.cleaning.Cleaner`."""
+
+    def refusal(
+        self, pool: str, device: str, uid: str | None, allocation_timestamp: str | None = None
+    ) -> str | None:
+        """Return in a clause why the claim cannot have the device now; None if it can."""
+        ...
+
+    def failure(self, device: str) -> str:
+        """Return why a device could not be cleaned the last time; empty where it could, or is clean."""
+        ...
+
+    def left(self, pool: str, device: str) -> None:
+        """Look whether the device's last allocation is over."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the devices are made ready with.
+
+    Attributes:
+        context: of the executor for a fabric's devices.
+        card: returns a device as it is now, by pool and name; None while it is not here.
+        published: this node's slices.
+        changed: called after the state of a device changed.
+    """
+
+    node_name: str
+    driver: str
+    context: executor.Context
+    marks: Marks
+    cleaner: Cleaner
+    card: Callable[[str, str], model.Card | None]
+    published: Callable[[], Iterable[slices.ResourceSlice]]
+    changed: Callable[[], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Work:
+    """The work on one device for one claim.
+
+    Attributes:
+        value: the demand with the state of the device; None before its mark was read.
+        refused_since: since when it has to be cleaned first.
+        failed_at: when it failed.
+    """
+
+    demand: demands.Demand
+    value: attachments.DeviceAttachment | None = None
+    refused_since: datetime.datetime | None = None
+    failed_at: datetime.datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blame:
+    """A failure of a device, and how long it keeps claims away.
+
+    Attributes:
+        seconds: of its probation.
+    """
+
+    taint: verdicts.Taint
+    seconds: float
+    since: datetime.datetime
+
+    def ends(self) -> datetime.datetime:
+        """Return the end of the probation."""
+        return self.since + datetime.timedelta(seconds=self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reporter(reporting.Reporter):
+    """Reports on claims as ever, and what concerns the attachment to `keep`.
+
+    Attributes:
+        keep: takes an attachment with its new status.
+        is_awaited: whether the scheduler waits for the device's conditions.
+    """
+
+    keep: Callable[[attachments.DeviceAttachment], Awaitable[None]]
+    is_awaited: Callable[[attachments.DeviceAttachment], bool]
+
+    async def report_to_claim(
+        self, attachment: attachments.DeviceAttachment, reason: str, message: str, now: datetime.datetime
+    ) -> None:
+        """The scheduler may take the allocation back. No controller records that on the pods."""
+        claim = await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
+        if claim is not None:
+            self.recorder.tell_pods(claim, warning=True, reason=reason, message=message)
+
+    async def _apply(self, attachment: attachments.DeviceAttachment, body: dict[str, Any]) -> None:
+        said = msgspec.convert(body["status"], attachments.AttachmentStatus)
+        kept = (held for held in attachment.status.conditions if held.type not in reporting.OWN)
+        status = msgspec.structs.replace(
+            attachment.status, phase=said.phase, node=said.node, conditions=(*kept, *said.conditions)
+        )
+        await self.keep(msgspec.structs.replace(attachment, status=status))
+
+    async def _set_claim_condition(
+        self,
+        attachment: attachments.DeviceAttachment,
+        name: str,
+        reason: str,
+        message: str,
+        now: datetime.datetime,
+    ) -> claims.ResourceClaim | None:
+        if not self.is_awaited(attachment):
+            return None
+        return await super()._set_claim_condition(attachment, name, reason, message, now)
+
+
+class LocalDevices:
+    """The demands for this node's own devices, and the work on them. Bounded by the devices that the node has published."""
+
+    def __init__(self, around: Surroundings, contained: containment.Containment | None = None) -> None:
+        self._around = around
+        self._contained = contained
+        self._is_acting = False
+        self._works: dict[str, _Work] = {}
+        self._blames: dict[str, _Blame] = {}
+        self._queue: workers.WorkQueue[str] = workers.WorkQueue()
+        reporter = Reporter(
+            api=around.context.reporter.api,
+            recorder=around.context.reporter.recorder,
+            boot_id=around.context.boot_id,
+            learn=_ignore,
+            tells_claims=around.context.reporter.tells_claims,
+            keep=self._keep,
+            is_awaited=self._is_awaited,
+        )
+        self._context = dataclasses.replace(
+            around.context,
+            reporter=reporter,
+            judged=None,
+            sharing=_unshared,
+            companion=_alone,
+            local=around.card,
+            memories={},
+        )
+
+    def claim_changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
+        """Take over what a claim asks of this node's devices now."""
+        claim = new or old
+        if claim is None:
+            return
+        asked = {demand.device: demand for demand in self._demands(new)}
+        for device, work in tuple(self._works.items()):
+            if work.demand.claim.uid == claim.metadata.uid and device not in asked:
+                self._end(device)
+                self._around.cleaner.left(work.demand.pool, device)
+        for demand in asked.values():
+            self._ask(demand)
+
+    def claim_read(self, claim: claims.ResourceClaim) -> None:
+        """Take over what a claim asks that is being prepared; have a device that failed a while ago tried again."""
+        if not self._is_acting:
+            # The kubelet asks again, when this instance may be the one that acts.
+            return
+        now = self._context.clock()
+        for demand in self._demands(claim):
+            work = self._works.get(demand.device)
+            is_old = (
+                work is not None
+                and work.failed_at is not None
+                and (now - work.failed_at).total_seconds() > AGAIN_SECONDS
+            )
+            if is_old and not demand.is_awaited:
+                self._end(demand.device)
+                # With it its hook's result.
+                self._context.forget(demands.NAME_PREFIX + demand.device)
+            self._ask(demand)
+
+    def over(self, mark: demands.Mark) -> None:
+        """The allocation of a mark is over. The watch reports it for a demand that the scheduler waits for."""
+        work = self._works.get(mark.device)
+        if work is not None and not work.demand.is_awaited and mark.is_of(*work.demand.user):
+            self._end(mark.device)
+
+    def changed(self) -> None:
+        """The kernel shows something new, or a device was cleaned."""
+        for device in self._works:
+            self._queue.add(device)
+
+    def is_followed(self, claim: claims.ResourceClaim) -> bool:
+        """Return whether a claim asks anything of this node's devices."""
+        return bool(self._demands(claim))
+
+    def attachment(
+        self, pool: str, device: str, uid: str, allocation_timestamp: str | None
+    ) -> attachments.DeviceAttachment:
+        """Return the device as it stands for that claim. Reads a file.
+
+        Args:
+            pool: of the device.
+            device: its name.
+            uid: of the claim.
+            allocation_timestamp: of its allocation; None where it is not known.
+        """
+        work = self._works.get(device)
+        value = work.value if work is not None else None
+        if value is not None and value.user[0] == uid and allocation_timestamp in (None, value.user[1]):
+            return value
+        mark = self._around.marks.get(device)
+        recorded = mark.allocation_timestamp if mark is not None and mark.uid == uid else ""
+        demand = demands.Demand(
+            pool=pool,
+            device=device,
+            node_name=self._around.node_name,
+            driver=self._around.driver,
+            claim=attachments.ClaimReference(namespace="", name="", uid=uid),
+            allocation_timestamp=recorded if allocation_timestamp is None else allocation_timestamp,
+        )
+        return self._value(demand, mark)
+
+    def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return what keeps a device from being ready, in a clause; empty if this daemon is not at work on it."""
+        return self._context.pending_step(attachment)
+
+    def taint(self, device: str) -> verdicts.Taint | None:
+        """Return what keeps claims from a device that did not become ready for one."""
+        blame = self._blames.get(device)
+        return blame.taint if blame is not None and self._context.clock() < blame.ends() else None
+
+    async def run(self) -> None:
+        """Make devices ready until cancelled."""
+        self._is_acting = True
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(WORKERS):
+                tasks.create_task(self._work(), name="local devices")
+
+    async def _work(self) -> None:
+        await self._queue.run(
+            self._reconcile,
+            lambda device: {"device": device},
+            retried=(kube_errors.KubeError, errors.NodeError),
+            level=lambda _: logging.WARNING,
+            worker="local-devices",
+            contained=self._contained,
+        )
+
+    def _demands(self, claim: claims.ResourceClaim | None) -> tuple[demands.Demand, ...]:
+        return demands.of_claim(claim, self._around.driver, self._around.node_name)
+
+    def _ask(self, demand: demands.Demand) -> None:
+        before = self._works.get(demand.device)
+        if before is None or before.demand.user != demand.user:
+            self._works[demand.device] = _Work(demand=demand)
+        self._queue.add(demand.device)
+
+    def _end(self, device: str) -> None:
+        self._works.pop(device, None)
+        self._queue.add(device)
+
+    def _value(self, demand: demands.Demand, mark: demands.Mark | None) -> attachments.DeviceAttachment:
+        card = self._around.card(demand.pool, demand.device)
+        serial = (residents.serial(card) or "") if card is not None else ""
+        return demands.attachment(demand, mark, self._context.boot_id, serial=serial)
+
+    async def _reconcile(self, device: str) -> float | None:
+        work = self._works.get(device)
+        if work is None:
+            self._context.forget(demands.NAME_PREFIX + device)
+            return self._probation(device)
+        value = await self._begun(work)
+        if value is None:
+            return LOOK_SECONDS
+        if demands.is_failed(value) and value.status.error is None:
+            if work.demand.is_awaited and self._is_kept_away(work):
+                visible = meta.find(value.status.conditions, attachments.VISIBLE)
+                assert visible is not None  # or it would not have failed
+                failure = attachments.Failure(reason=visible.reason, message=visible.message)
+                status = msgspec.structs.replace(value.status, error=failure)
+                value = work.value = msgspec.structs.replace(value, status=status)
+            else:
+                return TAINTED_LOOK_SECONDS if work.demand.is_awaited else self._probation(device)
+        again = await executor.reconcile(self._context, value)
+        is_news = self._works.get(device) is not work or work.value is not value
+        return 0.0 if is_news else _earlier(again, self._probation(device))
+
+    async def _begun(self, work: _Work) -> attachments.DeviceAttachment | None:
+        """Return the device as it stands for its claim; None while it has to be cleaned before.
+
+        Its mark is written first: whatever is left half done after this is cleaned.
+        """
+        demand, around = work.demand, self._around
+        refusal = around.cleaner.refusal(demand.pool, demand.device, *demand.user)
+        if refusal is not None:
+            return await self._unclean(work)
+        if self._context.holder(demand.pool, demand.device) not in (None, demand.claim.uid):
+            return None
+        work.refused_since = None
+        if work.value is not None:
+            return work.value
+        mark = await asyncio.to_thread(around.marks.get, demand.device)
+        value = self._value(demand, mark)
+        if demand.unfit is not None:
+            work.value = value
+            await self._fail(value, demand.unfit.reason, demand.unfit.message)
+            return work.value
+        if demand.needs_work and mark is None:
+            await asyncio.to_thread(around.marks.put, [demands.begun(demand)])
+            # The claim may go before its device is ready.
+            around.cleaner.left(demand.pool, demand.device)
+        work.value = value
+        return value
+
+    async def _unclean(self, work: _Work) -> attachments.DeviceAttachment | None:
+        """Give up on a device that cannot be cleaned in time; cleaning itself takes as long as it takes."""
+        context, demand = self._context, work.demand
+        now = context.clock()
+        if work.refused_since is None:
+            work.refused_since = now
+        why = self._around.cleaner.failure(demand.device)
+        if not why or not demand.is_awaited or now < work.refused_since + context.patience:
+            return work.value if work.value is not None and demands.is_failed(work.value) else None
+        if work.value is None:
+            work.value = self._value(demand, None)
+        if not demands.is_failed(work.value):
+            message = f"{demand.device} cannot be handed on, for traces of its last use are left: {why}"
+            await self._fail(work.value, plan.NOT_CLEANED, message)
+        return work.value
+
+    async def _fail(self, value: attachments.DeviceAttachment, reason: str, message: str) -> None:
+        context = self._context
+        await context.reporter.failed(value, reason, message, context.time_of_day())
+
+    async def _keep(self, value: attachments.DeviceAttachment) -> None:
+        """Take over the state of a device that was reported; what has to outlive the daemon goes into its mark."""
+        device = value.spec.device
+        work = self._works.get(device)
+        if work is None or work.demand.user != value.user:
+            return
+        visible = meta.find(value.status.conditions, attachments.VISIBLE)
+        node = value.status.node
+        if visible is not None and visible.is_true and node is not None:
+            if work.demand.needs_work:
+                mark = msgspec.structs.replace(
+                    demands.begun(work.demand), boot_id=node.boot_id, pci_address=node.pci_address
+                )
+                await asyncio.to_thread(self._around.marks.put, [mark])
+            self._blames.pop(device, None)
+            work.failed_at = None
+        elif visible is not None and work.failed_at is None:
+            work.failed_at = self._context.clock()
+            self._blame(work.demand, visible.reason, visible.message)
+        work.value = value
+        self._around.changed()
+
+    def _is_awaited(self, value: attachments.DeviceAttachment) -> bool:
+        """Return whether the scheduler waits for the device's conditions."""
+        work = self._works.get(value.spec.device)
+        return work is not None and work.demand.is_awaited and work.demand.user == value.user
+
+    def _blame(self, demand: demands.Demand, reason: str, message: str) -> None:
+        if reason in _BLAMELESS or (reason in _SET_UP and demand.loads_own):
+            return
+        now, before = self._context.clock(), self._blames.get(demand.device)
+        seconds = SETUP_PROBATION_SECONDS if reason in _SET_UP else PROBATION_FIRST_SECONDS
+        if before is not None and before.taint.value == reason and reason not in _SET_UP:
+            seconds = min(2 * before.seconds, PROBATION_MAX_SECONDS)
+        effect = verdicts.Effect.NO_SCHEDULE
+        taint = verdicts.Taint(key=FAILED, value=reason, effect=effect, message=message)
+        self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
+
+    def _probation(self, device: str) -> float | None:
+        """Return the seconds until the failure of a device counts no more; lift its taint if that is now.
+
+        It is remembered for as long again: a failure in that time counts for longer.
+        """
+        blame = self._blames.get(device)
+        if blame is None:
+            return None
+        now = self._context.clock()
+        left = (blame.ends() - now).total_seconds()
+        if left > 0:
+            return left
+        self._around.changed()
+        if left > -blame.seconds:
+            return blame.seconds + left
+        del self._blames[device]
+        return None
+
+    def _is_kept_away(self, work: _Work) -> bool:
+        """Return whether no claim is given the device any more that does not tolerate its failure, or that takes too long."""
+        device, now = work.demand.device, self._context.clock()
+        if self.taint(device) is None:
+            return True
+        if work.failed_at is not None and (now - work.failed_at).total_seconds() > TAINTED_MAX_SECONDS:
+            return True
+        key = f"{self._around.driver}/{FAILED}"
+        published = (listed for each in self._around.published() for listed in each.spec.devices)
+        return all(
+            any(taint.key == key for taint in listed.taints) for listed in published if listed.name == device
+        )
+
+
+def _earlier(*pauses: float | None) -> float | None:
+    return min((seconds for seconds in pauses if seconds is not None), default=None)
+
+
+def _ignore(_: attachments.DeviceAttachment) -> None:
+    """Nothing of a local device comes back from the API server."""
+
+
+def _unshared(_: attachments.DeviceAttachment) -> executor.Sharing:
+    return executor.Sharing()
+
+
+def _alone(_: str) -> None:
+    """No local device is a member of a composite."""

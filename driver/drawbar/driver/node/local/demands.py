@@ -1,0 +1,226 @@
+"""The demands of claims for a node's own devices, each as the DeviceAttachment that a fabric's device would have; pure.
+
+A device that lives in its node has no DeviceAttachment in the API server. The node makes one of the claim's allocation and
+of the mark of its last use, which lies on the node's disk. So one plan makes fabric devices and local devices ready.
+
+Invariant: the value is `Attached` from the beginning, and `Visible` only if the mark shows that the device was made ready for this
+very allocation in this boot.
+
+Source: KEP-5007, user story 1.
+"""
+
+from dataclasses import dataclass
+
+import msgspec
+
+from drawbar.driver.api import (
+    attachments,
+    bindings,
+    claims,
+    configurations,
+    meta,
+    nodepools,
+    parameters,
+    references,
+)
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.local import residents
+from drawbar.fabric.classes import DeviceClass
+
+NAME_PREFIX = "local/"
+"""No object of the API server has such a name."""
+_ATTACHED = meta.Condition(type=attachments.ATTACHED, status="True")
+_VISIBLE = meta.Condition(type=attachments.VISIBLE, status="True", reason="DeviceReady")
+
+
+class Mark(meta.Struct, frozen=True):
+    """The last use of a device, as it is written on the node's disk.
+
+    Attributes:
+        uid: of the claim; empty where it is not known.
+        over: the claim, or its allocation, is gone.
+        allocation_timestamp: of the claim's allocation; empty where it is not known.
+        boot_id: of the kernel under which the device was made ready for the claim; empty before it is.
+        pci_address: of the device then.
+        drain: makes others let go of the device after the claim.
+        clean_up: cleans the device after the claim.
+        makes_functions: virtual functions were made for the claim.
+    """
+
+    pool: str
+    device: str
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    over: bool = False
+    allocation_timestamp: str = ""
+    boot_id: str = ""
+    pci_address: str = ""
+    drain: attachments.Hook | None = None
+    clean_up: attachments.Hook | None = None
+    makes_functions: bool = False
+
+    def is_of(self, uid: str | None, allocation_timestamp: str | None) -> bool:
+        """Whether it is of this allocation; a timestamp that is not known is of any."""
+        timestamps = {self.allocation_timestamp, allocation_timestamp} - {"", None}
+        return self.uid == uid and len(timestamps) < 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """A claim's demand for a device of this node.
+
+    Attributes:
+        claim: with the parameters that hold before a container starts.
+        allocation_timestamp: of its allocation; empty where the allocation has none.
+        unfit: why the claim's parameters cannot be obeyed.
+        needs_work: its parameters ask for work before a container starts.
+        is_awaited: the scheduler waits for the device's conditions.
+        loads_own: the claim, not its class, names the bitstream.
+    """
+
+    pool: str
+    device: str
+    node_name: str
+    driver: str
+    claim: attachments.ClaimReference
+    allocation_timestamp: str = ""
+    unfit: attachments.Failure | None = None
+    needs_work: bool = False
+    is_awaited: bool = False
+    loads_own: bool = False
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether the node has anything to do, or to report."""
+        return self.is_awaited or self.needs_work
+
+    @property
+    def user(self) -> tuple[str, str]:
+        """The allocation that it is of: the claim's uid and the timestamp."""
+        return self.claim.uid, self.allocation_timestamp
+
+
+def asks(said: parameters.DeviceParameters) -> bool:
+    """Return whether the parameters ask for anything that happens before a container starts."""
+    return bool(
+        said.initialise.hook is not None
+        or said.fpga.bitstream is not None
+        or said.virtual_functions.groups
+        or said.minimum_versions != parameters.Versions()
+    )
+
+
+def of_claim(claim: claims.ResourceClaim | None, driver: str, node_name: str) -> tuple[Demand, ...]:
+    """Return the demands of a claim for this node's own devices. Shares, admin access and the null device need nothing."""
+    allocation = claim.status.allocation if claim is not None else None
+    if claim is None or allocation is None:
+        return ()
+    results = {
+        bindings.Key.from_result(result): result
+        for result in claim.results(driver)
+        if nodepools.is_pool(result.pool, node_name)
+        and result.share_id is None
+        and residents.class_of(result.device) is not None
+    }
+    if not results:
+        return ()
+    said, unfit = configurations.checked(allocation, driver)
+    loads_own = configurations.has_own_bitstream(allocation, driver)
+    visible = bindings.condition_type(driver, bindings.VISIBLE)
+    demands = (
+        Demand(
+            pool=key.pool,
+            device=key.device,
+            node_name=node_name,
+            driver=driver,
+            claim=references.of_device(claim, driver, key, said.get(key, parameters.NOTHING)),
+            allocation_timestamp=allocation.allocation_timestamp or "",
+            unfit=unfit,
+            needs_work=asks(said.get(key, parameters.NOTHING)),
+            is_awaited=visible in result.binding_conditions,
+            loads_own=loads_own,
+        )
+        for key, result in results.items()
+    )
+    return tuple(demand for demand in demands if demand.is_followed)
+
+
+def attachment(
+    demand: Demand, mark: Mark | None, boot_id: str, *, serial: str = ""
+) -> attachments.DeviceAttachment:
+    """Return the demand as an attachment, with the status that the mark shows.
+
+    Args:
+        demand: of the claim.
+        mark: of the device's last use; None without one.
+        boot_id: of the running kernel.
+        serial: of the device, for messages.
+    """
+    device_class = residents.class_of(demand.device) or DeviceClass.OTHER
+    value = attachments.DeviceAttachment(
+        metadata=meta.ObjectMeta(
+            name=NAME_PREFIX + demand.device, uid=f"{demand.claim.uid}/{demand.allocation_timestamp}"
+        ),
+        spec=attachments.AttachmentSpec(
+            fabric=attachments.LOCAL,
+            device_id=demand.device,
+            driver=demand.driver,
+            pool=demand.pool,
+            device=demand.device,
+            node_name=demand.node_name,
+            host_id=demand.node_name,
+            identity=attachments.Identity(device_class=device_class.value, serial=serial),
+            claim=demand.claim,
+            allocation_timestamp=demand.allocation_timestamp or None,
+        ),
+    )
+    is_ready_for_it = (
+        mark is not None and not mark.over and (mark.uid, mark.allocation_timestamp) == value.user
+    )
+    if mark is None or not is_ready_for_it or not mark.boot_id:
+        return msgspec.structs.replace(value, status=attachments.AttachmentStatus(conditions=(_ATTACHED,)))
+    report = attachments.NodeReport(
+        pci_address=mark.pci_address,
+        boot_id=mark.boot_id,
+        claim_uid=mark.uid,
+        allocation_timestamp=mark.allocation_timestamp,
+    )
+    conditions = (_ATTACHED, _VISIBLE) if mark.boot_id == boot_id else (_ATTACHED,)
+    status = attachments.AttachmentStatus(conditions=conditions, node=report)
+    return msgspec.structs.replace(value, status=status)
+
+
+def begun(demand: Demand) -> Mark:
+    """Return the mark of a device that is about to be made ready."""
+    claim = demand.claim
+    return Mark(
+        pool=demand.pool,
+        device=demand.device,
+        namespace=claim.namespace,
+        name=claim.name,
+        uid=claim.uid,
+        allocation_timestamp=demand.allocation_timestamp,
+        drain=claim.drain,
+        clean_up=claim.clean_up,
+        makes_functions=bool(claim.virtual_functions.groups),
+    )
+
+
+def is_failed(value: attachments.DeviceAttachment) -> bool:
+    """Return whether the device did not become ready for its claim; one that was ready before may recover."""
+    visible = meta.find(value.status.conditions, attachments.VISIBLE)
+    return visible is not None and visible.status == "False" and not value.is_made_ready
+
+
+def marked(mark: Mark, card: model.Card) -> attachments.DeviceAttachment:
+    """Return the device of a mark as an attachment, for the hooks that treat it."""
+    demand = Demand(
+        pool=mark.pool,
+        device=mark.device,
+        node_name="",
+        driver="",
+        claim=attachments.ClaimReference(namespace=mark.namespace, name=mark.name, uid=mark.uid),
+        allocation_timestamp=mark.allocation_timestamp,
+    )
+    return attachment(demand, None, "", serial=card.serial or "")
