@@ -260,10 +260,10 @@ def endpoint_decoder(seat: Seat) -> str:
 
 def information(address: str, device: MockDevice) -> WriteProc | None:
     """The file of NVIDIA's driver about a GPU; None for a GPU without a UUID."""
-    known = device.text(Kind.GPU_UUID)
-    if known is None:
+    own = device.text(Kind.GPU_UUID)
+    if own is None:
         return None
-    shown = known if device.initialised else "????????-????-????-????-????????????"
+    shown = own if device.initialised else "????????-????-????-????-????????????"
     return WriteProc(
         path=f"driver/nvidia/gpus/{address}/information",
         text=f"Model: \t\t Drawbar Mock GPU\nGPU UUID: \t GPU-{shown}\nBus Location: \t {address}",

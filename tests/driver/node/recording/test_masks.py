@@ -245,8 +245,8 @@ def test_each_kind_of_identifier_is_one_after_masking_too_and_what_was_equal_sta
         (theirs.root / "bus/pci/devices" / address).symlink_to(f"../../../{handmade.PORT}/{address}")
         before, after = ours.read(address).identifiers, theirs.read(address).identifiers
         assert [each.kind for each in before] == [each.kind for each in after]
-        for one, other in zip(before, after, strict=True):
-            assert (one.value == other.value) == (one.kind is Kind.PART_NUMBER)
+        for mine, other in zip(before, after, strict=True):
+            assert (mine.value == other.value) == (mine.kind is Kind.PART_NUMBER)
     disk = {each.kind: each.value for each in theirs.read("0000:17:00.0").identifiers}
     assert disk[Kind.EUI64] == disk[Kind.PCIE_DSN].replace("-", "")
     text = "".join(entry.data.decode("latin-1") for entry in entries.values()).casefold()

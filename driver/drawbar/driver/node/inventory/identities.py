@@ -70,7 +70,7 @@ class Place:
         dsn: the Device Serial Number of configuration space.
         dsn_hidden: this process may not read it.
         information: returns the text of NVIDIA's driver about the function; None where it did not come in time.
-        vpd: returns the Vital Product Data, as far as it is read. The argument says whether the function is identified.
+        vpd: returns the Vital Product Data, as far as it is read; the argument is true if the function is identified.
     """
 
     path: str

@@ -1,6 +1,6 @@
 """The identifiers that a function does not show and may still show, each kind with the reason; pure.
 
-A card without a common identifier is recognised by weaker signs, such as its arrival, so the reasons tell whether to look
+A card without a common identifier is recognised by weaker signs, such as its arrival, so the reasons decide if the node looks
 again: a driver is bound, a GPU is initialised and Vital Product Data is read after the card has arrived. A kind that the card
 has no way to show is not listed.
 """
@@ -54,7 +54,7 @@ _RULES = (
         vendor=0x10DE,
         kinds=frozenset({Kind.GPU_UUID}),
         drivers=frozenset({"nvidia"}),
-        # `PciFunction.unread` says it: the driver shows the GPU before it has initialised it.
+        # `PciFunction.unread` has it: the driver shows the GPU before it has initialised it.
         can_lag=False,
     ),
     _Rule(

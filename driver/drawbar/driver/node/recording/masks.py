@@ -154,10 +154,10 @@ class Masks:
             return (match[1] or "") + _spelt(f"{number:016x}", match[2])
         if match := _NGUID.fullmatch(value):
             digits = _plain(match[2])
-            known = self._uuid(
+            pseudonym = self._uuid(
                 "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
             )
-            return (match[1] or "") + _spelt(_plain(known), match[2])
+            return (match[1] or "") + _spelt(_plain(pseudonym), match[2])
         head = "nqn.2014-08.org.nvmexpress:" if value.startswith("nqn.") else ""
         return self._known_as("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
 
