@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -348,6 +349,17 @@ def test_vital_product_data_is_waited_for_a_moment(tmp_path, capsys):
         set(),
     ]
     assert silences.silences(inventory.cards[1].first)[Kind.VPD_SERIAL] == "vpd-slow"
+
+
+def test_a_card_that_answers_in_time_is_shown_with_its_answer(tmp_path):
+    tree = handmade.Tree(tmp_path)
+    path = tree.function("0000:18:00.0", (0x15B3, 0x1021), 0x020000) / "vpd"
+    os.mkfifo(path)
+    answer = threading.Timer(0.3, lambda: os.close(os.open(path, os.O_RDWR)))
+    answer.start()
+    (card,) = discover.read(tree.root, 30).cards
+    answer.join()
+    assert Kind.VPD_SERIAL not in silences.silences(card.first)
 
 
 def test_the_table_shows_each_identifier_with_its_source(host, capsys):

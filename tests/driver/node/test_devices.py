@@ -368,7 +368,8 @@ async def followed_by_hand(tmp_path):
     """Yield a tree that is made by hand, its devices as they are followed, and where its events go."""
     tree = handmade.Tree(tmp_path)
     (tree.root / "bus/pci/devices").mkdir(parents=True)
-    source, tracker = sources.Backlog(64), devices.Devices(tree.root, settings=QUICK)
+    # Without a second look, so that a test sees what caused the first.
+    source, tracker = sources.Backlog(64), devices.Devices(tree.root, settings=QUICK, pauses_seconds=())
     await tracker.read()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(tracker.follow(source))

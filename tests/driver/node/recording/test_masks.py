@@ -78,6 +78,8 @@ def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
         if function.serial:
             assert function.serial.casefold() not in text.casefold()
             assert function.serial.encode().hex() not in text
+        for each in function.identifiers:
+            assert each.value not in text
 
 
 def test_a_masked_recording_of_a_kernel_shows_nothing_of_the_serial_numbers(tmp_path):
