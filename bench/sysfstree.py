@@ -153,11 +153,18 @@ def _functions(builder: Builder, folder: str, kind: str, number: int) -> Iterato
         case "nvme":
             builder.node(f"{folder}/nvme", f"nvme{number}", "nvme", number)
             texts = {"serial": f"S{number:019}", "model": "Drawbar", "firmware_rev": "1.0", "state": "live"}
-            builder.files(f"{folder}/nvme/nvme{number}", texts)
+            name = {"subsysnqn": f"nqn.2019-08.org.example:{number}"}
+            builder.files(f"{folder}/nvme/nvme{number}", {**texts, **name})
             builder.node(f"{folder}/nvme/nvme{number}", f"nvme{number}n1", "block", number)
+            builder.file(
+                f"{folder}/nvme/nvme{number}/nvme{number}n1/wwid", f"eui.0025389a{number:08x}\n".encode()
+            )
         case "nic":
             builder.files(folder, {"sriov_totalvfs": f"{VFS}", "sriov_numvfs": f"{VFS}"})
-            builder.folder(f"{folder}/net/eth{number}")
+            address = {"address": f"94:6d:ae:00:{number >> 8 & 255:02x}:{number & 255:02x}"}
+            builder.files(f"{folder}/net/eth{number}", {**address, "addr_assign_type": "0"})
+            builder.files(f"{folder}/infiniband/mlx5_{number}", {"node_guid": f"946d:ae03:0000:{number:04x}"})
+            builder.file(f"{folder}/vpd", b"")
             bus = above.rpartition(":")[0]
             for index in range(VFS):
                 address = f"{bus}:{1 + index // 8:02x}.{index % 8}"

@@ -275,8 +275,8 @@ def test_a_card_whose_attach_was_cut_short_can_be_taken_out(tmp_path):
         (2, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=-1), "is no PCI id"),
         (
             2,
-            MockDevice(device_class=DeviceClass.GPU, vendor=1, device=1, serial="GPU-7"),
-            "no Device Serial Number",
+            MockDevice(device_class=DeviceClass.GPU, vendor=1, device=1, serial="GPU\n7"),
+            "no serial number",
         ),
         (2, MockDevice(device_class=DeviceClass.CXL_MEMORY, vendor=1, device=1, serial="x"), "no CXL serial"),
         (2, MockDevice(device_class=DeviceClass.NVME, vendor=1, device=1, serial="é"), "no NVMe serial"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.scenes import witnesses
 
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import reader
@@ -21,7 +22,7 @@ from drawbar.mocks.sysfs import Arrival, ImpossibleWorld, MockDevice, Severity, 
 RECORDINGS = Path(__file__).parents[1] / "data" / "kernel-6.1-qemu"
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="SN0001")
 GPU = MockDevice(
-    device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01"
+    device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="1654422000001"
 ).with_usual_link(32.0)
 CXL = MockDevice(
     device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="4660", memory_bytes=1 << 29
@@ -190,7 +191,7 @@ def test_a_card_that_never_appears_leaves_a_powered_slot(tree, listener, arrival
     tree.attach(1, GPU, arrival=arrival)
     tree.power_on(1)
     discovered = reader.read(tree.root)
-    assert discovered.by_serial(GPU.serial) is None
+    assert witnesses.addresses(discovered, GPU) == []
     assert (discovered.slots[0].present, discovered.slots[0].powered) == (present, True)
     tree.detach(1)
     assert listener.new_events() == []
@@ -200,8 +201,9 @@ def test_a_card_that_never_appears_leaves_a_powered_slot(tree, listener, arrival
 def test_a_card_can_be_at_another_address_which_the_slot_and_the_port_tell(tree):
     assert tree.attach(1, GPU, address="0000:41:00.0") == "0000:41:00.0"
     assert tree.address(1) == "0000:41:00.0"
-    function = reader.read(tree.root).by_serial(GPU.serial)
-    assert (function.address, function.slot) == ("0000:41:00.0", "1")
+    inventory = reader.read(tree.root)
+    (address,) = witnesses.addresses(inventory, GPU)
+    assert (address, inventory.by_address(address).slot) == ("0000:41:00.0", "1")
     assert slot_files(tree, 1)["address"] == "0000:41:00\n"
     assert read(tree, "bus/pci/devices/0000:00:03.0/secondary_bus_number") == "65\n"
     tree.detach(1)
@@ -210,10 +212,11 @@ def test_a_card_can_be_at_another_address_which_the_slot_and_the_port_tell(tree)
 
 
 def test_a_card_with_the_wrong_serial_is_found_by_that_one_alone(tree):
-    tree.attach(1, dataclasses.replace(GPU, serial="48-b0-2d-00-00-00-00-99"))
+    other = dataclasses.replace(GPU, serial="1654422000099")
+    tree.attach(1, other)
     discovered = reader.read(tree.root)
-    assert discovered.by_serial(GPU.serial) is None
-    assert discovered.by_serial("48-b0-2d-00-00-00-00-99").address == tree.address(1)
+    assert witnesses.addresses(discovered, GPU) == []
+    assert witnesses.addresses(discovered, other) == [tree.address(1)]
 
 
 def test_a_card_whose_driver_does_not_bind_is_added_and_nothing_more(tree, listener):
@@ -243,7 +246,7 @@ def test_a_card_that_is_gone_answers_ones_until_the_kernel_notices(tree, listene
     listener.new_events()
     tree.lose(1)
     assert set((tree.root / function(tree, 1) / "config").read_bytes()) == {0xFF}
-    assert reader.read(tree.root).by_serial(GPU.serial) is None
+    assert reader.read(tree.root).by_address(tree.address(1)).dsn is None
     assert slot_files(tree, 1)["adapter"] == "0\n"
     assert listener.new_events() == []
     tree.detach(1)

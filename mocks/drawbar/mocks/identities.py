@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Identifier, Kind, identifier
 
-_DSN = re.compile(r"([0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
-
+DSN = re.compile(r"([0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
+"""The form of a PCIe Device Serial Number."""
 SOURCE = "serial of the emulated device"
 """The source of each identifier that `defaults` makes."""
 
@@ -40,7 +40,7 @@ def _texts(device_class: DeviceClass, serial: str) -> Iterator[tuple[Kind, str]]
             yield Kind.VPD_SERIAL, serial
             yield Kind.MAC, _mac_address(serial)
         case _:
-            yield Kind.PCIE_DSN, serial if _DSN.fullmatch(serial) else _digest(serial)[:8].hex("-")
+            yield Kind.PCIE_DSN, serial if DSN.fullmatch(serial) else _digest(serial)[:8].hex("-")
 
 
 def _hexadecimal(serial: str) -> str:

@@ -2,24 +2,29 @@
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.scenes import handmade
 
 from drawbar.driver.cli import discover
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import silences
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
 RECORDINGS = Path(__file__).parents[2] / "data" / "kernel-6.1-qemu"
-GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="48-b0-2d-00-00-00-00-01")
+GPU = MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="1654422000001")
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0")
 CXL = MockDevice(
     device_class=DeviceClass.CXL_MEMORY, vendor=0x8086, device=0x0D93, serial="77", memory_bytes=1 << 34
@@ -67,8 +72,12 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
         "subsystemDeviceID": "0x1100",
         "subsystemName": "Red Hat, Inc.",
         "driver": "nvidia",
-        "serial": "48-b0-2d-00-00-00-00-01",
-        "deviceSerialNumber": "48-b0-2d-00-00-00-00-01",
+        "serial": None,
+        "deviceSerialNumber": None,
+        "identifiers": [
+            {"kind": "gpu-uuid", "value": GPU.text(Kind.GPU_UUID), "source": "/proc/driver/nvidia"},
+        ],
+        "missingIdentifiers": {},
         "numaNode": None,
         "pcieRoot": "pci0000:00",
         "linkSpeedGTs": 2.5,
@@ -305,7 +314,8 @@ def test_events_received_after_the_function_is_gone_still_have_its_description(h
     ]
     host.detach(1)
     changes = [change for event in late if event for change in watch.take(event)]
-    assert [change.function.serial if change.function else None for change in changes] == [GPU.serial] * 3
+    shown = [{each.value for each in change.function.identifiers} for change in changes if change.function]
+    assert shown == [{GPU.text(Kind.GPU_UUID)}] * 3
 
 
 def test_an_event_of_something_else_changes_nothing(host):
@@ -313,3 +323,47 @@ def test_an_event_of_something_else_changes_nothing(host):
     event = uevents.parse(b"add@/devices/virtual/bdi/259:0\0ACTION=add\0SUBSYSTEM=bdi\0SEQNUM=1\0")
     assert event is not None
     assert watch.take(event) == []
+
+
+def test_json_says_which_identifiers_are_missing_and_why(tmp_path, capsys):
+    tree = SysfsTree.create(tmp_path / "sys", slots=2)
+    tree.attach(1, dataclasses.replace(GPU, initialised=False))
+    tree.attach(2, dataclasses.replace(NVME, driver=""))
+    run("--sysfs", str(tree.root), "--json", "--class", "gpu", "--class", "nvme")
+    printed = json.loads(capsys.readouterr().out)
+    assert [function["missingIdentifiers"] for function in printed["functions"]] == [
+        {"gpu-uuid": "not-initialised"},
+        dict.fromkeys(("eui64", "nguid", "nvme-nqn", "nvme-serial"), "driver-not-bound"),
+    ]
+
+
+def test_vital_product_data_is_waited_for_a_moment(tmp_path, capsys):
+    tree = handmade.Tree(tmp_path)
+    tree.function("0000:17:00.0", (0x15B3, 0x1021), 0x020000, vpd={"SN": "MT2304XZ04QF", "PN": "MCX7"})
+    slow = tree.function("0000:18:00.0", (0x15B3, 0x1021), 0x020000)
+    os.mkfifo(slow / "vpd")
+    inventory = discover.read(tree.root, 0.2)
+    os.close(os.open(slow / "vpd", os.O_RDWR))
+    assert [handmade.pairs(card) for card in inventory.cards] == [
+        {("vpd-serial", "mt2304xz04qf"), ("part-number", "mcx7")},
+        set(),
+    ]
+    assert silences.silences(inventory.cards[1].first)[Kind.VPD_SERIAL] == "vpd-slow"
+
+
+def test_a_card_that_answers_in_time_is_shown_with_its_answer(tmp_path):
+    tree = handmade.Tree(tmp_path)
+    path = tree.function("0000:18:00.0", (0x15B3, 0x1021), 0x020000) / "vpd"
+    os.mkfifo(path)
+    answer = threading.Timer(0.3, lambda: os.close(os.open(path, os.O_RDWR)))
+    answer.start()
+    (card,) = discover.read(tree.root, 30).cards
+    answer.join()
+    assert Kind.VPD_SERIAL not in silences.silences(card.first)
+
+
+def test_the_table_shows_each_identifier_with_its_source(host, capsys):
+    run("--sysfs", str(host.root), "--class", "nvme", "--class", "gpu")
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["0000:01:00.0", "gpu-uuid", GPU.text(Kind.GPU_UUID), "/proc/driver/nvidia"] in shown
+    assert ["0000:02:00.0", "nvme-serial", "s4evnx0", "nvme/nvme0/serial"] in shown

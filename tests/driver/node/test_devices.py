@@ -2,16 +2,19 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 
 import pytest
-from tests.scenes import waiting
+from tests.scenes import handmade, waiting
 
 from drawbar.driver import containment
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import devices, reader
+from drawbar.driver.node.inventory.model import Silence
 from drawbar.driver.node.uevents import sources
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import Arrival, MockDevice, SysfsTree, build
 
 NVME = MockDevice(device_class=DeviceClass.NVME, vendor=0x144D, device=0xA80A, serial="S4EVNX0")
@@ -355,3 +358,84 @@ async def test_the_inventory_is_followed_again_and_read_anew_after_an_unexpected
         await waiting.eventually(lambda: tracker.card_at(ADDRESS))
         assert contained.counts()["uevents"] == 1.0
         kept.cancel()
+
+
+NIC_ADDRESS = "0000:ca:00.0"
+
+
+@contextlib.asynccontextmanager
+async def followed_by_hand(tmp_path):
+    """Yield a tree that is made by hand, its devices as they are followed, and where its events go."""
+    tree = handmade.Tree(tmp_path)
+    (tree.root / "bus/pci/devices").mkdir(parents=True)
+    # Without a second look, so that a test sees what caused the first.
+    source, tracker = sources.Backlog(64), devices.Devices(tree.root, settings=QUICK, pauses_seconds=())
+    await tracker.read()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(tracker.follow(source))
+        yield tree, tracker, source
+        source.close()
+
+
+def announce(source, action, devpath):
+    event = uevents.parse(f"{action}@/{devpath}\0SUBSYSTEM=pci\0SEQNUM=1\0".encode())
+    assert event is not None
+    source.put(event)
+
+
+def identified(tracker, address):
+    card = tracker.card_at(address)
+    return set() if card is None else handmade.pairs(card)
+
+
+async def test_vital_product_data_is_known_once_it_is_read_without_an_event(tmp_path):
+    async with followed_by_hand(tmp_path) as (tree, tracker, source):
+        folder = tree.function(NIC_ADDRESS, (0x15B3, 0x1021), 0x020000, driver="mlx5_core")
+        os.mkfifo(folder / "vpd")
+        announce(source, "add", f"{handmade.PORT}/{NIC_ADDRESS}")
+        await waiting.eventually(lambda: tracker.card_at(NIC_ADDRESS) is not None)
+        assert tracker.card_at(NIC_ADDRESS).first.unread == ((Kind.VPD_SERIAL, Silence.VPD_SLOW),)
+        other = tree.function("0000:cb:00.0", (0x15B3, 0x1021), 0x020000, vpd={"SN": "MT2"})
+        announce(source, "add", f"{handmade.PORT}/{other.name}")
+        await waiting.eventually(lambda: identified(tracker, other.name) == {("vpd-serial", "mt2")})
+        # The card answers after all, with nothing.
+        os.close(os.open(folder / "vpd", os.O_RDWR))
+        await waiting.eventually(lambda: tracker.card_at(NIC_ADDRESS).first.unread == ())
+
+
+async def test_a_card_that_comes_back_is_read_anew(tmp_path):
+    async with followed_by_hand(tmp_path) as (tree, tracker, source):
+        for serial in ("mt1", "mt2"):
+            folder = tree.function(NIC_ADDRESS, (0x15B3, 0x1021), 0x020000, vpd={"SN": serial})
+            announce(source, "add", f"{handmade.PORT}/{NIC_ADDRESS}")
+            expected = {("vpd-serial", serial)}
+            await waiting.eventually(lambda expected=expected: identified(tracker, NIC_ADDRESS) == expected)
+            shutil.rmtree(folder)
+            (tree.root / "bus/pci/devices" / NIC_ADDRESS).unlink()
+
+
+async def test_a_driver_that_is_bound_later_shows_its_identifiers_with_the_event(tmp_path):
+    async with followed_by_hand(tmp_path) as (tree, tracker, source):
+        folder = tree.function(ADDRESS, (0x144D, 0xA80A), 0x010802)
+        announce(source, "add", f"{handmade.PORT}/{ADDRESS}")
+        await waiting.eventually(lambda: tracker.card_at(ADDRESS) is not None)
+        (folder / "uevent").write_text("DRIVER=nvme\nPCI_CLASS=10802\nPCI_ID=144D:A80A\nPCI_SUBSYS_ID=0:0\n")
+        tree.write(folder / "nvme/nvme0/serial", "S4EVNX0")
+        announce(source, "bind", f"{handmade.PORT}/{ADDRESS}")
+        await waiting.eventually(lambda: identified(tracker, ADDRESS) == {("nvme-serial", "s4evnx0")})
+
+
+async def test_a_gpu_that_is_initialised_without_an_event_is_known_when_it_is_looked_at_again(tmp_path):
+    async with followed_by_hand(tmp_path) as (tree, tracker, source):
+        tree.function(ADDRESS, (0x10DE, 0x2331), 0x030200, driver="nvidia")
+        tree.nvidia(ADDRESS, "GPU-????????-????-????-????-????????????")
+        announce(source, "add", f"{handmade.PORT}/{ADDRESS}")
+        await waiting.eventually(lambda: tracker.card_at(ADDRESS) is not None)
+        await tracker.refresh_lagging()
+        assert identified(tracker, ADDRESS) == set()
+        tree.nvidia(ADDRESS, "GPU-6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11")
+        await tracker.refresh_lagging()
+        assert identified(tracker, ADDRESS) == {("gpu-uuid", "6f0c1f6e-52a1-7d0b-93c4-1b7f2f0a9d11")}
+        readings = tracker.readings
+        await tracker.refresh_lagging()
+        assert tracker.readings == readings

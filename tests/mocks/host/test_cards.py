@@ -65,7 +65,7 @@ def test_a_device_is_in_the_slot_of_its_port_while_it_is_attached(given, slots):
         (attachment(device_class="nic"), "class nic cannot be pretended"),
         (attachment(device_class="bridge"), "class bridge is no card"),
         (attachment(pci_id=""), "no PCI id"),
-        (attachment(device_class="gpu"), "no Device Serial Number"),
+        (attachment(device_class="gpu", serial="a\x1b"), "no serial number"),
     ],
 )
 def test_a_device_that_cannot_appear_is_reported_with_the_reason(given, why):

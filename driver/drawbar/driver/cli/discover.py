@@ -16,10 +16,13 @@ from typing import Any
 
 from drawbar.driver.cli import command, discover_record
 from drawbar.driver.node import uevents
-from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import index, model, names, pci
+from drawbar.driver.node.discovery import live, reader, slowreads
+from drawbar.driver.node.inventory import index, model, names, pci, silences
+from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
 
+VITAL_SECONDS = 5.0
+"""How long to wait for Vital Product Data, which a card may take seconds to answer."""
 _UNDERSCORE = re.compile(r"_([a-z])")
 
 
@@ -46,6 +49,7 @@ def card_document(each: model.Card) -> dict[str, Any]:
         "deviceClass": each.device_class.value,
         "serial": each.serial,
         "slot": each.slot.name if each.slot is not None else None,
+        "identifiers": [_identified(identifier) for identifier in each.identifiers],
         "functions": [function.address for function in each.functions],
         "memdevs": [memdev.name for memdev in each.memdevs],
     }
@@ -69,6 +73,10 @@ def function_document(each: model.PciFunction, database: names.Names) -> dict[st
         "driver": each.driver,
         "serial": each.serial,
         "deviceSerialNumber": each.dsn,
+        "identifiers": [_identified(identifier) for identifier in each.identifiers],
+        "missingIdentifiers": {
+            kind.value: why.value for kind, why in sorted(silences.silences(each).items())
+        },
         "numaNode": each.numa_node,
         "pcieRoot": each.pcie_root,
         "linkSpeedGTs": each.link.speed_gts,
@@ -96,6 +104,10 @@ def function_document(each: model.PciFunction, database: names.Names) -> dict[st
 
 def _identifier(value: int | None) -> str | None:
     return None if value is None else f"0x{value:04x}"
+
+
+def _identified(identifier: witnesses.Identifier) -> dict[str, str]:
+    return {"kind": identifier.kind.value, "value": identifier.value, "source": identifier.source}
 
 
 def _device_node(node: model.DeviceNode) -> dict[str, Any]:
@@ -276,10 +288,32 @@ def run(args: argparse.Namespace) -> int:
             return discover_record.run(args)
         if args.watch:
             return _watch(args)
-        inventory = reader.read(args.sysfs)
+        inventory = read(args.sysfs)
         wanted = tuple(function for function in inventory.functions if _wanted(args, function))
         _print(args, dataclasses.replace(inventory, functions=wanted))
     return 0
+
+
+def read(sysfs: Path, seconds: float = VITAL_SECONDS) -> index.Inventory:
+    """Return everything that the tree shows, with the Vital Product Data that comes in time.
+
+    Raises:
+        SysfsError: there is no readable tree.
+    """
+    slow = slowreads.SlowReads()
+    inventory = reader.read(sysfs, slow)
+    late = tuple(
+        reader.Subject(reader.Kind.FUNCTION, function.address)
+        for function in inventory.functions
+        if model.Silence.VPD_SLOW in dict(function.unread).values()
+    )
+    if not late:
+        return inventory
+    slow.wait(seconds)
+    complete = live.Live()
+    complete.replace(inventory)
+    complete.take(reader.read_subjects(str(sysfs), late, complete.slot_names, slow))
+    return complete.snapshot()
 
 
 def _wanted(args: argparse.Namespace, function: model.PciFunction) -> bool:

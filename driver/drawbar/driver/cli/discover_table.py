@@ -5,7 +5,7 @@ from typing import Literal
 
 from rich import console, table, text
 
-from drawbar.driver.node.inventory import index, model, names
+from drawbar.driver.node.inventory import index, model, names, silences
 from drawbar.fabric.contract import DeviceClass
 
 _STYLES = {
@@ -38,6 +38,10 @@ def show(out: console.Console, inventory: index.Inventory, database: names.Names
     if memdevs:
         out.print()
         out.print(_memdev_table(memdevs))
+    rows = [row for card in inventory.cards for row in _identifier_rows(card)]
+    if rows:
+        out.print()
+        out.print(_identifier_table(rows))
     for line in _remarks(inventory):
         out.print(line, style="yellow", soft_wrap=True)
 
@@ -125,6 +129,29 @@ def _card_table(cards: Sequence[model.Card]) -> table.Table:
         result.add_row(
             card.address, card.device_class.value, slot, str(len(virtual)), " ".join(physical) or "-"
         )
+    return result
+
+
+def _identifier_rows(card: model.Card) -> list[tuple[str, str, str, str]]:
+    """Return a row for each identifier of a card, and for each kind that it may still show."""
+    rows = [(card.address, each.kind.value, each.value, each.source) for each in card.identifiers]
+    shown = {each.kind for each in card.identifiers}
+    missing = {kind: why for function in card.functions for kind, why in silences.silences(function).items()}
+    rows += [
+        (card.address, kind.value, "-", why.value)
+        for kind, why in sorted(missing.items())
+        if kind not in shown
+    ]
+    return rows
+
+
+def _identifier_table(rows: Sequence[tuple[str, str, str, str]]) -> table.Table:
+    """The numbers by which a fabric manager's device can be recognised; without one, the reason."""
+    result = _table("Identifiers")
+    for heading in ("CARD", "KIND", "VALUE", "SOURCE"):
+        result.add_column(heading, no_wrap=heading != "SOURCE", overflow="fold")
+    for row in rows:
+        result.add_row(*(text.Text(cell) for cell in row))
     return result
 
 

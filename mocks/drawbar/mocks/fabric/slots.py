@@ -88,7 +88,7 @@ def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.App
             tree.attach(slot, card)
             return
         if appear.serial is not None:
-            card = dataclasses.replace(card, serial=appear.serial)
+            card = dataclasses.replace(card, serial=appear.serial, identifiers=None)
         if appear.driver is not None:
             card = dataclasses.replace(card, driver=appear.driver)
         card = dataclasses.replace(card, unassigned=appear.unassigned)
@@ -122,6 +122,7 @@ def _card(device: contract.Device) -> "sysfs_types.MockDevice":
         vendor=device.pci_vendor_id or 0,
         device=device.pci_device_id or 0,
         serial=device.serial,
+        identifiers=device.identifiers or None,
         memory_bytes=device.memory_bytes,
         total_vfs=VFS if vf_driver is not None else 0,
         vf_driver=vf_driver,

@@ -13,12 +13,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments
+from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.fabric import pool
 from drawbar.mocks.sysfs import ImpossibleWorld, MockDevice
 
 REFUSED = frozenset({DeviceClass.NIC})
 """A container gets a network interface by its name, and of that name a real node has a real one."""
+
+_KINDS = frozenset(witnesses.Kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +111,21 @@ def card(identity: attachments.Identity) -> MockDevice:
         vendor=ids[0],
         device=ids[1],
         serial=identity.serial or None,
+        identifiers=_identifiers(identity) or None,
         memory_bytes=memory,
     )
     made.check()
     return made.with_usual_link()
+
+
+def _identifiers(identity: attachments.Identity) -> tuple[witnesses.Identifier, ...]:
+    """Return the device's identifiers of the kinds that exist."""
+    made = (
+        witnesses.identifier(witnesses.Kind(each.kind), each.value)
+        for each in identity.identifiers
+        if each.kind in _KINDS
+    )
+    return tuple(each for each in made if each is not None)
 
 
 def changes(

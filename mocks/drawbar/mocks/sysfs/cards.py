@@ -7,15 +7,17 @@ Not emulated: what hardly anybody reads (hwmon, queue attributes, bdi, nvme-subs
 """
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterator
 
 from drawbar.fabric import contract
-from drawbar.mocks.sysfs import aer, config_space, cxl, dfl, functions, nvdimm
+from drawbar.fabric.witnesses import Kind
+from drawbar.mocks.sysfs import aer, config_space, cxl, dfl, functions, nvdimm, vital
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
 from drawbar.mocks.sysfs.places import Place
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step, Write
+from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step, Write, WriteProc
 
 GUEST_DRIVER = "vfio-pci"
 """Hands a card to a virtual machine, and shows nothing of it but the card."""
@@ -105,6 +107,8 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
             "resource": functions.resource({} if device.unassigned else lines),
             **({} if device.unassigned else {"resource0": Attribute(mode=0o600)}),
             **_memory_files(device),
+            **_amd_files(device),
+            **_vital_files(device),
             **_sriov_files(device),
         },
         driver=device.bound_driver,
@@ -125,10 +129,27 @@ def _sriov_files(device: MockDevice) -> dict[str, Attribute]:
     }
 
 
-def _memory_files(device: MockDevice) -> dict[str, Attribute]:
-    if device.bound_driver == "amdgpu" and device.memory_bytes:
-        return {"mem_info_vram_total": readable(str(device.memory_bytes))}
-    return {}
+def _amd_files(device: MockDevice) -> dict[str, Attribute]:
+    """The files of `amdgpu`: the size of its memory, the numbers of the GPU and of its board."""
+    if device.bound_driver != "amdgpu":
+        return {}
+    texts = {
+        "mem_info_vram_total": str(device.memory_bytes) if device.memory_bytes else None,
+        "product_number": device.text(Kind.PART_NUMBER),
+        "serial_number": device.text(Kind.BOARD_SERIAL),
+        "unique_id": device.text(Kind.GPU_UNIQUE_ID),
+    }
+    return {name: readable(text) for name, text in texts.items() if text is not None}
+
+
+def _vital_files(device: MockDevice) -> dict[str, Attribute]:
+    """Vital Product Data, of cards that have a serial number in it."""
+    serial = device.text(Kind.VPD_SERIAL)
+    if serial is None:
+        return {}
+    part = device.text(Kind.PART_NUMBER)
+    fields = {**({"PN": part} if part else {}), "SN": f"{serial:24}"}
+    return {"vpd": Attribute(content=vital.image("Drawbar Mock", fields), mode=0o600)}
 
 
 def _bind_only(function: Kobject, _device: MockDevice, _seat: Seat) -> Iterator[Step]:
@@ -138,7 +159,7 @@ def _bind_only(function: Kobject, _device: MockDevice, _seat: Seat) -> Iterator[
 def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     instance = seat.instance
     controller = f"nvme{instance}"
-    serial = device.serial or ""
+    serial = device.text(Kind.NVME_SERIAL) or device.serial or ""
     identity = {
         "firmware_rev": readable("1.0     "),
         "model": readable(f"{'Drawbar Mock NVMe':40}"),
@@ -161,7 +182,7 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
             "reset_controller": trigger(),
             "sqsize": readable("1023"),
             "state": readable("live"),
-            "subsysnqn": readable(f"nqn.2014-08.org.nvmexpress:uuid:{serial}"),
+            "subsysnqn": readable(device.text(Kind.NVME_NQN) or f"nqn.2014-08.org.nvmexpress:uuid:{serial}"),
             "transport": readable("pcie"),
         },
     )
@@ -177,6 +198,7 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
         "removable": readable("0"),
         "ro": readable("0"),
         "size": readable(str(sectors)),
+        **_namespace_names(device),
     }
     namespace = _node(
         node,
@@ -189,6 +211,17 @@ def _nvme(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     )
     yield Add(kobject=namespace)
     yield Add(kobject=_node(node, f"ng{instance}n1", "nvme-generic", numbers=(245, instance)))
+
+
+def _namespace_names(device: MockDevice) -> dict[str, Attribute]:
+    """The files that name a namespace worldwide, as `nvme` prints them."""
+    eui, nguid = device.text(Kind.EUI64), device.text(Kind.NGUID)
+    texts = {
+        "eui": bytes.fromhex(eui).hex(" ") if eui else None,
+        "nguid": str(uuid.UUID(nguid)) if nguid else None,
+        "wwid": f"eui.{nguid or eui}" if nguid or eui else None,
+    }
+    return {name: readable(text) for name, text in texts.items() if text is not None}
 
 
 def _cxl_memory(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
@@ -232,8 +265,22 @@ def endpoint_decoder(seat: Seat) -> str:
     return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
 
 
-def _gpu(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
+def information(address: str, device: MockDevice) -> WriteProc | None:
+    """The file of NVIDIA's driver about a GPU; None for a GPU without a UUID."""
+    own = device.text(Kind.GPU_UUID)
+    if own is None:
+        return None
+    shown = own if device.initialised else "????????-????-????-????-????????????"
+    return WriteProc(
+        path=f"driver/nvidia/gpus/{address}/information",
+        text=f"Model: \t\t Drawbar Mock GPU\nGPU UUID: \t GPU-{shown}\nBus Location: \t {address}",
+    )
+
+
+def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     instance = seat.instance
+    if function.driver == "nvidia" and (step := information(function.name, device)) is not None:
+        yield step
     for name, minor in ((f"renderD{128 + instance}", 128 + instance), (f"card{instance}", instance)):
         yield Add(
             kobject=_node(
@@ -283,13 +330,15 @@ def _fpga(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
 _INTERFACES_APART = 1000
 
 
-def _nic(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
-    yield Add(kobject=interface(function, seat.instance))
+def _nic(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
+    yield Add(kobject=interface(function, seat.instance, permanent=device.text(Kind.MAC)))
     yield Bind(kobject=function)
 
 
-def interface(function: Kobject, instance: int, virtual: int | None = None) -> Kobject:
-    """The network interface of a card, or of its virtual function of that number."""
+def interface(
+    function: Kobject, instance: int, virtual: int | None = None, permanent: str | None = None
+) -> Kobject:
+    """The network interface of a card with its own address, or of its virtual function of that number."""
     # Interface 1 is lo; the virtual functions' come after those of all cards.
     name, index = f"eth{instance}", instance + 2
     if virtual is not None:
@@ -300,7 +349,10 @@ def interface(function: Kobject, instance: int, virtual: int | None = None) -> K
         subsystem_path="class/net",
         uevent={"INTERFACE": name, "IFINDEX": str(index)},
         files={
-            "address": readable(f"02:00:00:00:{0 if virtual is None else virtual + 1:02x}:{instance:02x}"),
+            "addr_assign_type": readable("1" if permanent is None else "0"),  # NET_ADDR_RANDOM, NET_ADDR_PERM
+            "address": readable(
+                permanent or f"02:00:00:00:{0 if virtual is None else virtual + 1:02x}:{instance:02x}"
+            ),
             "dev_id": readable("0x0"),
             "ifindex": readable(str(index)),
             "mtu": writable("1500"),

@@ -1,12 +1,14 @@
 """What can be put into a slot of a mocked host."""
 
 import dataclasses
-import re
+import functools
 
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Identifier, Kind, normal
+from drawbar.mocks import identities
 from drawbar.mocks.sysfs import errors, functions
 
-_DSN = re.compile(r"([0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
+_SERIAL_CHARACTERS = 64
 _NVME_SERIAL_BYTES = 20  # NVM Express Base Specification, Identify Controller, SN
 
 CLASS_CODES = {
@@ -57,8 +59,12 @@ class MockDevice:
         device_class: decides class code, default driver and what appears below the function.
         vendor: PCI vendor id. A kernel knows an FPGA only by its vendor (0x10ee Xilinx, 0x1172 Altera).
         device: PCI device id.
-        serial: for NVMe the controller's text of at most 20 bytes; for CXL memory a number, decimal or
-            after 0x; for every other class a Device Serial Number `xx-xx-xx-xx-xx-xx-xx-xx`.
+        serial: what its maker printed on it: for NVMe the controller's text of at most 20 bytes; for CXL memory a number,
+            decimal or after 0x; for every other class a text of at most 64 characters, which is a Device Serial Number, too, if it has
+            its form `xx-xx-xx-xx-xx-xx-xx-xx`.
+        identifiers: its numbers, each of its kind; None for those that `identities.defaults` makes of `serial`. A kernel
+            shows those of its kinds only: a GPU's UUID and no board serial number, unless its driver has a file for it.
+        initialised: NVIDIA's driver has initialised the GPU, so it knows its UUID; see `SysfsTree.initialise`.
         driver: the kernel driver that binds; None for the usual one of class and vendor, "" for none, and
             then nothing appears below the function.
         memory_bytes: capacity: of the NVMe namespace, the CXL memory, the GPU's memory.
@@ -76,6 +82,8 @@ class MockDevice:
     vendor: int
     device: int
     serial: str | None = None
+    identifiers: tuple[Identifier, ...] | None = None
+    initialised: bool = True
     driver: str | None = None
     memory_bytes: int = 0
     persistent: bool = False
@@ -118,12 +126,25 @@ class MockDevice:
 
     @property
     def serial_number(self) -> int | None:
-        """The 64-bit Device Serial Number in its configuration space; NVMe devices show none."""
-        if self.serial is None or self.device_class is DeviceClass.NVME:
-            return None
-        if self.device_class is DeviceClass.CXL_MEMORY:
-            return int(self.serial, 0)
-        return int(self.serial.replace("-", ""), 16)
+        """The 64-bit Device Serial Number in its configuration space; None where it shows none."""
+        if self.device_class is DeviceClass.CXL_MEMORY and self.identifiers is None:
+            return int(self.serial, 0) if self.serial is not None else None
+        text = self.text(Kind.PCIE_DSN) or _usual_number(self)
+        return int(text.replace("-", ""), 16) if text else None
+
+    def text(self, kind: Kind) -> str | None:
+        """The text of the identifier of this kind, as a kernel would write it; None without one."""
+        return next(iter(self.texts(kind)), None)
+
+    def texts(self, kind: Kind) -> tuple[str, ...]:
+        """The texts of all identifiers of this kind."""
+        listed = _defaults(self.device_class, self.serial) if self.identifiers is None else self.identifiers
+        return tuple(self._spelt(each) for each in listed if each.kind is kind)
+
+    def _spelt(self, identifier: Identifier) -> str:
+        """The serial number as it was given, where the identifier is its normal form."""
+        serial = self.serial or ""
+        return serial if normal(identifier.kind, serial) == identifier.value else identifier.value
 
     def check(self) -> None:
         """Raises ImpossibleWorld unless such a card could be built."""
@@ -159,10 +180,30 @@ class MockDevice:
                 raise errors.ImpossibleWorld(
                     f"{serial!r} is no CXL serial: give a 64-bit number, decimal or 0x.."
                 )
-        elif not _DSN.fullmatch(serial):
+        elif not (serial.isprintable() and 0 < len(serial) <= _SERIAL_CHARACTERS):
             raise errors.ImpossibleWorld(
-                f"{serial!r} is no Device Serial Number: give eight pairs like 00-11-22-33-44-55-66-77"
+                f"{serial!r} is no serial number: give 1 to {_SERIAL_CHARACTERS} printable characters"
             )
+
+
+@functools.lru_cache(1024)
+def _defaults(device_class: DeviceClass, serial: str | None) -> tuple[Identifier, ...]:
+    return identities.defaults(device_class, serial or "")
+
+
+_BETWEEN = {0x8086: "ff-ff", 0x14E4: "ff-fe"}
+"""What Intel and Broadcom put between the halves of a network card's first MAC address: its Device Serial Number."""
+
+
+def _usual_number(device: MockDevice) -> str | None:
+    """Return the Device Serial Number that follows from the card's other numbers; a serial number of that form is one."""
+    if device.serial is not None and identities.DSN.fullmatch(device.serial):
+        return device.serial
+    mac, between = device.text(Kind.MAC), _BETWEEN.get(device.vendor)
+    if device.device_class is not DeviceClass.NIC or mac is None or between is None:
+        return None
+    pairs = mac.split(":")
+    return "-".join((*pairs[:3], between, *pairs[3:]))
 
 
 def check_link(speed_gts: float, width: int) -> None:

@@ -2,11 +2,14 @@
 
 import contextlib
 import dataclasses
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from drawbar.mocks.sysfs import kobjects, states, wire
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write
+from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write, WriteProc
+
+_OWN_PROC = Path("/proc")
 
 
 class Hotplug:
@@ -46,6 +49,9 @@ class Hotplug:
                     kobjects.link(self.root, place, target)
                 case Write(folder=folder, files=files):
                     self._write(folder, files)
+                case WriteProc(path=path, text=text):
+                    if (file := proc_file(self.root, path)) is not None:
+                        kobjects.write(file, kobjects.readable(text))
 
     def _numbered(self, step: Step) -> Step:
         """The step with the device number that the host gives."""
@@ -66,6 +72,9 @@ class Hotplug:
                     (self.root / place).unlink(missing_ok=True)
                 case Write(folder=folder, undone=undone):
                     self._write(folder, undone)
+                case WriteProc(path=path):
+                    if (file := proc_file(self.root, path)) is not None:
+                        shutil.rmtree(file.parent, ignore_errors=True)
                 case Bind() | Change():
                     pass  # a driver lets go just before its device goes
 
@@ -107,6 +116,12 @@ class Hotplug:
         head = {"ACTION": action, "DEVPATH": devpath, "SUBSYSTEM": kobject.subsystem}
         message = wire.encode(action, devpath, {**head, **variables, "SEQNUM": str(self.state.seqnum)})
         self._listeners = tuple(place for place in self._listeners if wire.send(place, message))
+
+
+def proc_file(root: Path, path: str) -> Path | None:
+    """Return where a file of the host's proc file system is: beside its sysfs tree; None where that would be this machine's own."""
+    proc = root.absolute().parent / "proc"
+    return None if proc == _OWN_PROC else proc / path
 
 
 @contextlib.contextmanager

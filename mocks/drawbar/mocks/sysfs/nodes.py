@@ -65,7 +65,7 @@ def _gpu(number: int) -> MockDevice:
         device_class=DeviceClass.GPU,
         vendor=0x10DE,
         device=0x2330,
-        serial=f"48-b0-2d-00-00-00-00-{number:02x}",
+        serial=f"16544220{number:05d}",
         memory_bytes=80 * _GIB,
     ).with_usual_link(_GEN5)
 
@@ -75,7 +75,7 @@ def _nic(number: int) -> MockDevice:
         device_class=DeviceClass.NIC,
         vendor=0x15B3,
         device=0x1021,
-        serial=f"94-6d-ae-00-00-00-00-{number:02x}",
+        serial=f"MT2304XZ{number:04d}",
     ).with_usual_link(_GEN5)
 
 
@@ -94,7 +94,7 @@ def _cxl(number: int) -> MockDevice:
         device_class=DeviceClass.CXL_MEMORY,
         vendor=0x1B00,
         device=0xC001,
-        serial=f"{0x35200 + number:#x}",
+        serial=f"{0x352000000 + number:#x}",
         memory_bytes=2 * _GIB,
     ).with_usual_link(_GEN5)
 

@@ -1,7 +1,7 @@
 """Loads a recorded snapshot of a real sysfs as a tree of files, and the uevents that were recorded with it.
 
 A recording is what `drawbar discover --record DIR` writes: DIR, or one snapshot by itself. A snapshot is a JSON object,
-path (beginning with /sys/) to one of: `text` or `b64` (content), `link` (target), or only `mode` and `size` where
+path (beginning with /sys/, or with /proc/ for the files of NVIDIA's driver) to one of: `text` or `b64` (content), `link` (target), or only `mode` and `size` where
 reading is impossible or makes no sense; `errno` where the kernel refused. Directories are implied; `folder` is an empty
 one. Events are a file of lines, each a JSON object: `t`, monotonic seconds, and `msg`, with a newline for each NUL.
 
@@ -14,13 +14,15 @@ import dataclasses
 import gzip
 import json
 import posixpath
+import re
 from pathlib import Path
 from typing import Any
 
-from drawbar.mocks.sysfs import errors
+from drawbar.mocks.sysfs import errors, hotplug
 
 SNAPSHOT, EVENTS = "sysfs.json.gz", "uevents.jsonl"
-_PREFIX = "/sys/"
+_PREFIX, _PROC_PREFIX = "/sys/", "/proc/"
+_DRIVERS_FILE = re.compile(r"/proc/driver/nvidia/gpus/[0-9a-f:.]{12,16}/information")
 _MOST_BYTES = 1 << 30
 
 
@@ -57,6 +59,8 @@ def _event(line: dict[str, Any]) -> RecordedEvent:
 def load_recording(recording: Path, root: Path) -> None:
     """Writes the snapshot below `root`, which is made if need be, and nowhere else, whatever a stranger's file says.
 
+    Files of NVIDIA's driver go to the folder `proc` beside it, where the node looks for them.
+
     A file that the kernel refused to read becomes a directory: opening it succeeds and reading it fails,
     for root as well.
 
@@ -72,7 +76,9 @@ def load_recording(recording: Path, root: Path) -> None:
     entries = _entries(snapshot_json)
     # Links come last, so that nothing is written through one.
     for path in sorted(entries, key=lambda path: "link" in entries[path]):
-        target = root / path.removeprefix(_PREFIX)
+        target = _target(root, path)
+        if target is None:
+            continue
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             _write(target, entries[path])
@@ -102,13 +108,23 @@ def _entries(snapshot_json: Path) -> dict[str, dict[str, Any]]:
 
 def _is_sound(path: str, entry: Any) -> bool:
     """Whether it is below /sys and, if it is a link, leads nowhere else."""
-    if not path.startswith(_PREFIX) or ".." in path.split("/") or not isinstance(entry, dict):
+    if ".." in path.split("/") or not isinstance(entry, dict):
+        return False
+    if _DRIVERS_FILE.fullmatch(path):
+        return "link" not in entry
+    if not path.startswith(_PREFIX):
         return False
     if "link" not in entry:
         return True
     target = str(entry["link"])
     leads_to = posixpath.normpath(posixpath.join(posixpath.dirname(path), target))
     return leads_to.startswith(_PREFIX) and not target.startswith("/")
+
+
+def _target(root: Path, path: str) -> Path | None:
+    if path.startswith(_PREFIX):
+        return root / path.removeprefix(_PREFIX)
+    return hotplug.proc_file(root, path.removeprefix(_PROC_PREFIX))
 
 
 def _write(target: Path, entry: dict[str, Any]) -> None:

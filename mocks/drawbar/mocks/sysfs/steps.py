@@ -51,4 +51,17 @@ class Write:
     undone: Mapping[str, Attribute] = dataclasses.field(default_factory=dict)
 
 
-Step = Add | Bind | Change | Join | Write
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WriteProc:
+    """A file of the proc file system appears, or changes; no event.
+
+    Attributes:
+        path: below its root, which lies beside the tree.
+        text: its content.
+    """
+
+    path: str
+    text: str
+
+
+Step = Add | Bind | Change | Join | Write | WriteProc

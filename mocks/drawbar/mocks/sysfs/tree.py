@@ -253,6 +253,19 @@ class SysfsTree:
         with self._changing() as change:
             lifecycle.set_vfs(change, slot, amount)
 
+    def initialise(self, slot: int) -> None:
+        """Makes NVIDIA's driver know the UUID of a GPU that was put in without, as its first user does. No event tells.
+
+        Raises:
+            ImpossibleWorld: there is no such slot or no card in it that came up.
+        """
+        with self._changing() as change:
+            occupant = lifecycle.host(change).running(slot)
+            initialised = dataclasses.replace(occupant.device, initialised=True)
+            lifecycle.keep(change, slot, dataclasses.replace(occupant, device=initialised))
+            step = cards.information(self.address(slot), initialised)
+            change.take([step] if step is not None else [])
+
     # --- CXL regions ---
 
     def create_region(self, slots: Sequence[int]) -> str:

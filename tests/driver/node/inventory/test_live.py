@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.scenes import waiting
 
 from drawbar.driver.node import uevents
-from drawbar.driver.node.discovery import devices, reader
+from drawbar.driver.node.discovery import devices, reader, slowreads
 from drawbar.driver.node.discovery.reader import Kind, Subject
 from drawbar.driver.node.inventory import index
 from drawbar.driver.node.uevents import sources
@@ -188,5 +189,15 @@ async def test_a_model_that_read_everything_object_by_object_is_what_one_reading
     tree = sysfs.build(name, tmp_path / "sys")
     tracker = devices.Devices(tree.root, settings=devices.Tracking(audit_share=1))
     changes = await tracker.audit()
-    assert tracker.inventory == reader.read(tree.root)
     assert changes.functions == {function.address for function in tracker.inventory.functions}
+    # Vital Product Data is read in threads, after everything else.
+    slow = slowreads.SlowReads()
+    reader.read(tree.root, slow)
+    slow.wait(10)
+    expected = reader.read(tree.root, slow)
+
+    async def is_complete():
+        await tracker.audit()
+        return tracker.inventory == expected
+
+    await waiting.eventually(is_complete)

@@ -7,6 +7,7 @@ import pytest
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
+from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import load_recording
 
@@ -71,6 +72,14 @@ def test_the_recorded_nvme_device_is_read_in_full(tmp_path):
                 name="nvme0", state="live", model="QEMU NVMe Ctrl", firmware="7.2.22", serial="SN0001"
             ),
         ),
+        identifiers=(
+            witnesses.Identifier(kind=witnesses.Kind.NVME_SERIAL, value="sn0001", source="nvme/nvme0/serial"),
+            witnesses.Identifier(
+                kind=witnesses.Kind.NVME_NQN,
+                value="nqn.2019-08.org.qemu:sn0001",
+                source="nvme/nvme0/subsysnqn",
+            ),
+        ),
     )
 
 
@@ -81,6 +90,8 @@ def test_the_recorded_cxl_device_is_read_with_its_topology(tmp_path):
     assert (function.device_class, function.driver, function.slot) == (DeviceClass.CXL_MEMORY, "cxl_pci", "3")
     assert function.pcie_root == "pci0000:0c"
     assert (function.serial, function.dsn) == ("0x1234", "00-00-00-00-00-00-12-34")
+    (identified,) = function.identifiers
+    assert (identified.kind, identified.value) == (witnesses.Kind.PCIE_DSN, "00-00-00-00-00-00-12-34")
     [memdev] = inventory.memdevs
     assert (memdev.name, memdev.serial, memdev.pci_address) == ("mem0", 4660, CXL)
     assert (memdev.ram_bytes, memdev.pmem_bytes) == (0, 0x1000_0000)

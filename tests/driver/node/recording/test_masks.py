@@ -6,12 +6,14 @@ import gzip
 from pathlib import Path
 
 import pytest
+from tests.scenes import handmade
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.recording import kinds, masks, recorder
+from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import build, load_recording
 
 RECORDINGS = Path(__file__).parents[3] / "data" / "kernel-6.1-qemu"
@@ -32,9 +34,9 @@ def recorded(root, tmp_path):
     """Return what is left of the tree's inventory after masking, and everything that was written."""
     folder = tmp_path / "recording"
     asyncio.run(recorder.record(recorder.Settings(folder=folder, sysfs=root, masked=True), asyncio.Event()))
-    load_recording(folder, tmp_path / "loaded")
+    load_recording(folder, tmp_path / "loaded" / "sys")
     text = gzip.decompress((folder / "sysfs.json.gz").read_bytes()).decode()
-    return reader.read(tmp_path / "loaded"), text + (folder / "recording.json").read_text()
+    return reader.read(tmp_path / "loaded" / "sys"), text + (folder / "recording.json").read_text()
 
 
 def without_names(inventory):
@@ -46,6 +48,7 @@ def without_names(inventory):
                 function,
                 serial=function.serial and "masked",
                 dsn=function.dsn and "masked",
+                identifiers=tuple(dataclasses.replace(each, value="masked") for each in function.identifiers),
                 nvme=tuple(
                     dataclasses.replace(each, serial=each.serial and "masked") for each in function.nvme
                 ),
@@ -75,6 +78,8 @@ def test_a_masked_host_is_the_same_but_for_the_masks(name, tmp_path):
         if function.serial:
             assert function.serial.casefold() not in text.casefold()
             assert function.serial.encode().hex() not in text
+        for each in function.identifiers:
+            assert each.value not in text
 
 
 def test_a_masked_recording_of_a_kernel_shows_nothing_of_the_serial_numbers(tmp_path):
@@ -144,6 +149,8 @@ def test_a_second_tree_and_the_events_have_the_pseudonyms_of_the_first():
         ("nguid", "00000000-0000-0000-0000-000000000000\n"),
         ("address", "00:00:00:00:00:00\n"),
         ("address", "0000:01:00.0\n"),
+        ("node_guid", "0000:0000:0000:0000\n"),
+        ("unique_id", "0\n"),
         ("size", "3840755982336\n"),
         ("firmware_rev", "1.0     \n"),
         ("uevent", "DRIVER=nvme\nPCI_ID=1B36:0010\nPCI_SLOT_NAME=0000:01:00.0\n"),
@@ -184,3 +191,75 @@ def test_addresses_of_infiniband_keep_their_length():
 def test_bytes_that_are_no_text_stay_as_they_are():
     entries, _ = masked({"a/CDAT": kinds.Content(data=b"\xff\xfe", mode=0o400)})
     assert entries["a/CDAT"].data == b"\xff\xfe"
+
+
+EUI, NGUID = "0025389a21014c7e", "3634463052b012340025384100000001"
+KINDS = {
+    "nvme/nvme0/serial": f"{'S6C1NA0TA07733':20}",
+    "nvme/nvme0/subsysnqn": f"nqn.2014-08.org.nvmexpress:uuid:{UUID}",
+    "nvme/nvme0/nvme0n1/eui": bytes.fromhex(EUI).hex(" "),
+    "nvme/nvme0/nvme0n1/wwid": f"eui.{EUI}",
+    "nvme/nvme0/nvme0n1/nguid": "36344630-52b0-1234-0025-384100000001",
+    "nvme/nvme0/nvme0c0n1/wwid": f"eui.{NGUID}",
+    "infiniband/mlx5_0/node_guid": "946d:ae03:0051:c02a",
+    "net/e0/address": "94:6d:ae:51:c0:2a",
+    "net/e0/addr_assign_type": "0",
+    "xmc.m/serial_num": "XFL1RT5PM0AB",
+    "xmc.m/mac_addr0": "94:6D:AE:51:C0:2A",
+}
+
+
+def test_each_kind_of_identifier_is_one_after_masking_too_and_what_was_equal_stays_equal(tmp_path):
+    ours, theirs = handmade.Tree(tmp_path / "ours"), handmade.Tree(tmp_path / "theirs")
+    contents = {
+        "function": ("0000:17:00.0", (0x15B3, 0x1021), 0x020000, "mlx5_core", KINDS),
+        "gpu": (
+            "0000:18:00.0",
+            (0x1002, 0x740F),
+            0x038000,
+            "amdgpu",
+            {
+                "unique_id": "d3a17c52e9f0b46d",
+                "serial_number": "692231000117",
+                "product_number": "102-D67302-00",
+            },
+        ),
+        "accelerator": (
+            "0000:19:00.0",
+            (0x1DA3, 0x1060),
+            0x120000,
+            "habanalabs",
+            {"fuse_ver": "01P4-HL3090A0-18"},
+        ),
+    }
+    for address, ids, code, driver, files in contents.values():
+        ours.function(address, ids, code, driver=driver, files=files, dsn="00-25-38-9a-21-01-4c-7e")
+    tree = {
+        str(path.relative_to(ours.root)): kinds.Content(data=path.read_bytes(), mode=0o444)
+        for path in ours.root.rglob("*")
+        if path.is_file() and not path.is_symlink()
+    }
+    entries, _ = masked(tree)
+    for path, entry in entries.items():
+        theirs.write(theirs.root / path, entry.data)
+    (theirs.root / "bus/pci/devices").mkdir(parents=True)
+    for address, *_ in contents.values():
+        (theirs.root / "bus/pci/devices" / address).symlink_to(f"../../../{handmade.PORT}/{address}")
+        before, after = ours.read(address).identifiers, theirs.read(address).identifiers
+        assert [each.kind for each in before] == [each.kind for each in after]
+        for mine, other in zip(before, after, strict=True):
+            assert (mine.value == other.value) == (mine.kind is Kind.PART_NUMBER)
+    disk = {each.kind: each.value for each in theirs.read("0000:17:00.0").identifiers}
+    assert disk[Kind.EUI64] == disk[Kind.PCIE_DSN].replace("-", "")
+    text = "".join(entry.data.decode("latin-1") for entry in entries.values()).casefold()
+    for secret in (
+        EUI,
+        NGUID,
+        UUID,
+        "s6c1na0ta07733",
+        "51:c0:2a",
+        "0051:c02a",
+        "xfl1rt5pm0ab",
+        "d3a17c52e9f0b46d",
+    ):
+        assert secret not in text

@@ -368,9 +368,15 @@ class _Work:
             return None
         slot = matching.expected_slot(attachment, self._context.boot_id)
         waited_for = attachment.holds(attachments.ATTACHED) and not attachment.deleting
-        if slot and waited_for and attachment.status.error is None:
-            return functools.partial(arrivals.refresh_slot, slot)
+        if waited_for and attachment.status.error is None:
+            return functools.partial(self._look_again, slot)
         return None
+
+    async def _look_again(self, slot: str) -> None:
+        """Read what changes without an event: the slot, if it is known, and cards whose drivers initialise them later."""
+        if slot:
+            await self._context.arrivals.refresh_slot(slot)
+        await self._context.arrivals.refresh_lagging()
 
     async def carry_out(self, action: actions.DeviceAction | actions.Report, now: datetime.datetime) -> _Done:
         """Execute one action."""

@@ -7,9 +7,14 @@ no event reported.
 Some of what an event leads to happens after it, and has no event: a slot loses its power after its functions have been
 removed (pciehp_ctrl.c, `remove_board`), the decoders of a region are freed after the region is gone. So what had an event
 is read again once it had time to settle.
+
+Some identifiers appear after their card: Vital Product Data is read in threads of its own (`slowreads`), and its function is
+read again when the data has come. A driver that initialises its card later sends no event; who waits for such a card calls
+`refresh_lagging`.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -23,7 +28,7 @@ from typing import Generic, TypeVar
 
 from drawbar.driver import containment
 from drawbar.driver.node import errors, uevents
-from drawbar.driver.node.discovery import live, reader
+from drawbar.driver.node.discovery import live, reader, slowreads
 from drawbar.driver.node.inventory import index, model
 
 _DAY_SECONDS = 86_400.0
@@ -138,6 +143,8 @@ class Devices:
         self._root = os.fspath(sysfs)
         self._settings = settings or Tracking()
         self._live = live.Live()
+        self._slow = slowreads.SlowReads(self._slow_read_finished)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = asyncio.Lock()
         self._due: dict[reader.Subject, None] = {}
         self._everything = False
@@ -188,7 +195,8 @@ class Devices:
             errors.SysfsError: there is no sysfs tree.
         """
         async with self._lock:
-            fresh = await asyncio.to_thread(reader.read, self._sysfs)
+            self._loop = asyncio.get_running_loop()
+            fresh = await asyncio.to_thread(reader.read, self._sysfs, self._slow)
             changes = self._live.replace(fresh)
         self._tell(changes)
 
@@ -201,6 +209,22 @@ class Devices:
         """Reads the function at this address as it is now, and answers its card; None if it is not there."""
         await self._refresh([reader.Subject(reader.Kind.FUNCTION, address)])
         return self.card_at(address)
+
+    async def refresh_lagging(self) -> None:
+        """Reads the functions again whose drivers show identifiers later, without an event; at most `_AT_ONCE`."""
+        lagging = sorted(self._live.lagging)[:_AT_ONCE]
+        if lagging:
+            await self._refresh(reader.Subject(reader.Kind.FUNCTION, address) for address in lagging)
+
+    def _slow_read_finished(self, address: str) -> None:
+        """Has the function read again; called in another thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._want, reader.Subject(reader.Kind.FUNCTION, address))
+
+    def _want(self, subject: reader.Subject) -> None:
+        self._due[subject] = None
+        self._heard.set()
 
     async def follow(self, source: uevents.UeventSource) -> None:
         """Applies events until cancelled, or until the source ends and everything it told of is applied.
@@ -236,6 +260,8 @@ class Devices:
             concerned = self._live.concerned(event.devpath)
             if not concerned:
                 return
+            if event.action == "add" and event.subsystem == "pci":
+                self._slow.forget((event.devpath.rpartition("/")[2],))
             self._due.update(dict.fromkeys(concerned))
             self._settling.touch(concerned, _now())
         self._heard.set()
@@ -286,7 +312,9 @@ class Devices:
                     break
                 self.readings += len(todo)
                 names = self._live.slot_names
-                observed = await asyncio.to_thread(reader.read_subjects, self._root, todo, names)
+                self._loop = asyncio.get_running_loop()
+                observed = await asyncio.to_thread(reader.read_subjects, self._root, todo, names, self._slow)
+                self._slow.forget(address for address, each in observed.functions.items() if each is None)
                 changed, further = self._live.take(observed)
                 changes |= changed
                 # With other slots, functions that were read already may turn out to be in one.

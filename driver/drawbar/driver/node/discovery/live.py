@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.discovery.reader import Kind, Subject
-from drawbar.driver.node.inventory import cxl, index, model, pci
+from drawbar.driver.node.inventory import cxl, index, model, pci, silences
 from drawbar.fabric.classes import DeviceClass
 
 
@@ -71,6 +71,12 @@ class Live:
         self._slot_names: dict[str, str] = {}
         self._topology: cxl.Topology | None = None
         self._snapshot: index.Inventory | None = None
+        self._lagging: set[str] = set()
+
+    @property
+    def lagging(self) -> frozenset[str]:
+        """The addresses of functions whose driver has not yet initialised them, so it shows identifiers later, without an event."""
+        return frozenset(self._lagging)
 
     @property
     def slot_names(self) -> Mapping[str, str]:
@@ -168,6 +174,10 @@ class Live:
         if function == before:
             return
         self._entries.put(address, function)
+        if function is not None and silences.is_lagging(function):
+            self._lagging.add(address)
+        else:
+            self._lagging.discard(address)
         notes.functions.add(address)
         for each in (before, function):
             if each is not None and each.physical_function is not None:

@@ -23,7 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from drawbar.driver.node import classes, errors
-from drawbar.driver.node.inventory import cxl, files, index, model, pci, resources
+from drawbar.driver.node.classes import users
+from drawbar.driver.node.discovery import slowreads
+from drawbar.driver.node.inventory import cxl, files, identities, index, model, pci, resources, vpd
 from drawbar.fabric.classes import DeviceClass
 
 _SLOT = re.compile(r"/bus/pci/slots/([^/]+)")  # pci_hp_add (drivers/pci/hotplug/pci_hotplug_core.c)
@@ -111,7 +113,9 @@ _MEMDEV = re.compile(r"mem\d+")
 _BRIDGES_OWN = frozenset({"current_link_speed", "iommu_group"})
 _CHILDLESS = pci.Children()
 # Nor is that of a function to which no driver is bound, or one of those that make nothing there but these directories.
-_CORE = frozenset({"config", "current_link_speed", "iommu_group", "physfn", "sriov_totalvfs"})
+_CORE = frozenset(
+    {"config", "current_link_speed", "iommu_group", "physfn", "serial_number", "sriov_totalvfs", "vpd"}
+)
 _TAKES_ANY = frozenset({None, "vfio-pci"})
 _BOUND_TO: dict[str | None, tuple[str, ...]] = {None: (), "pci-stub": (), "vfio-pci": ("vfio-dev",)}
 
@@ -123,11 +127,15 @@ class Surroundings:
     Attributes:
         slots: names by address (`domain:bus:device`).
         managers: directories of FPGA managers by the function's address.
+        proc: the host's proc file system.
+        slow: reads Vital Product Data; without it none is read.
         nodes: NUMA nodes of physical functions by address, as far as their virtual ones have asked.
     """
 
     slots: Mapping[str, str]
     managers: Mapping[str, tuple[str, ...]]
+    proc: str
+    slow: slowreads.SlowReads | None = None
     nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
 
@@ -201,6 +209,11 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     dsn = model.dashed_serial(number) if number is not None else None
     below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
     controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
+    identifiers, unread = (
+        identities.read(_identity(place, dsn, around, hidden=hidden))
+        if physical and not bridge
+        else identities.NOTHING
+    )
     return model.PciFunction(
         address=place.address,
         path=place.relative,
@@ -235,6 +248,41 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         unassigned_bars=_unassigned_bars(descriptor)
         if physical and not bridge and ids.driver in _TAKES_ANY
         else (),
+        identifiers=identifiers,
+        unread=unread,
+    )
+
+
+def _identity(place: _Place, dsn: str | None, around: Surroundings, *, hidden: bool) -> identities.Place:
+    slow, ids = around.slow, place.ids
+
+    def information() -> str | None:
+        path = f"{around.proc}/driver/nvidia/gpus/{place.address}/information"
+        return slow.text(path) if slow is not None else files.text(path)
+
+    def vital(is_identified: bool) -> identities.Vpd:
+        if (
+            slow is None
+            or "vpd" not in place.names
+            or not vpd.is_worthwhile(ids.kind, ids.vendor, ids.device, is_identified=is_identified)
+            or not files.is_there("vpd", place.descriptor)
+        ):
+            return identities.NO_VPD
+        inode = files.inode(place.descriptor)
+        return slow.vital(slowreads.Arrival(place.address, inode), f"{place.path}/vpd")
+
+    return identities.Place(
+        path=place.path,
+        descriptor=place.descriptor,
+        names=place.names,
+        directories=place.directories,
+        device_class=ids.kind,
+        vendor=ids.vendor,
+        driver=ids.driver,
+        dsn=dsn,
+        dsn_hidden=hidden,
+        information=information,
+        vpd=vital,
     )
 
 
@@ -361,10 +409,14 @@ def subjects_of_event(devpath: str) -> frozenset[Subject]:
 SYSFS = Path("/sys")
 
 
-def read(sysfs: Path = SYSFS) -> index.Inventory:
+def read(sysfs: Path = SYSFS, slow: slowreads.SlowReads | None = None) -> index.Inventory:
     """Everything that the tree shows.
 
     A host without PCI (a container, a small virtual machine) has an empty inventory.
+
+    Args:
+        sysfs: the tree; the proc file system is that of `users.Host.from_sysfs`.
+        slow: reads Vital Product Data; without it none is read.
 
     Raises:
         SysfsError: there is no readable sysfs tree at `sysfs`.
@@ -372,7 +424,7 @@ def read(sysfs: Path = SYSFS) -> index.Inventory:
     root = os.fspath(sysfs)
     listed = addresses(root)
     all_slots = pci.read_slots(root)
-    around = surroundings(root, all_slots)
+    around = surroundings(root, all_slots, slow)
     topology = cxl.read(root)
     devices = (cxl.read_dax(root, name) for name in sorted(cxl.dax_names(root), key=cxl.dax_order))
     return index.Inventory(
@@ -396,9 +448,17 @@ def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
     return _read_at(root, address, surroundings(root, pci.read_slots(root)))
 
 
-def surroundings(root: str, slots: tuple[model.Slot, ...]) -> Surroundings:
+def surroundings(
+    root: str, slots: tuple[model.Slot, ...], slow: slowreads.SlowReads | None = None
+) -> Surroundings:
     """What every function is related to, with the slots as they are known."""
-    return Surroundings(slots=pci.slot_addresses(slots), managers=pci.fpga_manager_paths(root))
+    return Surroundings(
+        slots=pci.slot_addresses(slots), managers=pci.fpga_manager_paths(root), proc=_proc(root), slow=slow
+    )
+
+
+def _proc(root: str) -> str:
+    return os.fspath(users.Host.from_sysfs(Path(root)).proc)
 
 
 def addresses(root: str) -> list[str]:
@@ -439,18 +499,25 @@ class Observation:
     behind: frozenset[str] = frozenset()
 
 
-def read_subjects(root: str, wanted: Iterable[Subject], slots: Mapping[str, str]) -> Observation:
+def read_subjects(
+    root: str,
+    wanted: Iterable[Subject],
+    slots: Mapping[str, str],
+    slow: slowreads.SlowReads | None = None,
+) -> Observation:
     """Reads these objects.
 
     Args:
         root: of the sysfs tree.
         wanted: what to read.
         slots: names of slots by address (`domain:bus:device`).
+        slow: as of `read`.
     """
     names: dict[Kind, list[str]] = {kind: [] for kind in Kind}
     for subject in wanted:
         names[subject.kind].append(subject.name)
-    around = Surroundings(slots=slots, managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {})
+    managers = pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {}
+    around = Surroundings(slots=slots, managers=managers, proc=_proc(root), slow=slow)
     return Observation(
         functions={name: _read_at(root, name, around) for name in names[Kind.FUNCTION]},
         slots={name: pci.read_slot(root, name) for name in names[Kind.SLOT]},

@@ -106,6 +106,20 @@ def is_directory(path: str, directory: int) -> bool:
         return False
 
 
+def is_there(path: str, directory: int) -> bool:
+    """Return whether there is a file of this name; arguments as of `text`."""
+    try:
+        os.stat(path, dir_fd=directory)
+    except OSError:
+        return False
+    return True
+
+
+def inode(directory: int) -> int:
+    """Return the inode number of the directory of this descriptor; sysfs gives one to no second directory."""
+    return os.fstat(directory).st_ino
+
+
 def names(path: str) -> list[str]:
     """The directory's entries, sorted; empty if it cannot be listed."""
     return sorted(entry.name for entry in entries(path))

@@ -14,6 +14,7 @@ Device Serial Number only in configuration space. A fabric manager writes the sa
 """
 
 import dataclasses
+import enum
 import re
 from collections.abc import Iterable, Mapping
 
@@ -123,6 +124,19 @@ class FpgaManager:
     state: str | None
 
 
+class Silence(enum.StrEnum):
+    """Why the kernel shows no identifier of a kind that it may still show."""
+
+    DRIVER_NOT_BOUND = "driver-not-bound"
+    """The driver that shows it is not bound to the function."""
+    NOT_INITIALISED = "not-initialised"
+    """The driver is bound and has not yet initialised the device."""
+    NO_PRIVILEGE = "no-privilege"
+    """This process may not read it."""
+    VPD_SLOW = "vpd-slow"
+    """The device has not yet answered the read of its Vital Product Data."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PciFunction:
     """One PCI function.
@@ -145,7 +159,9 @@ class PciFunction:
         fpga_managers: what can load bitstreams into it, at any depth below it.
         unassigned_bars: the numbers of its memory BARs that the kernel gave no address; looked for only while no driver, or
             vfio, has the function.
-        identifiers: every number that the kernel and the function's driver show of it, each of its kind.
+        identifiers: the numbers that the kernel and the function's driver show of it, each of its kind; of bridges and
+            virtual functions none.
+        unread: the kinds of identifiers that a read did not give, each with the reason; see `silences.silences`.
     """
 
     address: str
@@ -174,6 +190,7 @@ class PciFunction:
     fpga_managers: tuple[FpgaManager, ...] = ()
     unassigned_bars: tuple[int, ...] = ()
     identifiers: tuple[witnesses.Identifier, ...] = ()
+    unread: tuple[tuple[witnesses.Kind, Silence], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,6 +344,19 @@ class Card:
             if text:
                 return text
         return next((dashed_serial(each.serial) for each in self.memdevs if each.serial), None)
+
+    @property
+    def identifiers(self) -> tuple[witnesses.Identifier, ...]:
+        """The identifiers of all functions and memory devices, each value of a kind once."""
+        listed = [each for function in self.functions for each in function.identifiers]
+        for memdev in self.memdevs:
+            number = "" if memdev.serial is None else f"{memdev.serial:#x}"
+            shown = witnesses.identifier(witnesses.Kind.PCIE_DSN, number, f"{memdev.name}/serial")
+            listed += [shown] if shown is not None else []
+        distinct: dict[tuple[witnesses.Kind, str], witnesses.Identifier] = {}
+        for each in listed:
+            distinct.setdefault((each.kind, each.value), each)
+        return tuple(distinct.values())[: witnesses.IDENTIFIERS_MAX]
 
     @property
     def bare(self) -> "Card":

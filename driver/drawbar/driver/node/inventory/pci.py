@@ -32,7 +32,7 @@ ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 """A PCI address as sysfs writes it; domains behind a VMD have five digits or more."""
 
 _LEVELS = 3
-_ATTRIBUTES_ONLY = frozenset(
+ATTRIBUTES_ONLY = frozenset(
     [
         "power",
         "link",
@@ -67,7 +67,7 @@ def read_children(root: str, path: str, directories: Iterable[str]) -> Children:
     nodes: list[model.DeviceNode] = []
     interfaces: list[str] = []
     for name in directories:
-        if name not in _ATTRIBUTES_ONLY and not _is_another_device(name):
+        if name not in ATTRIBUTES_ONLY and not _is_another_device(name):
             for child in _walk(root, f"{path}/{name}", name, _LEVELS):
                 if isinstance(child, str):
                     interfaces.append(child)
@@ -121,7 +121,7 @@ def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.Device
     if levels > 1:
         levels = 2 if name in _FLAT else levels
         for entry in files.entries(path):
-            if _is_directory(entry) and entry.name not in _ATTRIBUTES_ONLY:
+            if _is_directory(entry) and entry.name not in ATTRIBUTES_ONLY:
                 yield from _walk(root, entry.path, entry.name, levels - 1)
 
 
@@ -335,7 +335,7 @@ def _by_name(slot: model.Slot) -> tuple[int, str]:
     return (int(slot.name), "") if slot.name.isdecimal() else (1 << 32, slot.name)
 
 
-_CONTROLLER = re.compile(r"nvme\d+")
+NVME_CONTROLLER = re.compile(r"nvme\d+")
 _SUBSYSTEMS = "devices/virtual/nvme-subsystem"
 _NOWHERE = frozenset({"(efault)", "(null)"})
 """What the kernel writes for a text that is not there (lib/vsprintf.c). A controller that has not been asked yet who it is
@@ -353,7 +353,7 @@ def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
             serial=_told(f"{path}/nvme/{name}/serial"),
         )
         for name in files.names(path + "/nvme")
-        if _CONTROLLER.fullmatch(name)
+        if NVME_CONTROLLER.fullmatch(name)
     )
 
 
@@ -367,7 +367,7 @@ def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
     path = f"{root}/{_SUBSYSTEMS}/{subsystem}"
     addresses = set()
     for name in files.names(path):
-        if _CONTROLLER.fullmatch(name):
+        if NVME_CONTROLLER.fullmatch(name):
             parts = (files.link_target(f"{path}/{name}") or "").split("/")
             addresses |= {part for part in parts if ADDRESS.fullmatch(part)}
     return frozenset(addresses)

@@ -5,7 +5,7 @@ So only what is known to be harmless is read: attributes of the kernel's own sub
 them. Of everything else name, mode and size are kept. Device memory (`resourceN`), expansion ROMs, vital product data
 and keys are never read.
 
-A snapshot is one JSON object: path, beginning with /sys/, to one of `{"text", "mode"}` or `{"b64", "mode"}` (content),
+A snapshot is one JSON object: path, beginning with /sys/ or /proc/, to one of `{"text", "mode"}` or `{"b64", "mode"}` (content),
 `{"link"}` (target), `{"mode", "size"}` (there, and not read), `{"errno"}` (the kernel refused), `{"folder": true}`
 (an empty one; others are implied).
 """
@@ -65,10 +65,27 @@ MEMORY = _named("auto_online_blocks block_size_bytes")
 """For the directory of the memory blocks, which has no subsystem of its own."""
 STRANGE = Rule(listed=False)
 """For devices of other subsystems: enough to see which device files there are."""
-_DEVICE_OF_CLASS = _named("name numa_node")
+_BOARD_CONTROLLER = Rule(
+    files=_ALWAYS
+    | {
+        "mac_address",
+        "mac_addr0",
+        "mac_addr1",
+        "mac_addr2",
+        "mac_addr3",
+        "mac_addr_first",
+        "mac_count",
+        "serial_num",
+    },
+    listed=False,
+)
+"""For the board controllers of accelerator cards, which are devices of the buses `platform` and `spi`."""
 
 _RULES = {
-    "pci": Rule(files=model.CORE_ENTRIES | {"serial_number"}, groups=frozenset({"link", "msi_irqs"})),
+    "pci": Rule(
+        files=model.CORE_ENTRIES | {"fuse_ver", "product_number", "unique_id"},
+        groups=frozenset({"link", "msi_irqs"}),
+    ),
     "pci_express": Rule(),
     "pci_bus": _named("cpuaffinity cpulistaffinity"),
     "cxl": EVERYTHING,
@@ -86,11 +103,11 @@ _RULES = {
         "holders queue slaves",
     ),
     "net": _named(
-        "addr_len address broadcast carrier dev_id dev_port duplex flags ifindex iflink mtu name_assign_type operstate "
+        "addr_assign_type addr_len address broadcast carrier dev_id dev_port duplex flags ifindex iflink mtu name_assign_type operstate "
         "phys_port_id phys_port_name phys_switch_id speed tx_queue_len type"
     ),
     "drm": Rule(),
-    "accel": Rule(),
+    "accel": _named("fuse_ver"),
     "fpga_manager": _named("name state"),
     "fpga_region": _named("compat_id"),
     "fpga_bridge": _named("name state"),
@@ -99,7 +116,10 @@ _RULES = {
     "vfio-dev": Rule(),
     "iommu": Rule(),
     "virtio": _named("device features status vendor"),
-    "infiniband": _DEVICE_OF_CLASS,
+    "infiniband": _named("name node_guid numa_node"),
+    "habanalabs": _named("fuse_ver"),
+    "platform": _BOARD_CONTROLLER,
+    "spi": _BOARD_CONTROLLER,
     "memory": _named("online phys_device phys_index state valid_zones"),
 }
 BUSES = ("pci", "pci_express", "cxl", "dax", "nd")

@@ -21,11 +21,17 @@ _PARTITION_NAME = re.compile(r"^(PARTNAME|NVME_TRADDR|NVME_HOST_TRADDR|HID_UNIQ|
 _HEXADECIMAL = re.compile(r"0x[0-9a-f]{1,16}", re.IGNORECASE)
 _NOTHING = re.compile(r"(0x)?[0:-]*|(0x)?[f:-]*|\(?(null|none)\)?|\s*", re.IGNORECASE)
 
-_SERIAL_FILES = frozenset({"serial", "serial_number", "unique_id"})
+_SERIAL_FILES = frozenset({"fuse_ver", "serial", "serial_num", "serial_number"})
 _OPAQUE_FILES = frozenset(
     {"eui", "hostid", "hostnqn", "id", "nguid", "node_guid", "phys_port_id", "phys_switch_id"}
 )
-_OPAQUE_FILES |= {"subsysnqn", "sys_image_guid", "uuid", "wwid", "wwn"}
+_OPAQUE_FILES |= {"subsysnqn", "sys_image_guid", "unique_id", "uuid", "wwid", "wwn"}
+_EUI = re.compile(r"(eui\.)?((?:[0-9a-f][-: ]?){15}[0-9a-f])", re.IGNORECASE)
+_NGUID = re.compile(r"(eui\.)?((?:[0-9a-f][-: ]?){31}[0-9a-f])", re.IGNORECASE)
+_DIGIT = re.compile(r"[0-9a-f]", re.IGNORECASE)
+# Addresses that a maker gave out keep a maker's form, so that they are identifiers after masking, too (IEEE 802, 8.2).
+_MAKERS_HEAD, _LOCAL_HEAD = "00:00:5e:", "02:"
+_GROUP_OR_LOCAL = 3
 _NUMBER_BASE = 0xFACE_0000_0000_0000
 _SHORTEST_ANYWHERE = 6
 """Characters of a serial that is looked for in other texts, too: a shorter one would be found where it is none."""
@@ -143,6 +149,15 @@ class Masks:
             return value
         if _UUID.fullmatch(value):
             return self._uuid(value)
+        if match := _EUI.fullmatch(value):
+            number = self._number(int(_plain(match[2]), 16))
+            return (match[1] or "") + _spelt(f"{number:016x}", match[2])
+        if match := _NGUID.fullmatch(value):
+            digits = _plain(match[2])
+            pseudonym = self._uuid(
+                "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+            )
+            return (match[1] or "") + _spelt(_plain(pseudonym), match[2])
         head = "nqn.2014-08.org.nvmexpress:" if value.startswith("nqn.") else ""
         return self._known_as("identifiers", value.casefold(), lambda count: f"{head}masked-{count:06}")
 
@@ -155,12 +170,11 @@ class Masks:
         if _NOTHING.fullmatch(text):
             return text
         more = text.count(":") - 5
+        is_makers = more == 0 and int(text[:2], 16) & _GROUP_OR_LOCAL == 0
+        head = _MAKERS_HEAD if is_makers else _LOCAL_HEAD + "00:" * more
+        digits = 6 if is_makers else 10
         return self._known_as(
-            "addresses",
-            text.casefold(),
-            lambda count: (
-                "02:" + "00:" * more + ":".join(f"{count:010x}"[i : i + 2] for i in range(0, 10, 2))
-            ),
+            "addresses", text.casefold(), lambda count: head + _colons(f"{count:0{digits}x}")
         )
 
     def _uuid(self, text: str) -> str:
@@ -188,6 +202,17 @@ def _kept_space(text: str, mask: Callable[[str], str]) -> str:
     line_end = tail.lstrip(" ")
     blanks = max(0, len(tail) - len(line_end) + len(bare) - len(masked)) if tail.startswith(" ") else 0
     return masked + " " * blanks + line_end
+
+
+def _plain(text: str) -> str:
+    """Return the hexadecimal digits of a text."""
+    return "".join(_DIGIT.findall(text)).lower()
+
+
+def _spelt(digits: str, like: str) -> str:
+    """Return digits with the separators that another number has."""
+    remaining = iter(digits)
+    return _DIGIT.sub(lambda _: next(remaining), like)
 
 
 def _colons(digits: str) -> str:

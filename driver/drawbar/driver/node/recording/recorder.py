@@ -1,6 +1,6 @@
 """Records a host into a folder: its tree, its events for a while, and its tree again if there were any.
 
-    DIR/sysfs.json.gz       the tree at the start
+    DIR/sysfs.json.gz       the tree at the start, and what NVIDIA's driver shows in /proc
     DIR/uevents.jsonl       the events, one a line: {"t": monotonic seconds, "msg": text}; not with 0 seconds
     DIR/sysfs-end.json.gz   the tree at the end, if there were events
     DIR/recording.json      when, where, how much, and what was left out; written last, so its absence tells a recording
@@ -26,6 +26,7 @@ from typing import Any
 
 from drawbar.driver import errors
 from drawbar.driver.node import uevents
+from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import UeventError
 from drawbar.driver.node.inventory import files, pci
@@ -180,10 +181,12 @@ class _Work:
         """Reads the tree and writes it."""
         began = time.monotonic()
         snapshot = tree.read(os.fspath(self._settings.sysfs), self._settings.limits, self._left_out)
+        proc = os.fspath(users.Host.from_sysfs(self._settings.sysfs).proc)
+        driver = tree.read_proc(proc, self._settings.limits, self._left_out)
         contents = _contents(snapshot)
         if self._masks is not None:
-            snapshot = self._masks.snapshot(snapshot)
-        size = _write(self._settings.folder / name, _compressed(snapshot))
+            snapshot, driver = self._masks.snapshot(snapshot), self._masks.snapshot(driver)
+        size = _write(self._settings.folder / name, _compressed(snapshot, driver))
         self._trees.append(
             {"file": name, "bytes": size, "readInSeconds": round(time.monotonic() - began, 3), **contents}
         )
@@ -259,15 +262,16 @@ def _unusable(path: Path, error: OSError) -> errors.UsageError:
     return errors.UsageError(f"cannot write to {path}: {error.strerror}; choose another folder for --record")
 
 
-def _compressed(snapshot: tree.Snapshot) -> Iterator[bytes]:
+def _compressed(snapshot: tree.Snapshot, proc: tree.Snapshot) -> Iterator[bytes]:
     """One JSON object, an entry a line, so that people can search it; part by part, for a large host has 100 MB."""
     packer = zlib.compressobj(wbits=_GZIP)
     head = "{\n"
-    for path in sorted(snapshot):
-        line = f"{head}{json.dumps('/sys/' + path)}: {json.dumps(kinds.encoded(snapshot[path]))}"
-        yield packer.compress(line.encode())
-        head = ",\n"
-    yield packer.compress(b"\n}\n" if snapshot else b"{}\n")
+    for prefix, part in (("/proc/", proc), ("/sys/", snapshot)):
+        for path in sorted(part):
+            line = f"{head}{json.dumps(prefix + path)}: {json.dumps(kinds.encoded(part[path]))}"
+            yield packer.compress(line.encode())
+            head = ",\n"
+    yield packer.compress(b"\n}\n" if snapshot or proc else b"{}\n")
     yield packer.flush()
 
 

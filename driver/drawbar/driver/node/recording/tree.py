@@ -12,7 +12,8 @@ import re
 import stat
 from typing import Any
 
-from drawbar.driver.node.inventory import files
+from drawbar.driver.node.discovery import slowreads
+from drawbar.driver.node.inventory import files, pci
 from drawbar.driver.node.recording import kinds
 
 _NAMED_MOST = 200
@@ -82,6 +83,8 @@ _GROUPS = "kernel/iommu_groups"
 _BTRFS = "fs/btrfs"
 _SLOTS = "bus/pci/slots"
 _MODULES = "module"
+_NVIDIA = "driver/nvidia/gpus"
+_GPUS_MAX = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +120,21 @@ def read(root: str, limits: Limits, left_out: Omissions) -> Snapshot:
     walk.devices()
     walk.folders()
     return walk.found
+
+
+def read_proc(proc: str, limits: Limits, left_out: Omissions) -> Snapshot:
+    """The files of NVIDIA's driver below the proc file system at `proc`; arguments as of `read`."""
+    slow, snapshot = slowreads.SlowReads(), Snapshot()
+    for address in files.names(f"{proc}/{_NVIDIA}")[:_GPUS_MAX]:
+        path = f"{_NVIDIA}/{address}/information"
+        text = slow.text(f"{proc}/{path}") if pci.ADDRESS.fullmatch(address) else None
+        if text is None:
+            left_out.note(Reason.REFUSED, f"proc/{path}")
+        elif len(text) > limits.file_bytes:
+            left_out.note(Reason.TOO_LARGE, f"proc/{path}")
+        else:
+            snapshot[path] = kinds.Content(data=text.encode(), mode=_READABLE)
+    return snapshot
 
 
 class _Walk:

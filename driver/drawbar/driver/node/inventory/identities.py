@@ -1,0 +1,295 @@
+"""The identifiers that the kernel and a function's driver show of a PCI function, each of its kind.
+
+Only files that the listing of the function's directory shows are read, and every value is what `witnesses.identifier` makes
+of the text: a placeholder, a text with control characters and a text of a megabyte give no identifier.
+
+Sources: Documentation/ABI/testing/sysfs-bus-pci (`serial_number`, the Device Serial Number since Linux 6.18),
+sysfs-class-net, sysfs-driver-habanalabs, sysfs-driver-intel-m10-bmc, sysfs-bus-cxl; Documentation/gpu/amdgpu
+(`unique_id`, `serial_number` and `product_number` of the board); drivers/nvme/host/sysfs.c; XRT's `xmc` (`serial_num`,
+`mac_addr*`); NVIDIA's driver, README, "procfs interface".
+"""
+
+import itertools
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from drawbar.driver.node.inventory import files, pci
+from drawbar.driver.node.inventory.model import Silence
+from drawbar.fabric import witnesses
+from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.witnesses import Identifier, Kind
+
+_MEMDEV = re.compile(r"mem\d+")
+_VIRTIO = re.compile(r"virtio\d+")
+_NAMESPACE = re.compile(r"nvme\d+(?:c\d+)?n\d+")
+_XMC = re.compile(r"xmc(?:\W.*)?")
+_DASHED = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}", re.IGNORECASE)
+_GPU_UUID = re.compile(r"^GPU UUID:\s*(\S+)\s*$", re.MULTILINE)
+_UUID_OF_TIME = re.compile(r"[0-9a-f]{12}(?:1[0-9a-f]|[0-9a-f]{2}1)", re.IGNORECASE)
+# A port of another function or of a subfunction (include/net/devlink.h), such as `pf0vf3` and `c1pf0sf88`.
+_REPRESENTOR = re.compile(r"(?:c\d+)?pf\d+(?:vf|sf)\d+")
+# NVM Express Base Specification 4.7: with a point in the date, it is the kernel's own, of a device that has none.
+_KERNELS_NQN = "nqn.2014.08.org.nvmexpress:"
+_MELLANOX = 0x15B3
+_UUID_DIGITS, _MAC_DIGITS = 32, 12
+_ENTRIES_MAX = 64
+_FOLDERS_MAX = 256
+_DEPTH_MAX = 8
+_MACS_MAX = 16
+_IS_PERMANENT = "0"  # NET_ADDR_PERM (include/uapi/linux/netdevice.h)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vpd:
+    """The answer of a read of Vital Product Data.
+
+    Attributes:
+        fields: by their two letters.
+        silence: why there are none yet.
+    """
+
+    fields: Mapping[str, str]
+    silence: Silence | None = None
+
+
+NO_VPD = Vpd(fields={})
+
+
+# Neither frozen nor with checks: one is made for every function that is read.
+@dataclass(slots=True)
+class Place:
+    """The directory of a physical function that is no bridge.
+
+    Attributes:
+        path: the directory's.
+        descriptor: of the directory.
+        names: of everything in it that may be of interest.
+        directories: those of its directories that drivers make.
+        dsn: the Device Serial Number of configuration space.
+        dsn_hidden: this process may not read it.
+        information: returns the text of NVIDIA's driver about the function; None where it did not come in time.
+        vpd: returns the Vital Product Data, as far as it is read; the argument is true if the function is identified.
+    """
+
+    path: str
+    descriptor: int
+    names: frozenset[str]
+    directories: tuple[str, ...]
+    device_class: DeviceClass
+    vendor: int
+    driver: str | None
+    dsn: str | None
+    dsn_hidden: bool
+    information: Callable[[], str | None]
+    vpd: Callable[[bool], Vpd]
+
+
+Shown = tuple[tuple[Identifier, ...], tuple[tuple[Kind, Silence], ...]]
+"""The identifiers, and the kinds that a read did not give."""
+NOTHING: Shown = ((), ())
+_Text = tuple[Kind, str | None, str]
+"""A kind, a file's text, and the source."""
+
+
+def read(place: Place) -> Shown:
+    """Return the identifiers of a function; reads its files."""
+    texts = list(_own(place))
+    unread: list[tuple[Kind, Silence]] = []
+    if place.driver == "nvidia" and place.device_class is DeviceClass.GPU:
+        text = _gpu_uuid(place.information())
+        texts.append((Kind.GPU_UUID, text, "/proc/driver/nvidia"))
+        if text is None or "?" in text:
+            unread.append((Kind.GPU_UUID, Silence.NOT_INITIALISED))
+    for name in place.directories:
+        if (reader := _folder_reader(name, place.driver)) is not None:
+            texts += reader(place, name)
+    identified = _identifiers(texts)
+    vital = place.vpd(any(each.kind is not Kind.PART_NUMBER for each in identified))
+    if vital.silence is not None:
+        unread.append((Kind.VPD_SERIAL, vital.silence))
+    if not vital.fields:
+        return identified, tuple(unread)
+    return _identifiers((*texts, *_vital(vital.fields, place.vendor))), tuple(unread)
+
+
+def _identifiers(texts: Iterable[_Text]) -> tuple[Identifier, ...]:
+    """Return what the texts identify, each value of a kind once."""
+    made: dict[tuple[Kind, str], Identifier] = {}
+    for kind, text, source in texts:
+        # The replacement character stands for bytes that are no text.
+        if text and len(text) <= witnesses.VALUE_MAX and "\ufffd" not in text:
+            each = witnesses.identifier(kind, text, source)
+            if each is not None:
+                made.setdefault((each.kind, each.value), each)
+    return tuple(itertools.islice(made.values(), witnesses.IDENTIFIERS_MAX))
+
+
+def _own(place: Place) -> Iterator[_Text]:
+    """Yield what the function's own files say."""
+    if place.dsn is not None:
+        yield Kind.PCIE_DSN, place.dsn, "config"
+    is_amd = place.driver == "amdgpu"
+    if "serial_number" in place.names and (is_amd or place.dsn_hidden):
+        # Two files of one name: the kernel's Device Serial Number, and the serial number of AMD's board.
+        text = files.text("serial_number", place.descriptor)
+        is_dsn = text is not None and _DASHED.fullmatch(text) is not None
+        if is_dsn or is_amd:
+            yield (Kind.PCIE_DSN if is_dsn else Kind.BOARD_SERIAL), text, "serial_number"
+    if is_amd:
+        for name, kind in (("unique_id", Kind.GPU_UNIQUE_ID), ("product_number", Kind.PART_NUMBER)):
+            if name in place.names:
+                yield kind, files.text(name, place.descriptor), name
+    if place.driver == "habanalabs" and "fuse_ver" in place.names:
+        yield _fuse_version(place, "fuse_ver")
+
+
+def _gpu_uuid(information: str | None) -> str | None:
+    match = _GPU_UUID.search(information or "")
+    return match[1] if match else None
+
+
+_FolderReader = Callable[[Place, str], Iterator[_Text]]
+
+
+def _folder_reader(name: str, driver: str | None) -> _FolderReader | None:
+    """Return what reads the directory of this name below a function."""
+    if (reader := _FOLDERS.get(name)) is not None:
+        return reader
+    if driver == "habanalabs" and name in ("habanalabs", "accel"):
+        return _habanalabs
+    if name.startswith("xmc") and _XMC.fullmatch(name):
+        return _xmc
+    if name.startswith("mem") and _MEMDEV.fullmatch(name):
+        return _memdev
+    if name.startswith("virtio") and _VIRTIO.fullmatch(name):
+        return _virtio
+    return None
+
+
+def _nvme(place: Place, folder: str) -> Iterator[_Text]:
+    for name in _named(place, folder, pci.NVME_CONTROLLER):
+        yield _text(place, Kind.NVME_SERIAL, f"{folder}/{name}/serial")
+        kind, nqn, source = _text(place, Kind.NVME_NQN, f"{folder}/{name}/subsysnqn")
+        if nqn is not None and not nqn.startswith(_KERNELS_NQN):
+            yield kind, nqn, source
+        for namespace in _named(place, f"{folder}/{name}", _NAMESPACE):
+            below = f"{folder}/{name}/{namespace}"
+            shown = frozenset(files.names(f"{place.path}/{below}"))
+            if "wwid" in shown:
+                yield from _worldwide(_text(place, Kind.EUI64, f"{below}/wwid"))
+            if "eui" in shown:
+                yield _text(place, Kind.EUI64, f"{below}/eui")
+            if "nguid" in shown:
+                yield _text(place, Kind.NGUID, f"{below}/nguid")
+
+
+def _worldwide(text: _Text) -> Iterator[_Text]:
+    """Yield the identifier of a `wwid`; those that begin with `uuid.`, `nvme.` and `t10.` are of no kind."""
+    _, value, source = text
+    if value is not None and value.startswith("eui."):
+        yield Kind.EUI64, value, source
+        yield Kind.NGUID, value, source
+
+
+def _net(place: Place, folder: str) -> Iterator[_Text]:
+    for name in _named(place, folder):
+        below = f"{folder}/{name}"
+        if files.text(f"{below}/addr_assign_type", place.descriptor) != _IS_PERMANENT:
+            continue
+        port = files.text(f"{below}/phys_port_name", place.descriptor)
+        if port is None or not _REPRESENTOR.fullmatch(port):
+            yield _text(place, Kind.MAC, f"{below}/address")
+
+
+def _virtio(place: Place, folder: str) -> Iterator[_Text]:
+    yield from _net(place, f"{folder}/net")
+
+
+def _infiniband(place: Place, folder: str) -> Iterator[_Text]:
+    for name in _named(place, folder):
+        yield _text(place, Kind.NODE_GUID, f"{folder}/{name}/node_guid")
+
+
+def _memdev(place: Place, folder: str) -> Iterator[_Text]:
+    yield _text(place, Kind.PCIE_DSN, f"{folder}/serial")
+
+
+def _habanalabs(place: Place, folder: str) -> Iterator[_Text]:
+    for name in _named(place, folder):
+        yield _fuse_version(place, f"{folder}/{name}/fuse_ver")
+
+
+def _fuse_version(place: Place, path: str) -> _Text:
+    text = files.text(path, place.descriptor)
+    # A placeholder is none behind the name either.
+    return Kind.VENDOR, f"fuse-ver={text}" if text and witnesses.normal(Kind.SERIAL, text) else None, path
+
+
+def _xmc(place: Place, folder: str) -> Iterator[_Text]:
+    for name in _named(place, folder):
+        if name == "serial_num":
+            yield _text(place, Kind.BOARD_SERIAL, f"{folder}/{name}")
+        elif name.startswith("mac_addr"):
+            yield _text(place, Kind.MAC, f"{folder}/{name}")
+
+
+def _board_controller(place: Place, folder: str) -> Iterator[_Text]:
+    """Yield the addresses of an Intel card; its board controller is some directories below the function."""
+    budget = itertools.count()
+    for path, names in _folders(place, folder, _DEPTH_MAX, budget):
+        if "mac_address" in names:
+            text = files.text(f"{path}/mac_address", place.descriptor) or ""
+            count = files.number(f"{path}/mac_count", place.descriptor) or 1
+            source = f"{path.rpartition('/')[2]}/mac_address"
+            yield from ((Kind.MAC, each, source) for each in _consecutive(text, count))
+
+
+def _folders(
+    place: Place, folder: str, levels: int, budget: Iterator[int]
+) -> Iterator[tuple[str, frozenset[str]]]:
+    """Yield a directory and those below it, each with the names of its files."""
+    if next(budget) >= _FOLDERS_MAX:
+        return
+    entries = files.entries(f"{place.path}/{folder}")
+    below = {each.name for each in entries if each.is_dir(follow_symlinks=False)}
+    yield folder, frozenset(each.name for each in entries) - below
+    if levels > 1:
+        for name in sorted(below - pci.ATTRIBUTES_ONLY):
+            yield from _folders(place, f"{folder}/{name}", levels - 1, budget)
+
+
+def _consecutive(address: str, count: int) -> Iterator[str]:
+    first = witnesses.normal(Kind.MAC, address)
+    if first:
+        number = int(first.replace(":", ""), 16)
+        for each in range(min(max(count, 1), _MACS_MAX)):
+            yield f"{number + each:012x}"
+
+
+def _vital(fields: Mapping[str, str], vendor: int) -> Iterator[_Text]:
+    yield Kind.VPD_SERIAL, fields.get("SN"), "vpd SN"
+    yield Kind.PART_NUMBER, fields.get("PN"), "vpd PN"
+    digits = fields.get("V3", "").replace("-", "")
+    if vendor == _MELLANOX and len(digits) == _UUID_DIGITS and _UUID_OF_TIME.match(digits):
+        # A UUID of version 1 ends in the card's first address, whichever way its other bytes are ordered.
+        yield Kind.MAC, digits[-_MAC_DIGITS:], "vpd V3"
+
+
+_FOLDERS: dict[str, _FolderReader] = {
+    "nvme": _nvme,
+    "net": _net,
+    "infiniband": _infiniband,
+    "fpga_region": _board_controller,
+}
+
+
+def _text(place: Place, kind: Kind, path: str) -> _Text:
+    return kind, files.text(path, place.descriptor), path
+
+
+def _named(place: Place, folder: str, pattern: re.Pattern[str] | None = None) -> list[str]:
+    """Return the names in a directory of the function that have this form."""
+    listed = files.names(os.path.join(place.path, folder))  # noqa: PTH118 - as everywhere in this package, paths are str
+    return [name for name in listed if pattern is None or pattern.fullmatch(name)][:_ENTRIES_MAX]

@@ -1,0 +1,126 @@
+"""The identifiers that a function does not show and may still show, each kind with the reason; pure.
+
+A card without a common identifier is recognised by weaker signs, such as its arrival, so the reasons decide if the node looks
+again: a driver is bound, a GPU is initialised and Vital Product Data is read after the card has arrived. A kind that the card
+has no way to show is not listed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from drawbar.driver.node.inventory.model import PciFunction, Silence
+from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.witnesses import Kind
+
+_GUEST_DRIVERS = frozenset(
+    {None, "vfio-pci", "pci-stub", "pciback", "xen-pciback", "uio_pci_generic", "igb_uio"}
+)
+"""Drivers that show nothing of a function but the function."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    """The kinds that drivers show of a class of functions.
+
+    Attributes:
+        vendor: of the function; None for all.
+        drivers: one of them has to be bound; empty for any but a guest's.
+        can_lag: a function that is bound and shows nothing at all is not yet initialised.
+    """
+
+    device_class: DeviceClass
+    kinds: frozenset[Kind]
+    vendor: int | None = None
+    drivers: frozenset[str] = frozenset()
+    can_lag: bool = True
+
+    def concerns(self, function: PciFunction) -> bool:
+        return function.device_class is self.device_class and self.vendor in (None, function.vendor)
+
+    def is_bound(self, function: PciFunction) -> bool:
+        if self.drivers:
+            return function.driver in self.drivers
+        return function.driver not in _GUEST_DRIVERS
+
+
+_RULES = (
+    _Rule(
+        device_class=DeviceClass.NVME,
+        kinds=frozenset({Kind.NVME_SERIAL, Kind.NVME_NQN, Kind.EUI64, Kind.NGUID}),
+        drivers=frozenset({"nvme"}),
+    ),
+    _Rule(
+        device_class=DeviceClass.GPU,
+        vendor=0x10DE,
+        kinds=frozenset({Kind.GPU_UUID}),
+        drivers=frozenset({"nvidia"}),
+        # `PciFunction.unread` has it: the driver shows the GPU before it has initialised it.
+        can_lag=False,
+    ),
+    _Rule(
+        device_class=DeviceClass.GPU,
+        vendor=0x1002,
+        kinds=frozenset({Kind.GPU_UNIQUE_ID, Kind.BOARD_SERIAL}),
+        drivers=frozenset({"amdgpu"}),
+    ),
+    _Rule(
+        device_class=DeviceClass.ACCELERATOR,
+        vendor=0x1DA3,
+        kinds=frozenset({Kind.VENDOR}),
+        drivers=frozenset({"habanalabs"}),
+    ),
+    _Rule(
+        device_class=DeviceClass.FPGA,
+        vendor=0x10EE,
+        kinds=frozenset({Kind.BOARD_SERIAL, Kind.MAC}),
+        drivers=frozenset({"xclmgmt", "xocl"}),
+        can_lag=False,
+    ),
+    _Rule(
+        device_class=DeviceClass.FPGA,
+        vendor=0x8086,
+        kinds=frozenset({Kind.MAC}),
+        drivers=frozenset({"dfl-pci"}),
+    ),
+    _Rule(
+        device_class=DeviceClass.CXL_MEMORY, kinds=frozenset({Kind.PCIE_DSN}), drivers=frozenset({"cxl_pci"})
+    ),
+    _Rule(device_class=DeviceClass.NIC, kinds=frozenset({Kind.MAC})),
+    _Rule(device_class=DeviceClass.NIC, vendor=0x15B3, kinds=frozenset({Kind.NODE_GUID})),
+)
+
+
+def silences(function: PciFunction) -> Mapping[Kind, Silence]:
+    """Return the kinds that the function may still show, each with the reason why it does not."""
+    if function.device_class is DeviceClass.BRIDGE or function.physical_function is not None:
+        return {}
+    shown = {each.kind for each in function.identifiers}
+    # The reason of a read that was tried is the more exact one.
+    reasons = {
+        kind: silence for kind, silence in (*_unshown(function), *function.unread) if kind not in shown
+    }
+    if function.dsn_hidden and Kind.PCIE_DSN not in shown:
+        reasons[Kind.PCIE_DSN] = Silence.NO_PRIVILEGE
+    return reasons
+
+
+def is_lagging(function: PciFunction) -> bool:
+    """Return whether identifiers can appear without an event, because the function's driver has not yet initialised it."""
+    return Silence.NOT_INITIALISED in silences(function).values()
+
+
+def _unshown(function: PciFunction) -> Iterator[tuple[Kind, Silence]]:
+    for rule in _RULES:
+        if not rule.concerns(function):
+            continue
+        if not rule.is_bound(function):
+            yield from ((kind, Silence.DRIVER_NOT_BOUND) for kind in rule.kinds)
+        elif rule.can_lag and _is_starting(function):
+            yield from ((kind, Silence.NOT_INITIALISED) for kind in rule.kinds)
+
+
+def _is_starting(function: PciFunction) -> bool:
+    """Return whether the driver is bound and has not yet made all that it makes."""
+    if function.device_class is DeviceClass.NVME:
+        return not function.nvme or any(not controller.serial for controller in function.nvme)
+    return not (function.device_nodes or function.net_interfaces)
