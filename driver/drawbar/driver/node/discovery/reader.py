@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from drawbar.driver.node import classes, errors
-from drawbar.driver.node.inventory import cxl, files, index, model, pci
+from drawbar.driver.node.inventory import cxl, files, index, model, partitions, pci, vfio
 from drawbar.fabric.classes import DeviceClass
 
 _SLOT = re.compile(r"/bus/pci/slots/([^/]+)")  # pci_hp_add (drivers/pci/hotplug/pci_hotplug_core.c)
@@ -96,7 +96,7 @@ def _made(
     vendor, device = ids
     return Ids(
         class_code=code,
-        kind=classes.classify(code, vendor, device),
+        kind=classes.classify(code, vendor, device, driver),
         vendor=vendor,
         device=device,
         subsystem_vendor=subsystem[0],
@@ -120,13 +120,15 @@ class Surroundings:
     """What a function is related to and its own directory does not say.
 
     Attributes:
-        slots: names by address (`domain:bus:device`).
+        slots: names by location.
         managers: directories of FPGA managers by the function's address.
+        partitions: those of GPUs.
         nodes: NUMA nodes of physical functions by address, as far as their virtual ones have asked.
     """
 
     slots: Mapping[str, str]
     managers: Mapping[str, tuple[str, ...]]
+    partitions: partitions.Partitions
     nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
 
@@ -199,6 +201,9 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)
     dsn = model.dashed_serial(number) if number is not None else None
     below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
+    group = files.parse_number(files.link_name("iommu_group", descriptor)) if "iommu_group" in names else None
+    nodes, defect = _device_nodes(place, around, group, below.device_nodes)
+    ari = not bridge and _has_ari(place, owner)
     controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
     return model.PciFunction(
         address=place.address,
@@ -217,20 +222,47 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         serial=_class_serial(place, controllers) or dsn,
         dsn=dsn,
         dsn_hidden=hidden,
-        iommu_group=files.parse_number(files.link_name("iommu_group", descriptor))
-        if "iommu_group" in names
-        else None,
+        iommu_group=group,
         sriov=_sriov(descriptor) if physical and "sriov_totalvfs" in names else None,
         physical_function=owner,
-        slot=_slot(place.relative, owner, around.slots),
-        device_nodes=below.device_nodes,
+        slot=_slot(place.relative, owner, around.slots, ari=ari),
+        device_nodes=nodes,
         net_interfaces=below.net_interfaces,
         secondary_bus=files.number("secondary_bus_number", descriptor) if bridge else None,
         nvme=controllers,
         fpga_managers=pci.read_fpga_managers(place.root, around.managers[place.address])
         if place.address in around.managers
         else (),
+        ari=ari,
+        defect=defect,
     )
+
+
+def _device_nodes(
+    place: _Place, around: Surroundings, group: int | None, below: tuple[model.DeviceNode, ...]
+) -> tuple[tuple[model.DeviceNode, ...], str | None]:
+    """Return the function's device files, those elsewhere in the tree among them, and its `defect`."""
+    driver = place.ids.driver
+    if driver == partitions.DRIVER and partitions.MODE_FILE in place.names:
+        mode = files.text(partitions.MODE_FILE, place.descriptor)
+        given = around.partitions.find(place.address, mode, below)
+        return (*below, *given.nodes), given.defect
+    if driver is not None and vfio.is_driver(driver):
+        shown = vfio.group_node(place.root, group) if group is not None else None
+        nodes = below if shown is None else (*below, shown)
+        return nodes, vfio.defect(driver, group, nodes)
+    return below, None
+
+
+def _has_ari(place: _Place, owner: str | None) -> bool:
+    """Whether the function, or its physical one, has a device number that is a part of its function number.
+
+    Only endpoints below a port can: on the bus of a root complex, and of device 0, the question does not arise.
+    """
+    device = (owner or place.address).rpartition(".")[0]
+    if device.endswith(":00") or place.relative.rpartition("/")[0].rpartition("/")[2].startswith("pci"):
+        return False
+    return files.number("physfn/ari_enabled" if owner else "ari_enabled", place.descriptor) == 1
 
 
 def _root_complex(relative: str) -> str | None:
@@ -286,14 +318,17 @@ def _virtual_functions(descriptor: int, count: int) -> Iterator[str]:
         yield name
 
 
-def _slot(relative: str, physical_function: str | None, by_address: Mapping[str, str]) -> str | None:
+def _slot(
+    relative: str, physical_function: str | None, by_location: Mapping[str, str], *, ari: bool
+) -> str | None:
     """The nearest slot on the way up: a card may hold a switch with functions behind it.
 
     A virtual function can have a device number of its own and then sits where its physical function does.
     """
-    if not by_address:
+    if not by_location:
         return None
-    return pci.nearest_slot(f"{relative}/{physical_function}" if physical_function else relative, by_address)
+    path = f"{relative.rpartition('/')[0]}/{physical_function}" if physical_function else relative
+    return pci.nearest_slot(path, by_location, ari=ari)
 
 
 class Kind(enum.Enum):
@@ -307,6 +342,8 @@ class Kind(enum.Enum):
     DAX = "dax"
     NVME_SUBSYSTEM = "nvme-subsystem"
     """Disks with several paths, which hang below none of their functions."""
+    PARTITIONS = "partitions"
+    """The partitions of all GPUs, which hang below none of their functions; without a name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -335,6 +372,8 @@ def subjects_of_event(devpath: str) -> frozenset[Subject]:
         return frozenset({SLOTS, Subject(Kind.SLOT, match[1])})
     if match := _SUBSYSTEM.match(devpath):
         return frozenset({Subject(Kind.NVME_SUBSYSTEM, match[1])})
+    if partitions.EVENTS.match(devpath):
+        return frozenset({Subject(Kind.PARTITIONS)})
     parts = devpath.split("/")
     on_the_way = addresses_of_path(devpath)
     subjects = {Subject(Kind.FUNCTION, address) for address in on_the_way[-1:]}
@@ -387,7 +426,11 @@ def read_function(sysfs: Path, address: str) -> model.PciFunction | None:
 
 def surroundings(root: str, slots: tuple[model.Slot, ...]) -> Surroundings:
     """What every function is related to, with the slots as they are known."""
-    return Surroundings(slots=pci.slot_addresses(slots), managers=pci.fpga_manager_paths(root))
+    return Surroundings(
+        slots=pci.slot_locations(slots),
+        managers=pci.fpga_manager_paths(root),
+        partitions=partitions.Partitions(root),
+    )
 
 
 def addresses(root: str) -> list[str]:
@@ -417,7 +460,7 @@ class Observation:
     Attributes:
         slot_names: all slots there are; None if that was not read.
         objects: on the CXL bus.
-        behind: functions whose disks are those of an NVMe subsystem that was read.
+        behind: functions whose device files are elsewhere, and of these something was heard.
     """
 
     functions: Mapping[str, model.PciFunction | None] = dataclasses.field(default_factory=dict)
@@ -434,12 +477,16 @@ def read_subjects(root: str, wanted: Iterable[Subject], slots: Mapping[str, str]
     Args:
         root: of the sysfs tree.
         wanted: what to read.
-        slots: names of slots by address (`domain:bus:device`).
+        slots: names of slots by location.
     """
     names: dict[Kind, list[str]] = {kind: [] for kind in Kind}
     for subject in wanted:
         names[subject.kind].append(subject.name)
-    around = Surroundings(slots=slots, managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {})
+    around = Surroundings(
+        slots=slots,
+        managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {},
+        partitions=partitions.Partitions(root),
+    )
     return Observation(
         functions={name: _read_at(root, name, around) for name in names[Kind.FUNCTION]},
         slots={name: pci.read_slot(root, name) for name in names[Kind.SLOT]},
@@ -447,7 +494,8 @@ def read_subjects(root: str, wanted: Iterable[Subject], slots: Mapping[str, str]
         objects={name: cxl.read_one(root, name) for name in names[Kind.CXL]},
         dax_devices={name: cxl.read_dax(root, name) for name in names[Kind.DAX]},
         behind=frozenset().union(
-            *(pci.functions_of_subsystem(root, name) for name in names[Kind.NVME_SUBSYSTEM])
+            *(pci.functions_of_subsystem(root, name) for name in names[Kind.NVME_SUBSYSTEM]),
+            *(partitions.functions(root) for _ in names[Kind.PARTITIONS]),
         ),
     )
 
