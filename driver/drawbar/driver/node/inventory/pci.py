@@ -498,6 +498,7 @@ def _by_name(slot: model.Slot) -> tuple[int, str]:
 
 _CONTROLLER = re.compile(r"nvme\d+")
 _SUBSYSTEMS = "devices/virtual/nvme-subsystem"
+_TEXT_MAX = 64  # the longest, a model, has 40 bytes (NVM Express Base Specification, Identify Controller)
 _NOWHERE = frozenset({"(efault)", "(null)"})
 """What the kernel writes for a text that is not there (lib/vsprintf.c). A controller that has not been asked yet who it is
 answers so for a moment, Linux 6.1 does."""
@@ -520,7 +521,7 @@ def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
 
 def _told(path: str) -> str | None:
     said = files.text(path)
-    return said if said and said not in _NOWHERE else None
+    return said if said and said not in _NOWHERE and len(said) <= _TEXT_MAX else None
 
 
 def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:
