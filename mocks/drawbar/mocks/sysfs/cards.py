@@ -10,12 +10,12 @@ import dataclasses
 from collections.abc import Callable, Iterator
 
 from drawbar.fabric import contract
-from drawbar.mocks.sysfs import aer, config_space, cxl, dfl, functions, nvdimm
+from drawbar.mocks.sysfs import aer, bridges, config_space, cxl, dfl, functions, nvdimm, vfio
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
 from drawbar.mocks.sysfs.places import Place
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step, Write
+from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Step, Write
 
 GUEST_DRIVER = "vfio-pci"
 """Hands a card to a virtual machine, and shows nothing of it but the card."""
@@ -32,32 +32,127 @@ class Seat:
         bus: the bus that the card is on.
         instance: its number among the devices of its class (nvme<N>, mem<N>, ...).
         endpoint: the number of its CXL port, if it has one.
+        iommu: whether vfio has an IOMMU; None where vfio shows nothing.
+        switch: the card's functions are behind a switch of its own.
     """
 
     place: Place
     bus: int
     instance: int
     endpoint: int
+    iommu: bool | None = None
+    switch: bool = False
 
     @property
     def address(self) -> str:
         """The card's first function."""
-        return f"{self.place.at(self.bus)}.0"
+        return self.path.rpartition("/")[2]
 
     @property
     def path(self) -> str:
         """That function's directory."""
-        return f"{self.place.port}/{self.address}"
+        return self.path_of(0, 0)
+
+    def path_of(self, unit: int, function: int, *, ari: bool = False) -> str:
+        """The directory of a function.
+
+        Args:
+            unit: the number of its device behind the card's switch; 0 without one.
+            function: its number.
+            ari: all eight bits of it are a number.
+        """
+        parent, bus = self.place.port, self.bus
+        if self.switch:
+            parent, bus = self.downstream_port(unit), self.bus + BUSES_OF_SWITCH + unit
+        device = self.place.at(bus)
+        number = f"{device[:-2]}{function >> 3:02x}.{function & 7}" if ari else f"{device}.{function}"
+        return f"{parent}/{number}"
+
+    @property
+    def upstream_port(self) -> str:
+        """The directory of the upper port of the card's switch."""
+        return f"{self.place.port}/{self.place.at(self.bus)}.0"
+
+    def downstream_port(self, unit: int) -> str:
+        """The directory of a lower port of the card's switch."""
+        return f"{self.upstream_port}/{self.place.at(self.bus + 1)[:-2]}{unit:02x}.0"
+
+
+BUSES_OF_SWITCH = 2
+"""The bus of a switch's upper port, and the one inside it."""
 
 
 def steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
     """What happens when `device` is put in and powered, in order."""
     card = function(seat, device)
+    return (*_switch(seat, device), Add(kobject=card), *made(seat, device), *_further(seat, device))
+
+
+def made(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
+    """What the driver of the card's first function makes, in order; nothing where it has none."""
+    return tuple(_made(function(seat, device), device, seat))
+
+
+def _made(card: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     if card.driver is None:
-        return (Add(kobject=card),)
-    own = card.driver != GUEST_DRIVER
-    build = _CHILDREN.get(device.device_class, _bind_only) if own else _bind_only
-    return (Add(kobject=card), *build(card, device, seat))
+        return
+    if card.driver == GUEST_DRIVER:
+        if seat.iommu is not None:
+            yield from vfio.steps(card, iommu=seat.iommu)
+        yield Bind(kobject=card)
+        return
+    yield from _CHILDREN.get(device.device_class, _bind_only)(card, device, seat)
+
+
+def _switch(seat: Seat, device: MockDevice) -> Iterator[Step]:
+    """The ports of the card's own switch."""
+    if not device.switch:
+        return
+    first, last = seat.bus, seat.bus + device.buses - 1
+    link, locality = (device.link_speed_gts, device.link_width), seat.place.locality
+    ports = [
+        bridges.port(
+            seat.upstream_port,
+            bridges.PortKind.UPSTREAM,
+            ids=bridges.SWITCH,
+            buses=(first + 1, last),
+            link=link,
+            locality=locality,
+        )
+    ]
+    for unit in range(device.buses - BUSES_OF_SWITCH):
+        bus = first + BUSES_OF_SWITCH + unit
+        ports.append(
+            bridges.port(
+                seat.downstream_port(unit),
+                bridges.PortKind.DOWNSTREAM,
+                ids=bridges.SWITCH,
+                buses=(bus, bus),
+                link=link,
+                locality=locality,
+            )
+        )
+    for port in ports:
+        yield Add(kobject=port)
+        yield Bind(kobject=port)
+
+
+def _further(seat: Seat, device: MockDevice) -> Iterator[Step]:
+    """The card's other functions, and what their drivers make."""
+    unit, number = 0, 0
+    for index, further in enumerate(device.further, start=1):
+        unit, number = (unit + 1, 0) if device.switch and not further.beside else (unit, number + 1)
+        path = seat.path_of(unit, number, ari=device.ari)
+        own = dataclasses.replace(
+            seat, instance=_FURTHER_APART * seat.place.number + index, endpoint=seat.endpoint
+        )
+        each = _function(own, dataclasses.replace(further, ari=device.ari), path)
+        yield Add(kobject=each)
+        yield from _made(each, further, own)
+
+
+_FURTHER_APART = 20
+"""Between the numbers of the further functions of two slots, for the names of what their drivers make."""
 
 
 def running_link(place: Place, device: MockDevice) -> tuple[str, str]:
@@ -72,7 +167,11 @@ def fastest_link(place: Place, device: MockDevice) -> tuple[float, int]:
 
 
 def function(seat: Seat, device: MockDevice) -> Kobject:
-    """The card's only function of its own."""
+    """The card's first function."""
+    return _function(seat, device, seat.path)
+
+
+def _function(seat: Seat, device: MockDevice, path: str) -> Kobject:
     ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
     config = config_space.endpoint(
         vendor=ids.vendor,
@@ -82,10 +181,10 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
         serial_number=device.serial_number,
     )
     return Kobject(
-        path=seat.path,
+        path=path,
         subsystem="pci",
         subsystem_path="bus/pci",
-        uevent=functions.uevent(ids, seat.address),
+        uevent=functions.uevent(ids, path.rpartition("/")[2]),
         files={
             **functions.files(ids, config=config, locality=seat.place.locality),
             **functions.link_files(
@@ -94,6 +193,7 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
                 widest=device.link_width,
             ),
             **(aer.files() if device.aer else {}),
+            "ari_enabled": readable("1" if device.ari else "0"),
             "link/l0s_aspm": writable("0"),
             "reset": trigger(),
             "reset_method": writable("flr bus"),
@@ -120,9 +220,14 @@ def _sriov_files(device: MockDevice) -> dict[str, Attribute]:
 
 
 def _memory_files(device: MockDevice) -> dict[str, Attribute]:
-    if device.bound_driver == "amdgpu" and device.memory_bytes:
-        return {"mem_info_vram_total": readable(str(device.memory_bytes))}
-    return {}
+    if device.bound_driver != "amdgpu":
+        return {}
+    sizes = {"mem_info_vram_total": readable(str(device.memory_bytes))} if device.memory_bytes else {}
+    mode = _PARTITION_MODES.get(device.partitions, "CPX")
+    return sizes | ({"current_compute_partition": writable(mode)} if device.partitions > 1 else {})
+
+
+_PARTITION_MODES = {1: "SPX", 2: "DPX", 3: "TPX", 4: "QPX"}
 
 
 def _bind_only(function: Kobject, _device: MockDevice, _seat: Seat) -> Iterator[Step]:
@@ -226,12 +331,40 @@ def endpoint_decoder(seat: Seat) -> str:
     return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
 
 
-def _gpu(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
-    instance = seat.instance
+def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
+    yield from _drm(function, seat.instance)
+    for number in range(device.partitions - 1):
+        # Partitions are counted over all GPUs of a host (drivers/gpu/drm/amd/amdxcp).
+        instance = _PARTITIONS_APART * (seat.instance + 1) + number
+        partition = Kobject(
+            path=f"devices/platform/amdgpu_xcp.{instance}",
+            subsystem="platform",
+            subsystem_path="bus/platform",
+            uevent={"MODALIAS": "platform:amdgpu_xcp"},
+        )
+        yield Add(kobject=partition)
+        yield from _drm(partition, instance)
+    if function.driver == "nvidia" and device.minor is not None:
+        information = f"Model: \t\t Mock\nDevice Minor: \t {device.minor}\n".encode()
+        yield Beside(files=dict.fromkeys(_NVIDIA_SHARED, b""), stays=True)
+        yield Beside(
+            files={
+                f"proc/driver/nvidia/gpus/{function.name}/information": information,
+                f"dev/nvidia{device.minor}": b"",
+            }
+        )
+    yield Bind(kobject=function)
+
+
+_PARTITIONS_APART = 16
+_NVIDIA_SHARED = ("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools", "dev/nvidia-modeset")
+
+
+def _drm(parent: Kobject, instance: int) -> Iterator[Step]:
     for name, minor in ((f"renderD{128 + instance}", 128 + instance), (f"card{instance}", instance)):
         yield Add(
             kobject=_node(
-                function,
+                parent,
                 f"drm/{name}",
                 "drm",
                 numbers=(226, minor),
@@ -239,7 +372,6 @@ def _gpu(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
                 uevent={"DEVTYPE": "drm_minor"},
             )
         )
-    yield Bind(kobject=function)
 
 
 def _accelerator(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
@@ -277,8 +409,24 @@ def _fpga(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
 _INTERFACES_APART = 1000
 
 
-def _nic(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
-    yield Add(kobject=interface(function, seat.instance))
+def _nic(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
+    own = interface(function, seat.instance)
+    if device.representors:
+        switch = {"phys_switch_id": readable("946dae0300510000")}
+        own = dataclasses.replace(own, files={**own.files, **switch, "phys_port_name": readable("p0")})
+    yield Add(kobject=own)
+    for number in range(device.representors):
+        # In switchdev mode each port of a virtual function has one below the physical function.
+        shown = interface(function, seat.instance, number)
+        name = f"{own.name}r{number}"
+        yield Add(
+            kobject=dataclasses.replace(
+                shown,
+                path=f"{function.path}/net/{name}",
+                uevent={**shown.uevent, "INTERFACE": name},
+                files={**shown.files, **switch, "phys_port_name": readable(f"pf0vf{number}")},
+            )
+        )
     yield Bind(kobject=function)
 
 
@@ -297,6 +445,7 @@ def interface(function: Kobject, instance: int, virtual: int | None = None) -> K
             "address": readable(f"02:00:00:00:{0 if virtual is None else virtual + 1:02x}:{instance:02x}"),
             "dev_id": readable("0x0"),
             "ifindex": readable(str(index)),
+            "iflink": readable(str(index)),
             "mtu": writable("1500"),
             "operstate": readable("down"),
         },

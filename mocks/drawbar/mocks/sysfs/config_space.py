@@ -12,6 +12,7 @@ _STATUS_HAS_CAPABILITIES = 0x10
 _COMMAND_MEMORY_AND_MASTER = 0x06
 _PCI_EXPRESS = 0x10
 _ENDPOINT = 0x0002
+_SLOT_CAPABILITIES = 0x14
 _DSN_HEADER = 0x0003 | 1 << 16  # capability 3, version 1, last in the list
 
 
@@ -27,11 +28,22 @@ def endpoint(
     return bytes(space)
 
 
-def bridge(*, vendor: int, device: int, capability: int, buses: tuple[int, int, int]) -> bytes:
-    """Configuration space of a port: `capability` is its PCI Express register, `buses` are those before and behind."""
+def bridge(
+    *, vendor: int, device: int, capability: int, buses: tuple[int, int, int], slot: int | None = None
+) -> bytes:
+    """Configuration space of a port.
+
+    Args:
+        vendor: of its IDs.
+        device: of its IDs.
+        capability: its PCI Express register.
+        buses: those before and behind it.
+        slot: the physical slot number in its Slot Capabilities (7.5.3.9).
+    """
     space = _header(vendor, device, 0x060400, header_type=1)
     struct.pack_into("<BBB", space, 0x18, *buses)
     struct.pack_into("<BBH", space, _CAPABILITIES, _PCI_EXPRESS, 0, capability)
+    struct.pack_into("<I", space, _CAPABILITIES + _SLOT_CAPABILITIES, (slot or 0) << 19)
     return bytes(space)
 
 

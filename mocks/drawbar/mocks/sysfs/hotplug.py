@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from drawbar.mocks.sysfs import kobjects, states, wire
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write
+from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Join, Step, Write
 
 
 class Hotplug:
@@ -46,6 +46,11 @@ class Hotplug:
                     kobjects.link(self.root, place, target)
                 case Write(folder=folder, files=files):
                     self._write(folder, files)
+                case Beside(files=contents):
+                    for path, content in contents.items():
+                        beside = self.root.parent / path
+                        beside.parent.mkdir(parents=True, exist_ok=True)
+                        beside.write_bytes(content)
 
     def _numbered(self, step: Step) -> Step:
         """The step with the device number that the host gives."""
@@ -66,6 +71,9 @@ class Hotplug:
                     (self.root / place).unlink(missing_ok=True)
                 case Write(folder=folder, undone=undone):
                     self._write(folder, undone)
+                case Beside(files=contents, stays=stays):
+                    for path in () if stays else contents:
+                        (self.root.parent / path).unlink(missing_ok=True)
                 case Bind() | Change():
                     pass  # a driver lets go just before its device goes
 

@@ -51,4 +51,17 @@ class Write:
     undone: Mapping[str, Attribute] = dataclasses.field(default_factory=dict)
 
 
-Step = Add | Bind | Change | Join | Write
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Files appear beside the tree, in /proc or /dev of the host. No event.
+
+    Attributes:
+        files: by path below the folder of the tree.
+        stays: they stay when the step is undone, for other devices have them, too.
+    """
+
+    files: Mapping[str, bytes]
+    stays: bool = False
+
+
+Step = Add | Bind | Beside | Change | Join | Write
