@@ -15,7 +15,7 @@ import dataclasses
 import re
 from typing import Any
 
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import model, partitions
 
 _NEVER = re.compile(
     r"resource\d+(_wc)?|rom|vpd|data|edid|wait_probe|.*(secret|passw|token|psk|_key|keyring).*"
@@ -68,7 +68,10 @@ STRANGE = Rule(listed=False)
 _DEVICE_OF_CLASS = _named("name numa_node")
 
 _RULES = {
-    "pci": Rule(files=model.CORE_ENTRIES | {"serial_number"}, groups=frozenset({"link", "msi_irqs"})),
+    "pci": Rule(
+        files=model.CORE_ENTRIES | {"serial_number", partitions.MODE_FILE},
+        groups=frozenset({"link", "msi_irqs"}),
+    ),
     "pci_express": Rule(),
     "pci_bus": _named("cpuaffinity cpulistaffinity"),
     "cxl": EVERYTHING,
@@ -98,6 +101,8 @@ _RULES = {
     "vfio": Rule(),
     "vfio-dev": Rule(),
     "iommu": Rule(),
+    "kfd": Rule(),
+    "misc": Rule(),
     "virtio": _named("device features status vendor"),
     "infiniband": _DEVICE_OF_CLASS,
     "memory": _named("online phys_device phys_index state valid_zones"),
@@ -111,6 +116,8 @@ CLASSES = [
     "fpga_manager",
     "fpga_region",
     "infiniband",
+    "kfd",
+    "misc",
     "net",
     "nvme",
     "nvme-generic",
@@ -121,7 +128,10 @@ CLASSES = [
 # Events that are no device's own, or of devices that are not recorded and still show how a driver got on.
 _HEARD = frozenset(_RULES) | {"bdi", "drivers", "hwmon", "module", "slots"}
 _VIRTUAL = "devices/virtual/"
-_VIRTUAL_KEPT = ("nvme-subsystem/", "vfio/", "dax/", "bdi/")
+_VIRTUAL_KEPT = (
+    *("nvme-subsystem/", "vfio/", "dax/", "bdi/", "kfd/"),
+    *("misc/vfio", "misc/iommu", "misc/rdma_cm"),
+)
 
 
 def rule(subsystem: str) -> Rule:
