@@ -248,6 +248,7 @@ def test_what_is_not_ready_is_said_with_the_reason(tmp_path, capsys):
     for function in (1, 2):
         tree.port(f"pci0000:80/0000:80:03.{function}", bus=0x80 + function)
     tree.slot("1", "0000:80:03")
+    tree.slot("1-1", "0000:90:00")
     run("--sysfs", str(tree.root))
     printed = capsys.readouterr().out
     assert (

@@ -170,6 +170,13 @@ def _remarks(inventory: index.Inventory) -> list[str]:
         for slot in inventory.slots
         if slot.is_ambiguous
     ]
+    names = {slot.name for slot in inventory.slots}
+    remarks += [
+        f"Slot {tables.clean(slot.name)} has a number from the kernel, for firmware gave its name twice: do not name it in a "
+        "configuration, since it may be another slot's after a reboot."
+        for slot in inventory.slots
+        if "-" in slot.name and slot.name.rpartition("-")[0] in names
+    ]
     remarks += [
         f"{function.address} is not ready: {tables.clean(function.defect)}."
         for function in inventory.functions

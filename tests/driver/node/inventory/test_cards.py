@@ -41,6 +41,17 @@ def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
     assert card.slot == cards.slot("7", address="0000:01:00")
 
 
+def test_a_card_is_known_by_the_function_that_computes_wherever_its_address_is():
+    functions = [
+        function("0000:14:00.0", DeviceClass.NIC, slot="7"),
+        function("0000:14:00.1", DeviceClass.NIC, slot="7"),
+        function("0000:16:00.0", DeviceClass.FPGA, slot="7"),
+        function("0000:18:00.0", DeviceClass.NVME, slot="7"),
+        function("0000:16:00.1", DeviceClass.FPGA, slot="7", physical_function="0000:16:00.0"),
+    ]
+    assert grouped(*functions) == [[functions[n].address for n in (2, 0, 1, 3, 4)]]
+
+
 def test_virtual_functions_belong_to_the_card_of_their_physical_one():
     physical = function("0000:01:00.0", DeviceClass.NIC)
     virtual = [

@@ -50,6 +50,14 @@ def test_a_partition_of_infiniband_stands_on_another_interface(tree, nic):
     assert interfaces(tree) == ("ens1",)
 
 
+def test_an_interface_of_another_device_and_a_bond_are_not_the_functions_own(tree, nic):
+    other = tree.interface(nic, "eth5", index=8)
+    tree.link(f"{other}/device", "devices/pci0000:00/0000:00:02.0")
+    tree.write(f"{tree.interface(nic, 'bond7', index=9)}/bonding/mode", "802.3ad 4")
+    tree.link(f"{nic}/net/ens1/device", nic)
+    assert interfaces(tree) == ("ens1",)
+
+
 def test_bonds_vlans_and_macvlans_of_the_host_are_no_cards(tree, nic):
     for index, name in enumerate(("bond0", "ens1.100", "macvlan0"), start=20):
         path = tree.interface("devices/virtual", name, index=index, iflink=7)

@@ -81,6 +81,12 @@ def test_the_number_that_the_kernel_adds_to_a_name_is_no_slots(tmp_path):
     assert cards(tree) == {"0000:81:00.0": ("1-2", []), "0000:82:00.0": (None, [])}
 
 
+@pytest.mark.parametrize("name", ["001", "Slot 1", "PCIE-1", "P0-C1"])
+def test_a_name_that_is_more_than_a_number_tells_the_port_by_its_last_one(tmp_path, name):
+    tree = two_ports(tmp_path, slots=(name,), sun=("1", "2"))
+    assert cards(tree) == {"0000:81:00.0": (name, []), "0000:82:00.0": (None, [])}
+
+
 def test_of_two_slots_for_one_port_the_one_with_the_plain_name_counts(tmp_path):
     tree = two_ports(tmp_path, slots=("1-1", "1"), label=("SLOT 1", "SLOT 2"))
     assert cards(tree)["0000:81:00.0"] == ("1", [])

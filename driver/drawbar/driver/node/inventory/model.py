@@ -314,8 +314,8 @@ class Card:
     """The functions that come and go together, so what a fabric calls a device.
 
     Attributes:
-        functions: the first is what the card is known by. Bridges come last and virtual functions after physical
-            ones; otherwise they are in order of address.
+        functions: the first is what the card is known by: one that computes (a GPU, an accelerator, an FPGA), where it has
+            some. Bridges come last and virtual functions after physical ones; otherwise they are in order of address.
         slot: the hot-plug slot that it sits in, as it is now; None where its port has none.
         memdevs: the CXL memory devices of its functions.
     """
@@ -403,9 +403,13 @@ def address_order(address: str) -> tuple[int, str]:
     return len(address), address
 
 
-def _rank(function: PciFunction) -> tuple[bool, bool, tuple[int, str]]:
+_COMPUTES = frozenset({DeviceClass.GPU, DeviceClass.ACCELERATOR, DeviceClass.FPGA})
+
+
+def _rank(function: PciFunction) -> tuple[bool, bool, bool, tuple[int, str]]:
     bridge = function.device_class is DeviceClass.BRIDGE
-    return bridge, function.physical_function is not None, address_order(function.address)
+    computes = function.device_class in _COMPUTES
+    return bridge, function.physical_function is not None, not computes, address_order(function.address)
 
 
 _CORE_FILES = """

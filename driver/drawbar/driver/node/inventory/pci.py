@@ -64,6 +64,7 @@ _CLASSES = frozenset({"accel", "drm", "infiniband", "infiniband_verbs", "nvme", 
 _MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
 _SUBFUNCTION = re.compile(r".+\.sf\.\d+")
 # Of a physical port the kernel makes "p0", "p0s1" or "n1"; of a port of a function "pf0vf1", "c1pf0sf3", or "p0pf0vf1".
+_ABOVE_FOLDERS = frozenset({"bonding", "bridge", "brif"})
 _REPRESENTOR = re.compile(r"(?:c\d+)?(?:p\d+)?pf\d+")
 
 
@@ -165,7 +166,10 @@ def _is_own_interface(path: str) -> bool:
     link = files.text(path + "/iflink")
     if link is not None and link != files.text(path + "/ifindex"):
         return False
-    return not any(name.startswith("lower_") for name in files.names(path))
+    device = files.link_target(path + "/device")
+    if device is not None and not path.startswith(os.path.normpath(f"{path}/{device}") + "/"):
+        return False
+    return not any(name in _ABOVE_FOLDERS or name.startswith("lower_") for name in files.names(path))
 
 
 _EXTENDED_START = 0x100
@@ -341,7 +345,7 @@ def read_slot(root: str, name: str) -> model.Slot | None:
 _FUNCTIONS = range(8)
 _PORT_CLASS = "0604"
 _UEVENT_CLASS = re.compile(r"^PCI_CLASS=([0-9A-Fa-f]+)$", re.MULTILINE)
-_SUFFIXED = re.compile(r"0*(\d+)(?:-\d+)?")
+_NAME_NUMBER = re.compile(r"0*(\d+)(?:-\d+)?$")
 _LAST_NUMBER = re.compile(r"slot\W*0*(\d+)|0*(\d+)\W*$", re.IGNORECASE)
 
 
@@ -380,7 +384,7 @@ def _port_of_slot(root: str, name: str, ports: tuple[str, ...]) -> str | None:
     """Return the port that leads to the slot of this name; None if nothing tells, or there is none."""
     if len(ports) == 1:
         return ports[0]
-    match = _SUFFIXED.fullmatch(name)
+    match = _NAME_NUMBER.search(name)
     number = int(match[1]) if match else None
     for tells in (_tells_by_firmware, _tells_by_capability, _tells_by_label):
         matching = [port for port in ports if tells(f"{root}/bus/pci/devices/{port}", name, number)]
