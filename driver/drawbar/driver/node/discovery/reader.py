@@ -123,12 +123,14 @@ class Surroundings:
         slots: names by location.
         managers: directories of FPGA managers by the function's address.
         partitions: those of GPUs.
+        groups: those of vfio.
         nodes: NUMA nodes of physical functions by address, as far as their virtual ones have asked.
     """
 
     slots: Mapping[str, str]
     managers: Mapping[str, tuple[str, ...]]
     partitions: partitions.Partitions
+    groups: vfio.Groups
     nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
 
@@ -248,7 +250,7 @@ def _device_nodes(
         given = around.partitions.find(place.address, mode, below)
         return (*below, *given.nodes), given.defect
     if driver is not None and vfio.is_driver(driver):
-        shown = vfio.group_node(place.root, group) if group is not None else None
+        shown = around.groups.find_node(group) if group is not None else None
         nodes = below if shown is None else (*below, shown)
         return nodes, vfio.defect(driver, group, nodes)
     return below, None
@@ -430,6 +432,7 @@ def surroundings(root: str, slots: tuple[model.Slot, ...]) -> Surroundings:
         slots=pci.slot_locations(slots),
         managers=pci.fpga_manager_paths(root),
         partitions=partitions.Partitions(root),
+        groups=vfio.Groups(root),
     )
 
 
@@ -486,6 +489,7 @@ def read_subjects(root: str, wanted: Iterable[Subject], slots: Mapping[str, str]
         slots=slots,
         managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {},
         partitions=partitions.Partitions(root),
+        groups=vfio.Groups(root),
     )
     return Observation(
         functions={name: _read_at(root, name, around) for name in names[Kind.FUNCTION]},

@@ -4,9 +4,10 @@ A group's file is called by its number, or `noiommu-` and its number where there
 (drivers/vfio/group.c, vfio_group_create). With iommufd a function has a file of its own, too, below `vfio-dev`.
 """
 
+import functools
 import re
 
-from drawbar.driver.node.inventory import model, pci
+from drawbar.driver.node.inventory import files, model, pci
 
 GROUPS, DEVICES = "vfio", "vfio-dev"
 """The subsystems of the files of groups, and of functions."""
@@ -19,13 +20,23 @@ def is_driver(name: str | None) -> bool:
     return name is not None and _DRIVER.fullmatch(name) is not None
 
 
-def group_node(root: str, group: int) -> model.DeviceNode | None:
-    """Return the file of an IOMMU group; None if the kernel shows none."""
-    for name in (f"noiommu-{group}", str(group)):
-        node = pci.device_node(f"{root}/class/vfio/{name}")
-        if node is not None:
-            return node
-    return None
+class Groups:
+    """The groups of the tree at `root`; which there are is read once."""
+
+    def __init__(self, root: str) -> None:
+        self._folder = f"{root}/class/vfio"
+
+    def find_node(self, group: int) -> model.DeviceNode | None:
+        """Return the file of an IOMMU group; None if the kernel shows none."""
+        for name in (f"noiommu-{group}", str(group)):
+            node = pci.device_node(f"{self._folder}/{name}") if name in self._names else None
+            if node is not None:
+                return node
+        return None
+
+    @functools.cached_property
+    def _names(self) -> frozenset[str]:
+        return frozenset(files.names(self._folder))
 
 
 def defect(driver: str, group: int | None, nodes: tuple[model.DeviceNode, ...]) -> str | None:
