@@ -204,7 +204,9 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     dsn = model.dashed_serial(number) if number is not None else None
     below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
     group = files.parse_number(files.link_name("iommu_group", descriptor)) if "iommu_group" in names else None
-    nodes, defect = _device_nodes(place, around, group, below.device_nodes)
+    nodes, defect = below.device_nodes, None
+    if ids.driver is not None and (ids.driver == partitions.DRIVER or vfio.is_driver(ids.driver)):
+        nodes, defect = _device_nodes(place, around, ids.driver, group, nodes)
     ari = not bridge and _has_ari(place, owner)
     controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
     return model.PciFunction(
@@ -241,15 +243,18 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
 
 
 def _device_nodes(
-    place: _Place, around: Surroundings, group: int | None, below: tuple[model.DeviceNode, ...]
+    place: _Place,
+    around: Surroundings,
+    driver: str,
+    group: int | None,
+    below: tuple[model.DeviceNode, ...],
 ) -> tuple[tuple[model.DeviceNode, ...], str | None]:
     """Return the function's device files, those elsewhere in the tree among them, and its `defect`."""
-    driver = place.ids.driver
     if driver == partitions.DRIVER and partitions.MODE_FILE in place.names:
         mode = files.text(partitions.MODE_FILE, place.descriptor)
         given = around.partitions.find(place.address, mode, below)
         return (*below, *given.nodes), given.defect
-    if driver is not None and vfio.is_driver(driver):
+    if vfio.is_driver(driver):
         shown = around.groups.find_node(group) if group is not None else None
         nodes = below if shown is None else (*below, shown)
         return nodes, vfio.defect(driver, group, nodes)
@@ -401,7 +406,7 @@ def read(sysfs: Path = SYSFS) -> index.Inventory:
     """
     root = os.fspath(sysfs)
     listed = addresses(root)
-    all_slots = pci.read_slots(root)
+    all_slots = pci.read_slots(root, frozenset(listed))
     around = surroundings(root, all_slots)
     topology = cxl.read(root)
     devices = (cxl.read_dax(root, name) for name in sorted(cxl.dax_names(root), key=cxl.dax_order))

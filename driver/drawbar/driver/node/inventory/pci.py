@@ -34,7 +34,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from drawbar.driver.node.inventory import files, model
 
@@ -310,9 +310,9 @@ def link_width(value: int | None) -> int | None:
 _SLOTS = "bus/pci/slots"
 
 
-def read_slots(root: str) -> tuple[model.Slot, ...]:
-    """Every slot, in order of name."""
-    listed = (read_slot(root, name) for name in slot_names(root))
+def read_slots(root: str, functions: Collection[str] | None = None) -> tuple[model.Slot, ...]:
+    """Every slot, in order of name; arguments as of `read_slot`."""
+    listed = (read_slot(root, name, functions) for name in slot_names(root))
     return ordered_slots(slot for slot in listed if slot is not None)
 
 
@@ -321,13 +321,19 @@ def slot_names(root: str) -> list[str]:
     return files.names(f"{root}/{_SLOTS}")
 
 
-def read_slot(root: str, name: str) -> model.Slot | None:
-    """The slot of this name, or None if there is none, or none that says where it is."""
+def read_slot(root: str, name: str, functions: Collection[str] | None = None) -> model.Slot | None:
+    """The slot of this name, or None if there is none, or none that says where it is.
+
+    Args:
+        root: of the sysfs tree.
+        name: of the slot.
+        functions: the addresses of all functions, if they are listed already.
+    """
     path = f"{root}/{_SLOTS}/{name}"
     address = files.text(path + "/address")
     if not address:
         return None
-    ports = _ports_at(root, address)
+    ports = _ports_at(root, address, functions)
     port = _port_of_slot(root, name, ports)
     return model.Slot(
         name=name,
@@ -349,13 +355,15 @@ _NAME_NUMBER = re.compile(r"0*(\d+)(?:-\d+)?$")
 _LAST_NUMBER = re.compile(r"slot\W*0*(\d+)|0*(\d+)\W*$", re.IGNORECASE)
 
 
-def _ports_at(root: str, address: str) -> tuple[str, ...]:
+def _ports_at(root: str, address: str, functions: Collection[str] | None) -> tuple[str, ...]:
     """Return the functions of the device at this address that are ports above a slot; none if it sits in a slot itself.
 
     Below a root port sits a device, below that, if it is a switch, its ports, and so on: so every other level may be a port.
     """
     ports = []
     for function in _FUNCTIONS:
+        if functions is not None and f"{address}.{function}" not in functions:
+            continue
         path = f"{root}/bus/pci/devices/{address}.{function}"
         levels = _levels(files.link_target(path) or "")
         if levels % 2 and _class_code(path).startswith(_PORT_CLASS):

@@ -15,6 +15,7 @@ SUBSYSTEMS = frozenset({GROUPS, DEVICES})
 _DRIVER = re.compile(r"(?:.+[-_])?vfio[-_]pci")
 
 
+@functools.lru_cache(maxsize=256)  # a host has thousands of functions, and few drivers
 def is_driver(name: str | None) -> bool:
     """Return whether this driver hands functions on: `vfio-pci`, or a vendor's variant such as `mlx5_vfio_pci`."""
     return name is not None and _DRIVER.fullmatch(name) is not None
