@@ -42,6 +42,13 @@ def test_printable_text_has_no_control_characters_and_keeps_its_lines(content):
     assert output.printable(shown) == shown
 
 
+@given(st.text())
+def test_one_line_of_foreign_text_is_printable_as_a_whole(content):
+    shown = output.one_line(content)
+    assert shown.isprintable()
+    assert len(shown) == len(content)
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1"])
 def test_both_streams_print_foreign_text_cleaned_in_any_encoding(streams, encoding):
     raw = streams(encoding)

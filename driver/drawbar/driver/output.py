@@ -29,6 +29,11 @@ def printable(text: str) -> str:
     return "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
 
 
+def one_line(content: object) -> str:
+    """Return foreign text as `printable` does, with a question mark in place of line ends and tabs, too."""
+    return printable(str(content)).replace("\n", "?").replace("\t", "?")
+
+
 def ascii_json(raw: bytes) -> str:
     """Return the JSON document with all but ASCII escaped, so that no text in it needs cleaning."""
     return _NOT_ASCII.sub(lambda letter: json.dumps(letter[0])[1:-1], raw.decode())
@@ -84,9 +89,15 @@ def console(width: int | None = None) -> "rich_console.Console":
         ) -> Iterable[segment.Segment]:
             """Yield the pieces of what is drawn, each cleaned unless it is a code of the console's own."""
             for piece in super().render(renderable, options):
-                text = piece.text if piece.control else printable(piece.text)
+                # A character that the encoding lacks becomes one other, so that columns stay where they are.
+                text = (
+                    piece.text
+                    if piece.control
+                    else printable(piece.text).encode(encoding, "replace").decode(encoding)
+                )
                 yield piece if text == piece.text else segment.Segment(text, piece.style)
 
     # A Stream would take the console's own codes away, too.
     file = sys.stdout.raw if isinstance(sys.stdout, Stream) else sys.stdout
+    encoding = file.encoding or "utf-8"
     return Cleaning(file=file, width=width, highlight=False, markup=False, emoji=False)

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.scenes import handmade
+from tests.scenes import cards, handmade, kerneltrees
 
 from drawbar.driver.cli import discover
 from drawbar.driver.node import errors, uevents
 from drawbar.driver.node.discovery import reader
-from drawbar.driver.node.inventory import silences
+from drawbar.driver.node.inventory import names, silences
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
@@ -32,11 +32,15 @@ CXL = MockDevice(
 
 MAIN = """
 import argparse, sys
+from tests.scenes import cards, kerneltrees
+
 from drawbar.driver.cli import discover
 parser = argparse.ArgumentParser()
 discover.COMMAND.configure(parser)
 sys.exit(discover.COMMAND.run(parser.parse_args()))
 """
+
+PROGRAM = "import sys; from drawbar.driver import main; sys.exit(main.main())"
 
 
 def run(*arguments: str) -> int:
@@ -88,6 +92,8 @@ def test_json_holds_every_function_with_names_in_words(host, capsys):
         "iommuGroup": None,
         "sriov": None,
         "physicalFunction": None,
+        "ari": False,
+        "defect": None,
         "deviceNodes": [
             {"path": "/dev/dri/card0", "type": "char", "major": 226, "minor": 0, "subsystem": "drm"},
             {"path": "/dev/dri/renderD128", "type": "char", "major": 226, "minor": 128, "subsystem": "drm"},
@@ -121,7 +127,8 @@ def test_json_holds_the_cxl_topology_and_the_slots(host, capsys):
         "deviceNode": {"path": "/dev/cxl/mem0", "type": "char", "major": 247, "minor": 0, "subsystem": "cxl"},
     }
     assert set(printed["slots"][0]) == {
-        *("name", "address", "present", "powered", "attention", "speedGTs", "maxSpeedGTs"),
+        *("name", "address", "port", "isAmbiguous", "present", "powered", "attention"),
+        *("speedGTs", "maxSpeedGTs"),
     }
     assert "sizeBytes" in printed["cxl"]["decoders"][0]
     assert "interleaveGranularityBytes" in printed["cxl"]["decoders"][0]
@@ -196,6 +203,68 @@ def test_a_card_without_power_and_hidden_serials_deserve_a_word(tmp_path, capsys
     load_recording(RECORDINGS / "sysfs-2-cxl.json.gz", tmp_path / "sys")
     run("--sysfs", str(tmp_path / "sys"))
     assert "Slot 3 holds a card that is not powered" in capsys.readouterr().out
+
+
+FORGED = "S\nremove  0000:ff:00.0 pci function\t\x1b]0;owned\x1b[31m\u202eN\x01 9"
+
+
+def forging(tmp_path):
+    """A disk whose serial number has control characters, and another one whose serial number is a megabyte."""
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    for number, serial in enumerate((FORGED, "X" * 1_000_000)):
+        disk = tree.function(
+            f"pci0000:00/0000:00:0{number}.0/0000:0{number + 1}:00.0",
+            class_code=0x010802,
+            vendor=0x1B36,
+            device=0x10,
+            driver="nvme",
+        )
+        tree.write(f"{disk}/nvme/nvme{number}/serial", serial)
+    return tree
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("more", [(), ("--json",)], ids=["table", "json"])
+def test_no_device_forges_a_line_or_a_control_sequence_in_any_encoding(tmp_path, encoding, more):
+    root = forging(tmp_path).root
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, "discover", "--sysfs", str(root), *more],
+        env={**os.environ, "PYTHONIOENCODING": encoding, "COLUMNS": "160"},
+        capture_output=True,
+        check=True,
+    )
+    written = done.stdout.decode(encoding)
+    assert all(letter.isprintable() or letter == "\n" for letter in written)
+    assert not [line for line in written.splitlines() if line.lstrip().startswith("remove")]
+    if not more:
+        assert len(written.splitlines()) == 3
+        assert all(len(line) <= 160 for line in written.splitlines())
+
+
+def test_a_watched_device_forges_no_line():
+    disk = cards.function("0000:01:00.0", DeviceClass.NVME, serial=FORGED)
+    change = discover.Change(action="add", subsystem="pci", address=disk.address, function=disk, device="x")
+    line = discover._as_text(change, names.Names())
+    assert line.isprintable()
+
+
+def test_what_is_not_ready_is_said_with_the_reason(tmp_path, capsys):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    nic = {"class_code": 0x020000, "vendor": 0x8086, "device": 0x154C, "driver": "vfio-pci"}
+    tree.function("pci0000:00/0000:00:05.0", **nic)
+    for function in (1, 2):
+        tree.port(f"pci0000:80/0000:80:03.{function}", bus=0x80 + function)
+    tree.slot("1", "0000:80:03")
+    tree.slot("1-1", "0000:90:00")
+    run("--sysfs", str(tree.root))
+    printed = capsys.readouterr().out
+    assert (
+        "0000:00:05.0 is not ready: vfio-pci is bound without an IOMMU group; turn the IOMMU on." in printed
+    )
+    assert (
+        "Slot 1 is that of none of the ports at 0000:80:03, for nothing tells which one leads to it"
+        in printed
+    )
 
 
 def test_a_host_with_nothing_to_show_reports_it(tmp_path, capsys):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from drawbar.driver import output
 from drawbar.driver.cli import command, discover_record
 from drawbar.driver.node import uevents
 from drawbar.driver.node.discovery import live, reader, slowreads
@@ -93,6 +94,8 @@ def function_document(each: model.PciFunction, database: names.Names) -> dict[st
             "virtualFunctions": list(sriov.virtual_functions),
         },
         "physicalFunction": each.physical_function,
+        "ari": each.ari,
+        "defect": each.defect,
         "deviceNodes": [_device_node(node) for node in each.device_nodes],
         "networkInterfaces": list(each.net_interfaces),
         "secondaryBus": each.secondary_bus,
@@ -373,7 +376,7 @@ def _as_text(change: Change, database: names.Names) -> str:
     if function is not None:
         words += [f"({function.device_class.value}, {database.vendor(function) or 'unknown vendor'}"]
         words[-1] += f", serial {function.serial})" if function.serial else ")"
-    return " ".join(words)
+    return output.one_line(" ".join(words))
 
 
 def _write_line(line: str) -> None:

@@ -5,6 +5,7 @@ from typing import Literal
 
 from rich import console, table, text
 
+from drawbar.driver.cli import tables
 from drawbar.driver.node.inventory import index, model, names, silences
 from drawbar.fabric.contract import DeviceClass
 
@@ -19,6 +20,7 @@ _WIDE_COLUMNS = 120  # from here on there is room for NUMA node, slot and device
 _ELASTIC = ("DEVICE", "NODES")
 _NARROWEST_DEVICE = 14
 _NARROWEST_NODES = 19  # /dev/dri/renderD128 in one piece
+_WIDEST = 32  # a serial number or a driver's name in one piece; no device takes the room of the other columns
 _GAP = 2
 _MIB = 1024 * 1024
 
@@ -53,16 +55,16 @@ def _function_table(
     cells = {
         "ADDRESS": [text.Text(function.address) for function in functions],
         "CLASS": [_class_name(function) for function in functions],
-        "DEVICE": [text.Text(device_name(function, database)) for function in functions],
-        "DRIVER": [text.Text(function.driver or "-") for function in functions],
-        "SERIAL": [text.Text(function.serial or "-") for function in functions],
+        "DEVICE": [_cell(device_name(function, database)) for function in functions],
+        "DRIVER": [_cell(function.driver or "-") for function in functions],
+        "SERIAL": [_cell(function.serial or "-") for function in functions],
     }
     if columns >= _WITH_LINK_COLUMNS:
         cells["LINK"] = [_link(function.link) for function in functions]
     if columns >= _WIDE_COLUMNS:
         cells["NUMA"] = [text.Text("-" if f.numa_node is None else str(f.numa_node)) for f in functions]
-        cells["SLOT"] = [text.Text(function.slot or "-") for function in functions]
-        cells["NODES"] = [text.Text(_nodes(function)) for function in functions]
+        cells["SLOT"] = [_cell(function.slot or "-") for function in functions]
+        cells["NODES"] = [_cell(_nodes(function)) for function in functions]
     widths = _widths({heading: [len(cell) for cell in column] for heading, column in cells.items()}, columns)
     result = _table()
     for heading in cells:
@@ -73,13 +75,21 @@ def _function_table(
     return result
 
 
+def _cell(content: str) -> text.Text:
+    """Foreign text, which no device can make more than one line of."""
+    return text.Text(tables.clean(content))
+
+
 def _table(title: str | None = None) -> table.Table:
     return table.Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
 
 
 def _widths(lengths: Mapping[str, Sequence[int]], columns: int) -> dict[str, int]:
     """A width for each heading: what its cells need, but DEVICE and NODES share what the others leave."""
-    widths = {heading: max(len(heading), *cells) for heading, cells in lengths.items()}
+    widths = {
+        heading: max(len(heading), *cells) if heading in _ELASTIC else min(max(len(heading), *cells), _WIDEST)
+        for heading, cells in lengths.items()
+    }
     fixed = sum(width for heading, width in widths.items() if heading not in _ELASTIC)
     spare = columns - fixed - _GAP * (len(widths) - 1)
     if "NODES" in widths:
@@ -125,7 +135,7 @@ def _card_table(cards: Sequence[model.Card]) -> table.Table:
     for card in cards:
         virtual = [function for function in card.functions if function.physical_function is not None]
         physical = [function.address for function in card.functions[1:] if function not in virtual]
-        slot = card.slot.name if card.slot is not None else "-"
+        slot = tables.clean(card.slot.name) if card.slot is not None else "-"
         result.add_row(
             card.address, card.device_class.value, slot, str(len(virtual)), " ".join(physical) or "-"
         )
@@ -177,9 +187,27 @@ def _mebibytes(size: int | None) -> str:
 
 def _remarks(inventory: index.Inventory) -> list[str]:
     remarks = [
-        f"Slot {slot.name} holds a card that is not powered; write 1 to bus/pci/slots/{slot.name}/power to power it."
+        f"Slot {tables.clean(slot.name)} holds a card that is not powered; write 1 to bus/pci/slots/{slot.name}/power to power it."
         for slot in inventory.slots
         if slot.present and slot.powered is False
+    ]
+    remarks += [
+        f"Slot {tables.clean(slot.name)} is that of none of the ports at {tables.clean(slot.address)}, for nothing tells which one leads "
+        "to it; run drawbar discover as root, which reads the ports' slot numbers."
+        for slot in inventory.slots
+        if slot.is_ambiguous
+    ]
+    names = {slot.name for slot in inventory.slots}
+    remarks += [
+        f"Slot {tables.clean(slot.name)} has a number from the kernel, for firmware gave its name twice: do not name it in a "
+        "configuration, since it may be another slot's after a reboot."
+        for slot in inventory.slots
+        if "-" in slot.name and slot.name.rpartition("-")[0] in names
+    ]
+    remarks += [
+        f"{function.address} is not ready: {tables.clean(function.defect)}."
+        for function in inventory.functions
+        if function.defect is not None
     ]
     hidden = sum(function.dsn_hidden for function in inventory.functions)
     if hidden:

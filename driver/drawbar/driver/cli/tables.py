@@ -4,10 +4,12 @@ from collections.abc import Sequence
 
 from rich import console, table, text
 
+from drawbar.driver import output
+
 
 def clean(content: object) -> str:
     """Return foreign text as one line without control characters."""
-    return "".join(letter if letter.isprintable() else "?" for letter in str(content))
+    return output.one_line(content)
 
 
 def rows(out: console.Console, head: Sequence[str], lines: Sequence[Sequence[object]], none: str) -> None:

@@ -36,6 +36,27 @@ def host_bridge(root: str, locality: Locality) -> Kobject:
     )
 
 
+def volume_management(path: str, locality: Locality) -> Kobject:
+    """Intel's VMD: an endpoint with a root complex of its own behind it."""
+    address = path.rpartition("/")[2]
+    ids = Ids(vendor=0x8086, device=0x28C0, class_code=0x010400)
+    config = config_space.endpoint(
+        vendor=ids.vendor,
+        device=ids.device,
+        class_code=ids.class_code,
+        subsystem=ids.subsystem,
+        serial_number=None,
+    )
+    return Kobject(
+        path=path,
+        subsystem="pci",
+        subsystem_path="bus/pci",
+        uevent=functions.uevent(ids, address),
+        files=functions.files(ids, config=config, locality=locality),
+        driver="vmd",
+    )
+
+
 def port(
     path: str,
     kind: PortKind,
@@ -55,7 +76,7 @@ def port(
         buses: the bus behind it, and the highest bus number below it.
         link: its fastest speed in GT/s and its lanes.
         locality: as its root complex.
-        slot: the number of the hot-plug slot that it leads to, if it does.
+        slot: the number that it and the firmware have for the slot behind it, where they have one.
     """
     address = path.rpartition("/")[2]
     secondary, subordinate = buses
@@ -78,6 +99,7 @@ def port(
                 current=(functions.speed_text(fastest), str(widest)), fastest_gts=fastest, widest=widest
             ),
             **aer.files(root_port=kind is PortKind.ROOT),
+            **({} if slot is None else {"label": readable(f"SLOT {slot}")}),
             "reset_subordinate": trigger(),
             "resource": functions.resource({}, functions.windows(secondary, subordinate)),
             "secondary_bus_number": readable(str(secondary)),

@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterator
 
 from drawbar.fabric import contract
 from drawbar.fabric.witnesses import Kind
-from drawbar.mocks.sysfs import aer, config_space, cxl, dfl, functions, nvdimm, vital
+from drawbar.mocks.sysfs import aer, bridges, config_space, cxl, dfl, functions, nvdimm, vfio, vital
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Attribute, Kobject, readable, trigger, writable
 from drawbar.mocks.sysfs.places import Place
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Step, Write, WriteProc
+from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Step, Write
 
 GUEST_DRIVER = "vfio-pci"
 """Hands a card to a virtual machine, and shows nothing of it but the card."""
@@ -34,32 +34,127 @@ class Seat:
         bus: the bus that the card is on.
         instance: its number among the devices of its class (nvme<N>, mem<N>, ...).
         endpoint: the number of its CXL port, if it has one.
+        iommu: whether vfio has an IOMMU; None where vfio shows nothing.
+        switch: the card's functions are behind a switch of its own.
     """
 
     place: Place
     bus: int
     instance: int
     endpoint: int
+    iommu: bool | None = None
+    switch: bool = False
 
     @property
     def address(self) -> str:
         """The card's first function."""
-        return f"{self.place.at(self.bus)}.0"
+        return self.path.rpartition("/")[2]
 
     @property
     def path(self) -> str:
         """That function's directory."""
-        return f"{self.place.port}/{self.address}"
+        return self.path_of(0, 0)
+
+    def path_of(self, unit: int, function: int, *, ari: bool = False) -> str:
+        """The directory of a function.
+
+        Args:
+            unit: the number of its device behind the card's switch; 0 without one.
+            function: its number.
+            ari: all eight bits of it are a number.
+        """
+        parent, bus = self.place.port, self.bus
+        if self.switch:
+            parent, bus = self.downstream_port(unit), self.bus + BUSES_OF_SWITCH + unit
+        device = self.place.at(bus)
+        number = f"{device[:-2]}{function >> 3:02x}.{function & 7}" if ari else f"{device}.{function}"
+        return f"{parent}/{number}"
+
+    @property
+    def upstream_port(self) -> str:
+        """The directory of the upper port of the card's switch."""
+        return f"{self.place.port}/{self.place.at(self.bus)}.0"
+
+    def downstream_port(self, unit: int) -> str:
+        """The directory of a lower port of the card's switch."""
+        return f"{self.upstream_port}/{self.place.at(self.bus + 1)[:-2]}{unit:02x}.0"
+
+
+BUSES_OF_SWITCH = 2
+"""The bus of a switch's upper port, and the one inside it."""
 
 
 def steps(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
     """What happens when `device` is put in and powered, in order."""
     card = function(seat, device)
+    return (*_switch(seat, device), Add(kobject=card), *made(seat, device), *_further(seat, device))
+
+
+def made(seat: Seat, device: MockDevice) -> tuple[Step, ...]:
+    """What the driver of the card's first function makes, in order; nothing where it has none."""
+    return tuple(_made(function(seat, device), device, seat))
+
+
+def _made(card: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
     if card.driver is None:
-        return (Add(kobject=card),)
-    own = card.driver != GUEST_DRIVER
-    build = _CHILDREN.get(device.device_class, _bind_only) if own else _bind_only
-    return (Add(kobject=card), *build(card, device, seat))
+        return
+    if card.driver == GUEST_DRIVER:
+        if seat.iommu is not None:
+            yield from vfio.steps(card, iommu=seat.iommu)
+        yield Bind(kobject=card)
+        return
+    yield from _CHILDREN.get(device.device_class, _bind_only)(card, device, seat)
+
+
+def _switch(seat: Seat, device: MockDevice) -> Iterator[Step]:
+    """The ports of the card's own switch."""
+    if not device.switch:
+        return
+    first, last = seat.bus, seat.bus + device.buses - 1
+    link, locality = (device.link_speed_gts, device.link_width), seat.place.locality
+    ports = [
+        bridges.port(
+            seat.upstream_port,
+            bridges.PortKind.UPSTREAM,
+            ids=bridges.SWITCH,
+            buses=(first + 1, last),
+            link=link,
+            locality=locality,
+        )
+    ]
+    for unit in range(device.buses - BUSES_OF_SWITCH):
+        bus = first + BUSES_OF_SWITCH + unit
+        ports.append(
+            bridges.port(
+                seat.downstream_port(unit),
+                bridges.PortKind.DOWNSTREAM,
+                ids=bridges.SWITCH,
+                buses=(bus, bus),
+                link=link,
+                locality=locality,
+            )
+        )
+    for port in ports:
+        yield Add(kobject=port)
+        yield Bind(kobject=port)
+
+
+def _further(seat: Seat, device: MockDevice) -> Iterator[Step]:
+    """The card's other functions, and what their drivers make."""
+    unit, number = 0, 0
+    for index, further in enumerate(device.further, start=1):
+        unit, number = (unit + 1, 0) if device.switch and not further.beside else (unit, number + 1)
+        path = seat.path_of(unit, number, ari=device.ari)
+        own = dataclasses.replace(
+            seat, instance=_FURTHER_APART * seat.place.number + index, endpoint=seat.endpoint
+        )
+        each = _function(own, dataclasses.replace(further, ari=device.ari), path)
+        yield Add(kobject=each)
+        yield from _made(each, further, own)
+
+
+_FURTHER_APART = 20
+"""Between the numbers of the further functions of two slots, for the names of what their drivers make."""
 
 
 def running_link(place: Place, device: MockDevice) -> tuple[str, str]:
@@ -74,7 +169,11 @@ def fastest_link(place: Place, device: MockDevice) -> tuple[float, int]:
 
 
 def function(seat: Seat, device: MockDevice) -> Kobject:
-    """The card's only function of its own."""
+    """The card's first function."""
+    return _function(seat, device, seat.path)
+
+
+def _function(seat: Seat, device: MockDevice, path: str) -> Kobject:
     ids = Ids(vendor=device.vendor, device=device.device, class_code=device.class_code)
     lines = functions.placed(device.bars, seat.place.bus)
     config = config_space.endpoint(
@@ -89,10 +188,10 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
         },
     )
     return Kobject(
-        path=seat.path,
+        path=path,
         subsystem="pci",
         subsystem_path="bus/pci",
-        uevent=functions.uevent(ids, seat.address),
+        uevent=functions.uevent(ids, path.rpartition("/")[2]),
         files={
             **functions.files(ids, config=config, locality=seat.place.locality),
             **functions.link_files(
@@ -101,12 +200,12 @@ def function(seat: Seat, device: MockDevice) -> Kobject:
                 widest=device.link_width,
             ),
             **(aer.files() if device.aer else {}),
+            "ari_enabled": readable("1" if device.ari else "0"),
             "link/l0s_aspm": writable("0"),
             "reset": trigger(),
             "reset_method": writable("flr bus"),
             "resource": functions.resource({} if device.unassigned else lines),
             **({} if device.unassigned else {"resource0": Attribute(mode=0o600)}),
-            **_memory_files(device),
             **_amd_files(device),
             **_vital_files(device),
             **_sriov_files(device),
@@ -139,7 +238,12 @@ def _amd_files(device: MockDevice) -> dict[str, Attribute]:
         "serial_number": device.text(Kind.BOARD_SERIAL),
         "unique_id": device.text(Kind.GPU_UNIQUE_ID),
     }
-    return {name: readable(text) for name, text in texts.items() if text is not None}
+    files = {name: readable(text) for name, text in texts.items() if text is not None}
+    mode = _PARTITION_MODES.get(device.partitions, "CPX")
+    return files | ({"current_compute_partition": writable(mode)} if device.partitions > 1 else {})
+
+
+_PARTITION_MODES = {1: "SPX", 2: "DPX", 3: "TPX", 4: "QPX"}
 
 
 def _vital_files(device: MockDevice) -> dict[str, Attribute]:
@@ -265,26 +369,50 @@ def endpoint_decoder(seat: Seat) -> str:
     return f"{seat.place.cxl_port}/endpoint{seat.endpoint}/decoder{seat.endpoint}.0"
 
 
-def information(address: str, device: MockDevice) -> WriteProc | None:
-    """The file of NVIDIA's driver about a GPU; None for a GPU without a UUID."""
+def information(address: str, device: MockDevice) -> Beside | None:
+    """The file of NVIDIA's driver about a GPU; None for a GPU of which neither UUID nor number is given."""
     own = device.text(Kind.GPU_UUID)
-    if own is None:
+    if own is None and device.minor is None:
         return None
-    shown = own if device.initialised else "????????-????-????-????-????????????"
-    return WriteProc(
-        path=f"driver/nvidia/gpus/{address}/information",
-        text=f"Model: \t\t Drawbar Mock GPU\nGPU UUID: \t GPU-{shown}\nBus Location: \t {address}",
-    )
+    shown = own if own is not None and device.initialised else "????????-????-????-????-????????????"
+    lines = ["Model: \t\t Drawbar Mock GPU", f"GPU UUID: \t GPU-{shown}", f"Bus Location: \t {address}"]
+    if device.minor is not None:
+        lines.append(f"Device Minor: \t {device.minor}")
+    content = "".join(f"{line}\n" for line in lines).encode()
+    return Beside(files={f"proc/driver/nvidia/gpus/{address}/information": content})
 
 
 def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
-    instance = seat.instance
-    if function.driver == "nvidia" and (step := information(function.name, device)) is not None:
-        yield step
+    yield from _drm(function, seat.instance)
+    for number in range(device.partitions - 1):
+        # Partitions are counted over all GPUs of a host (drivers/gpu/drm/amd/amdxcp).
+        instance = _PARTITIONS_APART * (seat.instance + 1) + number
+        partition = Kobject(
+            path=f"devices/platform/amdgpu_xcp.{instance}",
+            subsystem="platform",
+            subsystem_path="bus/platform",
+            uevent={"MODALIAS": "platform:amdgpu_xcp"},
+        )
+        yield Add(kobject=partition)
+        yield from _drm(partition, instance)
+    if function.driver == "nvidia":
+        if device.minor is not None:
+            yield Beside(files=dict.fromkeys(_NVIDIA_SHARED, b""), stays=True)
+            yield Beside(files={f"dev/nvidia{device.minor}": b""})
+        if (step := information(function.name, device)) is not None:
+            yield step
+    yield Bind(kobject=function)
+
+
+_PARTITIONS_APART = 16
+_NVIDIA_SHARED = ("dev/nvidiactl", "dev/nvidia-uvm", "dev/nvidia-uvm-tools", "dev/nvidia-modeset")
+
+
+def _drm(parent: Kobject, instance: int) -> Iterator[Step]:
     for name, minor in ((f"renderD{128 + instance}", 128 + instance), (f"card{instance}", instance)):
         yield Add(
             kobject=_node(
-                function,
+                parent,
                 f"drm/{name}",
                 "drm",
                 numbers=(226, minor),
@@ -292,7 +420,6 @@ def _gpu(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
                 uevent={"DEVTYPE": "drm_minor"},
             )
         )
-    yield Bind(kobject=function)
 
 
 def _accelerator(function: Kobject, _device: MockDevice, seat: Seat) -> Iterator[Step]:
@@ -331,7 +458,23 @@ _INTERFACES_APART = 1000
 
 
 def _nic(function: Kobject, device: MockDevice, seat: Seat) -> Iterator[Step]:
-    yield Add(kobject=interface(function, seat.instance, permanent=device.text(Kind.MAC)))
+    own = interface(function, seat.instance, permanent=device.text(Kind.MAC))
+    if device.representors:
+        switch = {"phys_switch_id": readable("946dae0300510000")}
+        own = dataclasses.replace(own, files={**own.files, **switch, "phys_port_name": readable("p0")})
+    yield Add(kobject=own)
+    for number in range(device.representors):
+        # In switchdev mode each port of a virtual function has one below the physical function.
+        shown = interface(function, seat.instance, number)
+        name = f"{own.name}r{number}"
+        yield Add(
+            kobject=dataclasses.replace(
+                shown,
+                path=f"{function.path}/net/{name}",
+                uevent={**shown.uevent, "INTERFACE": name},
+                files={**shown.files, **switch, "phys_port_name": readable(f"pf0vf{number}")},
+            )
+        )
     yield Bind(kobject=function)
 
 
@@ -355,6 +498,7 @@ def interface(
             ),
             "dev_id": readable("0x0"),
             "ifindex": readable(str(index)),
+            "iflink": readable(str(index)),
             "mtu": writable("1500"),
             "operstate": readable("down"),
         },

@@ -6,8 +6,9 @@ The kernel sends no event for any of it.
 from collections.abc import Mapping
 from pathlib import Path
 
-from drawbar.mocks.sysfs import aer, cards, config_space, functions, kobjects
+from drawbar.mocks.sysfs import aer, cards, config_space, errors, functions, kobjects, states
 from drawbar.mocks.sysfs.aer import Severity
+from drawbar.mocks.sysfs.hotplug import Hotplug
 from drawbar.mocks.sysfs.kobjects import readable
 
 
@@ -32,6 +33,32 @@ def add_errors(
     kobjects.write(reporter, aer.added(severity, reporter.read_text(), counts))
     total = root / seat.place.root_port / severity.root_port_file
     kobjects.write(total, readable(str(int(total.read_text()) + sum(counts.values()))))
+
+
+def stack_interface(change: Hotplug, occupant: states.Occupant, seat: cards.Seat, name: str) -> None:
+    """An interface of the host stands on that of a card; both have a link to the other one (net/core/dev.c).
+
+    Raises:
+        ImpossibleWorld: the card shows no interface.
+    """
+    below = cards.interface(cards.function(seat, occupant.card), seat.instance)
+    if not (change.root / below.path).is_dir():
+        raise errors.ImpossibleWorld(f"the card in slot {seat.place.number} has no network interface")
+    index = str(900 + len(list((change.root / "class/net").iterdir())))
+    above = kobjects.Kobject(
+        path=f"devices/virtual/net/{name}",
+        subsystem="net",
+        subsystem_path="class/net",
+        uevent={"INTERFACE": name, "IFINDEX": index},
+        files={
+            "ifindex": readable(index),
+            "iflink": readable(below.uevent["IFINDEX"]),
+            "operstate": readable("up"),
+        },
+        links={f"lower_{below.name}": below.path},
+    )
+    change.build((above,))
+    kobjects.link(change.root, f"{below.path}/upper_{name}", above.path)
 
 
 def lose(root: Path, seat: cards.Seat) -> None:

@@ -39,16 +39,16 @@ def endpoint(
 
 
 def bridge(
-    *, vendor: int, device: int, capability: int, buses: tuple[int, int, int], slot: int | None
+    *, vendor: int, device: int, capability: int, buses: tuple[int, int, int], slot: int | None = None
 ) -> bytes:
     """Configuration space of a port.
 
     Args:
-        vendor: its vendor id.
-        device: its device id.
-        capability: its PCI Express capabilities register.
+        vendor: of its IDs.
+        device: of its IDs.
+        capability: its PCI Express register.
         buses: those before and behind it.
-        slot: the number of the hot-plug slot that it leads to, if it does.
+        slot: the physical slot number in its Slot Capabilities (7.5.3.9).
     """
     space = _header(vendor, device, 0x060400, header_type=1)
     struct.pack_into("<BBB", space, 0x18, *buses)

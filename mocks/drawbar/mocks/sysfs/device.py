@@ -53,7 +53,7 @@ _DRIVERS_BY_VENDOR = {
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class MockDevice:
-    """A card with one function, and virtual functions if it can have them.
+    """A card with one function or more, and virtual functions if it can have them.
 
     Attributes:
         device_class: decides class code, default driver and what appears below the function.
@@ -76,6 +76,15 @@ class MockDevice:
         vf_device: their PCI device id; None: the card's own.
         vf_driver: the driver that binds to them; None if none does.
         unassigned: the kernel has no addresses for its memory, so no driver binds.
+        code: its class code, where that is not the usual one of its class.
+        further: its other functions, whose drivers stay bound as long as the card is in. Each is a card by itself, of which only
+            class, IDs, driver and what the driver makes count.
+        beside: of a further function: it is one of the device before it, also where the card has a switch.
+        ari: its functions are numbered over all device numbers of the bus, up to 256 of them.
+        switch: its functions are behind a switch of its own, each on a bus of its own unless it is `beside` another.
+        partitions: into how many an AMD GPU is divided.
+        representors: how many representors of ports of virtual functions a network card in switchdev mode shows.
+        minor: the number that NVIDIA's driver gives a GPU; its files in /proc and /dev are then beside the tree.
     """
 
     device_class: DeviceClass
@@ -94,6 +103,14 @@ class MockDevice:
     vf_device: int | None = None
     vf_driver: str | None = None
     unassigned: bool = False
+    code: int | None = None
+    further: "tuple[MockDevice, ...]" = ()
+    beside: bool = False
+    ari: bool = False
+    switch: bool = False
+    partitions: int = 1
+    representors: int = 0
+    minor: int | None = None
 
     @property
     def bars(self) -> tuple[functions.Bar, ...]:
@@ -112,7 +129,17 @@ class MockDevice:
     @property
     def class_code(self) -> int:
         """24 bits: base class, subclass, programming interface."""
-        return CLASS_CODES[self.device_class]
+        return CLASS_CODES[self.device_class] if self.code is None else self.code
+
+    @property
+    def functions(self) -> "tuple[MockDevice, ...]":
+        """All functions, its first one before the further ones."""
+        return (self, *self.further)
+
+    @property
+    def buses(self) -> int:
+        """How many buses it needs behind its port."""
+        return 2 + sum(not each.beside for each in self.functions) if self.switch else 1
 
     @property
     def bound_driver(self) -> str | None:
@@ -165,6 +192,11 @@ class MockDevice:
             )
         if self.persistent and self.device_class is not DeviceClass.CXL_MEMORY:
             raise errors.ImpossibleWorld(f"only CXL memory can be persistent, not {self.device_class}")
+        most = 256 if self.ari or self.switch else 8
+        if len(self.functions) > most:
+            raise errors.ImpossibleWorld(
+                f"such a card has {most} functions at most, not {len(self.functions)}"
+            )
         check_link(self.link_speed_gts, self.link_width)
         if self.serial is not None:
             self._check_serial(self.serial)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import cards, errors, layouts, places, regions, sriov, states
+from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.steps import Step
 
 MOST_SLOTS = layouts.MOST_SLOTS
 """How many slots a host with the plain layout can have."""
-_ADDRESS = re.compile(r"0000:([0-9a-f]{2}):00\.0")
+_ADDRESS = re.compile(r"([0-9a-f]{4,8}):([0-9a-f]{2}):00\.0")
 
 
 class Host:
@@ -71,7 +72,8 @@ class Host:
         place = self.place(slot)
         occupant = self._state.occupants.get(slot)
         bus = place.bus if occupant is None or occupant.bus is None else occupant.bus
-        return f"{place.at(bus)}.0"
+        behind = occupant is not None and occupant.device.switch
+        return f"{place.at(bus + cards.BUSES_OF_SWITCH if behind else bus)}.0"
 
     def free_bus(self, slot: int, address: str | None) -> int | None:
         """The bus that an address asks for, None for the slot's own.
@@ -87,15 +89,23 @@ class Host:
         if address is None:
             return None
         match = _ADDRESS.fullmatch(address)
-        if match is None:
+        if match is None or int(match[1], 16) != place.domain:
             raise errors.ImpossibleWorld(
-                f"a card in a slot cannot have the address {address}: give 0000:<bus>:00.0"
+                f"a card in a slot cannot have the address {address}: give {place.domain:04x}:<bus>:00.0"
             )
-        bus = int(match[1], 16)
+        bus = int(match[2], 16)
         taken = {other.bus for other in self._state.occupants.values() if other.bus is not None}
         if bus in self.layout.buses(beside=place) | taken:
             raise errors.ImpossibleWorld(f"bus {bus:02x} of {address} is another's: choose one that is free")
         return bus
+
+    def check_room(self, slot: int, device: MockDevice) -> None:
+        """Raises ImpossibleWorld unless there are as many buses behind the slot's port as the card needs."""
+        room = self.place(slot).room
+        if device.buses > room:
+            raise errors.ImpossibleWorld(
+                f"a card with {device.buses} buses does not fit behind slot {slot}, which has {room}: choose another slot"
+            )
 
     def seat(self, slot: int) -> cards.Seat:
         """Where the card in a slot is."""
@@ -104,6 +114,8 @@ class Host:
             place=place,
             bus=place.bus if occupant.bus is None else occupant.bus,
             instance=occupant.instance,
+            iommu=self._state.iommu,
+            switch=occupant.device.switch,
             endpoint=self.layout.first_endpoint + occupant.instance,
         )
 

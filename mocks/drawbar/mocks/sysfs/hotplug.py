@@ -2,14 +2,11 @@
 
 import contextlib
 import dataclasses
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from drawbar.mocks.sysfs import kobjects, states, wire
-from drawbar.mocks.sysfs.steps import Add, Bind, Change, Join, Step, Write, WriteProc
-
-_OWN_PROC = Path("/proc")
+from drawbar.mocks.sysfs.steps import Add, Beside, Bind, Change, Join, Step, Write
 
 
 class Hotplug:
@@ -49,9 +46,11 @@ class Hotplug:
                     kobjects.link(self.root, place, target)
                 case Write(folder=folder, files=files):
                     self._write(folder, files)
-                case WriteProc(path=path, text=text):
-                    if (file := proc_file(self.root, path)) is not None:
-                        kobjects.write(file, kobjects.readable(text))
+                case Beside(files=contents):
+                    for path, content in contents.items():
+                        if (file := beside(self.root, path)) is not None:
+                            file.parent.mkdir(parents=True, exist_ok=True)
+                            file.write_bytes(content)
 
     def _numbered(self, step: Step) -> Step:
         """The step with the device number that the host gives."""
@@ -72,9 +71,12 @@ class Hotplug:
                     (self.root / place).unlink(missing_ok=True)
                 case Write(folder=folder, undone=undone):
                     self._write(folder, undone)
-                case WriteProc(path=path):
-                    if (file := proc_file(self.root, path)) is not None:
-                        shutil.rmtree(file.parent, ignore_errors=True)
+                case Beside(files=contents, stays=stays):
+                    for path in () if stays else contents:
+                        if (file := beside(self.root, path)) is not None:
+                            file.unlink(missing_ok=True)
+                            with contextlib.suppress(OSError):
+                                file.parent.rmdir()
                 case Bind() | Change():
                     pass  # a driver lets go just before its device goes
 
@@ -118,10 +120,10 @@ class Hotplug:
         self._listeners = tuple(place for place in self._listeners if wire.send(place, message))
 
 
-def proc_file(root: Path, path: str) -> Path | None:
-    """Return where a file of the host's proc file system is: beside its sysfs tree; None where that would be this machine's own."""
-    proc = root.absolute().parent / "proc"
-    return None if proc == _OWN_PROC else proc / path
+def beside(root: Path, path: str) -> Path | None:
+    """Return where a file of the host's /proc or /dev is: beside its sysfs tree; None where that would be this machine's own."""
+    folder = root.absolute().parent
+    return None if folder == Path("/") else folder / path
 
 
 @contextlib.contextmanager

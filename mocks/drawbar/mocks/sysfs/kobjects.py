@@ -32,6 +32,9 @@ LOCAL_MAJORS: Mapping[int, int] = {
     252: 125,  # dax
     259: 126,  # block extended
     261: 127,  # accel
+    511: 62,  # vfio
+    10: 63,  # misc
+    235: 63,  # kfd
 }
 """What stands for the number of a driver where device files are made for real: "60-63" and "120-127 LOCAL/EXPERIMENTAL USE", of which no
 driver has one (Documentation/admin-guide/devices.txt)."""

@@ -56,7 +56,7 @@ class Layout:
 
     def buses(self, *, beside: Place) -> frozenset[int]:
         """The bus numbers that are taken by everything but this slot."""
-        inner = {int(each.name[5:7], 16) for each in self.objects if each.subsystem == "pci"}
+        inner = {int(each.name.split(":")[1], 16) for each in self.objects if each.subsystem == "pci"}
         return frozenset(inner | {place.bus for place in self.places.values() if place != beside})
 
     def files(self) -> dict[str, kobjects.Attribute]:
@@ -213,6 +213,45 @@ def _root_ports() -> Layout:
     return _joined([(objects, places)], nodes=_SOCKETS[:1])
 
 
+def _server() -> Layout:
+    """A socket of a server, as its firmware has it.
+
+    Slots 1 and 2 are at two root ports of one device, whose address is that of both slots; each has 16 buses. Slots 3 and 4
+    are behind a VMD (drivers/pci/controller/vmd.c), in domain 10000. The driver amdgpu has made /dev/kfd.
+    """
+    root = "devices/pci0000:80"
+    objects, places = [bridges.host_bridge(root, _SOCKETS[0])], {}
+    for number, bus in ((1, 0x81), (2, 0x91)):
+        path = f"{root}/0000:80:03.{number}"
+        objects.append(_slot_port(path, number, (bus, bus + 15)))
+        places[number] = dataclasses.replace(_place(number, path, bus, _SOCKETS[0]), room=16, at_port=True)
+    objects.append(bridges.volume_management(f"{root}/0000:80:05.5", _SOCKETS[0]))
+    for number, bus in ((3, 0xE1), (4, 0xE2)):
+        path = f"{root}/0000:80:05.5/pci10000:e0/10000:e0:{number:02x}.0"
+        objects.append(_slot_port(path, number, (bus, bus)))
+        places[number] = dataclasses.replace(_place(number, path, bus, _SOCKETS[0]), domain=0x10000)
+    kfd = Kobject(
+        path="devices/virtual/kfd/kfd",
+        subsystem="kfd",
+        subsystem_path="class/kfd",
+        uevent={"MAJOR": "235", "MINOR": "0", "DEVNAME": "kfd"},
+        files={"dev": readable("235:0")},
+    )
+    return _joined([([*objects, kfd], places)], nodes=_SOCKETS[:1])
+
+
+def _slot_port(path: str, number: int, buses: tuple[int, int]) -> Kobject:
+    return bridges.port(
+        path,
+        PortKind.ROOT,
+        ids=bridges.ROOT_PORT,
+        buses=buses,
+        link=(_GEN5, 16),
+        locality=_SOCKETS[0],
+        slot=number,
+    )
+
+
 def _cxl_switch() -> Layout:
     """A CXL host bridge with one root port, below it a CXL switch with four slots."""
     objects, places = _switched(
@@ -337,5 +376,6 @@ _NAMED: Mapping[str, Callable[[], Layout]] = {
     "two-sockets": _two_sockets,
     "one-switch": _one_switch,
     "root-ports": _root_ports,
+    "server": _server,
     "cxl-switch": _cxl_switch,
 }

@@ -93,8 +93,8 @@ def unbind(change: Hotplug, slot: int) -> None:
     if card.driver is None:
         return
     _let_go(change, slot)
-    _, *made = host(change).steps(slot)
-    change.undo(made)
+    virtual = sriov.steps(seat, occupant.card, occupant.vfs, occupant.vf_drivers)
+    change.undo((*cards.made(seat, occupant.card), *virtual))
     change.part(card)
     keep(change, slot, dataclasses.replace(occupant, driver="", vfs=0, vf_drivers={}))
 
@@ -117,8 +117,7 @@ def bind(change: Hotplug, slot: int, driver: str) -> bool:
     own = driver == occupant.device.bound_driver
     fresh = dataclasses.replace(occupant, driver=None if own else driver)
     keep(change, slot, fresh)
-    _, *made = cards.steps(seat, fresh.card)
-    change.take(made)
+    change.take(cards.made(seat, fresh.card))
     return True
 
 

@@ -23,6 +23,9 @@ class Place:
         cxl_port: the CXL port below which a memory device's endpoint appears.
         powers: what comes in gets power by itself.
         ejects: what is in there is taken out when the slot loses its power, as QEMU does; on hardware it stays.
+        domain: of its buses.
+        room: how many bus numbers there are behind the port.
+        at_port: firmware numbers the slot, and its address is that of the port's device (drivers/acpi/pci_slot.c).
     """
 
     number: int
@@ -34,15 +37,24 @@ class Place:
     cxl_port: str
     powers: bool = True
     ejects: bool = False
+    domain: int = 0
+    room: int = 1
+    at_port: bool = False
 
     @property
     def root_port(self) -> str:
         """The directory of the root port above it, which may be the port itself."""
-        return "/".join(self.port.split("/")[:3])
+        parts = self.port.split("/")
+        last = max(index for index, part in enumerate(parts) if part.startswith("pci"))
+        return "/".join(parts[: last + 2])
 
     def at(self, bus: int) -> str:
         """The address of the slot on a bus, without a function: always device 0."""
-        return f"0000:{bus:02x}:00"
+        return f"{self.domain:04x}:{bus:02x}:00"
+
+    def shown_address(self, bus: int) -> str:
+        """The text of its file `address`."""
+        return self.port.rpartition("/")[2].rpartition(".")[0] if self.at_port else self.at(bus)
 
 
 class Presence(enum.Enum):
@@ -74,7 +86,7 @@ def write(
     speed, width = link or (fastest, str(place.width))
     adapter, power = presence.value
     files = {
-        "address": readable(place.at(bus)),
+        "address": readable(place.shown_address(bus)),
         "attention": writable("0"),
         "max_bus_speed": readable(fastest),
         "cur_bus_speed": readable(speed),
@@ -88,4 +100,4 @@ def write(
     kobjects.write(port / "current_link_speed", readable(speed))
     kobjects.write(port / "current_link_width", readable(width))
     kobjects.write(port / "secondary_bus_number", readable(str(bus)))
-    kobjects.write(port / "subordinate_bus_number", readable(str(bus)))
+    kobjects.write(port / "subordinate_bus_number", readable(str(bus + place.room - 1)))

@@ -39,7 +39,7 @@ _logger = logging.getLogger(__name__)
 Reaction = Callable[[Hotplug, str, str], None]
 """Of a change, what the path's pattern found, and what was written."""
 
-_ADDRESS = r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
+_ADDRESS = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _ON = frozenset({"1", "y", "Y", "on"})
 
 

@@ -7,7 +7,7 @@ the card's class and vendor, no serial number, and a link of which the kernel re
 from collections.abc import Mapping
 
 from drawbar.fabric.contract import DeviceClass
-from drawbar.mocks.sysfs import cards, config_space, functions
+from drawbar.mocks.sysfs import cards, config_space, functions, vfio
 from drawbar.mocks.sysfs.device import MockDevice
 from drawbar.mocks.sysfs.functions import Ids
 from drawbar.mocks.sysfs.kobjects import Kobject, trigger, writable
@@ -50,7 +50,8 @@ def addresses(seat: cards.Seat, amount: int) -> tuple[str, ...]:
     """The addresses of so many virtual functions, in order."""
     # Offset and stride are 1: the first virtual function follows the card's own, seven of them, then the next device.
     places = (divmod(index + 1, 8) for index in range(amount))
-    return tuple(f"0000:{seat.bus:02x}:{number:02x}.{function}" for number, function in places)
+    bus = seat.address.rpartition(":")[0]
+    return tuple(f"{bus}:{number:02x}.{function}" for number, function in places)
 
 
 def driver_steps(
@@ -62,7 +63,9 @@ def driver_steps(
         return ()
     has_interface = device.device_class is DeviceClass.NIC and virtual.driver != cards.GUEST_DRIVER
     interfaces = (Add(kobject=cards.interface(virtual, seat.instance, index)),) if has_interface else ()
-    return (*interfaces, Bind(kobject=virtual))
+    is_guest = virtual.driver == cards.GUEST_DRIVER and seat.iommu is not None
+    group = vfio.steps(virtual, iommu=bool(seat.iommu)) if is_guest else ()
+    return (*interfaces, *group, Bind(kobject=virtual))
 
 
 def function(
@@ -79,7 +82,7 @@ def function(
         serial_number=None,
     )
     return Kobject(
-        path=f"{seat.place.port}/{address}",
+        path=f"{seat.path.rpartition('/')[0]}/{address}",
         subsystem="pci",
         subsystem_path="bus/pci",
         uevent=functions.uevent(ids, address),

@@ -86,6 +86,7 @@ class State:
         seqnum: the number of the last event.
         occupants: cards by slot.
         regions: CXL regions.
+        iommu: whether vfio has an IOMMU; None where it is not there at all.
     """
 
     slots: int
@@ -95,6 +96,7 @@ class State:
     seqnum: int = 0
     occupants: dict[int, Occupant] = dataclasses.field(default_factory=dict)
     regions: tuple[Region, ...] = ()
+    iommu: bool | None = None
 
     def free_instance(self, device: MockDevice) -> int:
         """The lowest number that no other device of the class has, as the kernel would choose."""

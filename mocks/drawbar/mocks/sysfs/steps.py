@@ -52,16 +52,16 @@ class Write:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class WriteProc:
-    """A file of the proc file system appears, or changes; no event.
+class Beside:
+    """Files appear beside the tree, in /proc or /dev of the host. No event.
 
     Attributes:
-        path: below its root, which lies beside the tree.
-        text: its content.
+        files: by path below the folder of the tree.
+        stays: they stay when the step is undone, for other devices have them, too.
     """
 
-    path: str
-    text: str
+    files: Mapping[str, bytes]
+    stays: bool = False
 
 
-Step = Add | Bind | Change | Join | Write | WriteProc
+Step = Add | Bind | Beside | Change | Join | Write

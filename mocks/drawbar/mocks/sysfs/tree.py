@@ -23,6 +23,7 @@ from drawbar.mocks.sysfs import (
     places,
     regions,
     states,
+    vfio,
     wire,
 )
 from drawbar.mocks.sysfs.aer import Severity
@@ -58,6 +59,7 @@ class SysfsTree:
         uevent_socket: Path | None = None,
         layout: str = layouts.PLAIN,
         harmless_numbers: bool = False,
+        iommu: bool | None = None,
     ) -> "SysfsTree":
         """A new host with empty slots, at `root`.
 
@@ -68,6 +70,7 @@ class SysfsTree:
             layout: the host's shape, by name.
             harmless_numbers: for real containers, in which device files are made: give devices numbers that belong to no
                 driver, so that opening one fails (ENXIO). The usual numbers are those of a real machine's disks and GPUs.
+            iommu: vfio shows its groups, with an IOMMU or without one; None: it shows nothing of a function that it has.
 
         Raises:
             ImpossibleWorld: `root` exists and is not empty, there is no such layout,
@@ -88,6 +91,7 @@ class SysfsTree:
                 layout=layout,
                 uevent_socket=socket_path,
                 harmless_numbers=harmless_numbers,
+                iommu=iommu,
             )
             _build(root, shape, Hotplug(root, state))
             states.save(root, state)
@@ -145,6 +149,7 @@ class SysfsTree:
         """
         device.check()
         with self._changing() as change:
+            lifecycle.host(change).check_room(slot, device)
             bus = lifecycle.host(change).free_bus(slot, address)
             instance = change.state.free_instance(device)
             usual = Arrival.COMPLETE if lifecycle.host(change).place(slot).powers else Arrival.UNPOWERED
@@ -266,6 +271,17 @@ class SysfsTree:
             step = cards.information(self.address(slot), initialised)
             change.take([step] if step is not None else [])
 
+    def stack_interface(self, slot: int, name: str) -> None:
+        """Makes an interface of the host (a bond, a VLAN, a macvlan) that stands on that of the network card in this slot. No event.
+
+        Raises:
+            ImpossibleWorld: there is no such slot, or no network card in it that came up.
+        """
+        with self._changing() as change:
+            conditions.stack_interface(
+                change, lifecycle.host(change).running(slot), lifecycle.host(change).seat(slot), name
+            )
+
     # --- CXL regions ---
 
     def create_region(self, slots: Sequence[int]) -> str:
@@ -331,5 +347,6 @@ def _build(root: Path, layout: layouts.Layout, change: Hotplug) -> None:
     for path, attribute in layout.files().items():
         kobjects.write(root / path, attribute)
     change.build(layout.objects)
+    change.build(vfio.shared() if change.state.iommu is not None else ())
     for place in layout.places.values():
         places.write(root, place, Presence.EMPTY, bus=place.bus)

@@ -125,3 +125,16 @@ def test_a_stable_address_is_one_for_a_key_and_local_and_for_one_receiver():
     assert address != functions.stable_address("rack/nic-0/0/1")
     assert int(address[:2], 16) & 0b11 == 0b10
     assert len(address) == len("02:00:00:00:00:00")
+
+
+def test_links_of_a_card_with_other_functions_are_set_up_through_its_network_functions(tree):
+    network = card_of(tree).first
+    fpga = dataclasses.replace(
+        network, address="0000:01:00.7", device_class=DeviceClass.FPGA, net_interfaces=(), driver="dfl-pci"
+    )
+    card, asked = model.Card(functions=(fpga, network)), wanted(Group(count=1, vlan=7))
+    assert [type(step).__name__ for step in steps(card, asked, begun=False)] == ["Make", "Make", "SetLinks"]
+    late = dataclasses.replace(network, net_interfaces=())
+    card = model.Card(functions=(fpga, late))
+    assert steps(card, asked, begun=False) == []
+    assert functions.lack(card, asked, needs_driver=False).startswith(f"{fpga.address} has 0 of its 1")

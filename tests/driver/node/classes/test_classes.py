@@ -86,22 +86,29 @@ def test_an_unknown_class_is_treated_as_other():
     assert classes.by_name("quantum") == generic.Generic()
 
 
-def passed_through(seen, group):
-    function = dataclasses.replace(seen.first, driver="vfio-pci", device_nodes=(), iommu_group=group)
+def passed_through(seen, *, defect=None):
+    group = model.DeviceNode(path="/dev/vfio/17", major=242, minor=1, block=False, subsystem="vfio")
+    function = dataclasses.replace(
+        seen.first, driver="vfio-pci", device_nodes=() if defect else (group,), defect=defect
+    )
     return model.Card(functions=(function,))
 
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
-def test_a_card_that_vfio_has_is_given_as_its_group(card, device_class):
-    whole = passed_through(card(device(device_class)), 17)
+def test_a_card_that_vfio_has_is_given_as_its_group(card, tmp_path, device_class):
+    whole = passed_through(card(device(device_class)))
     operations = classes.by_name(device_class)
+    (tmp_path / "dev/vfio").mkdir(parents=True)
+    (tmp_path / "dev/vfio/vfio").touch()
     assert operations.lacks(whole) is None
-    assert paths(operations.edits(whole, classes.Host())) == ["/dev/vfio/17", "/dev/vfio/vfio"]
+    host = classes.Host.from_sysfs(tmp_path / "sys")
+    assert paths(operations.edits(whole, host)) == ["/dev/vfio/17", "/dev/vfio/vfio"]
 
 
-def test_a_card_that_vfio_has_without_a_group_is_not_ready(card):
-    lack = classes.by_name("gpu").lacks(passed_through(card(device(DeviceClass.GPU)), None))
-    assert lack == "vfio-pci is bound without an IOMMU group; turn the IOMMU on"
+@pytest.mark.parametrize("device_class", OFFERED_CLASSES)
+def test_a_card_whose_file_the_kernel_does_not_show_is_not_ready_for_that_reason(card, device_class):
+    whole = passed_through(card(device(device_class)), defect="the file is not there")
+    assert classes.by_name(device_class).lacks(whole) == "the file is not there"
 
 
 async def test_a_function_without_a_driver_gets_one(tmp_path, until):
@@ -175,7 +182,8 @@ def nvidia(tmp_path, seen, text="Model: \t H100\nDevice Minor: \t 3\n"):
     folder.mkdir(parents=True)
     (folder / "information").write_text(text)
     (tmp_path / "dev").mkdir()
-    (tmp_path / "dev/nvidiactl").touch()
+    for name in ("nvidia3", "nvidiactl"):
+        (tmp_path / "dev" / name).touch()
     return classes.Host.from_sysfs(tmp_path / "sys")
 
 

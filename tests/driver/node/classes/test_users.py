@@ -16,6 +16,8 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 NULL = model.DeviceNode(path="/dev/nvidia0", major=1, minor=3, block=False, subsystem="nvidia")
 
+GROUP = dataclasses.replace(NULL, path="/dev/vfio/17", subsystem="vfio")
+
 
 class Host:
     """A disk on a mocked host, and the processes and tables of its proc."""
@@ -166,14 +168,10 @@ def test_a_file_system_over_several_disks_counts(disk):
 
 
 def test_a_group_that_vfio_gave_away_counts(gpu):
-    folder = gpu.tree.root / "class/vfio/17"
-    folder.mkdir(parents=True)
-    (folder / "dev").write_text("1:3\n")
     gpu.process(9, "qemu-system-x86", opened=("/dev/null",))
-    bound = {"driver": "vfio-pci", "iommu_group": 17, "device_nodes": ()}
-    assert gpu.users(**bound) == "held by pid 9 (qemu-system-x86), /dev/vfio/17"
-    (folder / "dev").write_text("nonsense\n")
-    assert gpu.users(**bound) == ""
+    assert (
+        gpu.users(driver="vfio-pci", device_nodes=(GROUP,)) == "held by pid 9 (qemu-system-x86), /dev/vfio/17"
+    )
 
 
 def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_path):
@@ -196,12 +194,11 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
     ],
 )
 def test_what_makes_a_vendors_daemon_let_go_is_named(gpu, name, remedy):
-    folder = gpu.tree.root / "class/vfio/17"
-    folder.mkdir(parents=True)
-    (folder / "dev").write_text("1:3\n")
     gpu.process(9, name, opened=("/dev/null",))
-    bound = {"driver": "vfio-pci", "iommu_group": 17, "device_nodes": ()}
-    assert gpu.users(**bound) == f"held by pid 9 ({name}), /dev/vfio/17{remedy.format(address=gpu.address)}"
+    assert (
+        gpu.users(driver="vfio-pci", device_nodes=(GROUP,))
+        == f"held by pid 9 ({name}), /dev/vfio/17{remedy.format(address=gpu.address)}"
+    )
 
 
 @pytest.mark.parametrize(

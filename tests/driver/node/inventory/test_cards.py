@@ -3,9 +3,9 @@
 import dataclasses
 
 import pytest
-from tests.scenes import cards
+from tests.scenes import cards, kerneltrees
 
-from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.inventory import index, model
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -41,6 +41,17 @@ def test_everything_behind_one_slot_is_a_card_and_its_bridges_come_last():
     assert card.slot == cards.slot("7", address="0000:01:00")
 
 
+def test_a_card_is_known_by_the_function_that_computes_wherever_its_address_is():
+    functions = [
+        function("0000:14:00.0", DeviceClass.NIC, slot="7"),
+        function("0000:14:00.1", DeviceClass.NIC, slot="7"),
+        function("0000:16:00.0", DeviceClass.FPGA, slot="7"),
+        function("0000:18:00.0", DeviceClass.NVME, slot="7"),
+        function("0000:16:00.1", DeviceClass.FPGA, slot="7", physical_function="0000:16:00.0"),
+    ]
+    assert grouped(*functions) == [[functions[n].address for n in (2, 0, 1, 3, 4)]]
+
+
 def test_virtual_functions_belong_to_the_card_of_their_physical_one():
     physical = function("0000:01:00.0", DeviceClass.NIC)
     virtual = [
@@ -50,6 +61,63 @@ def test_virtual_functions_belong_to_the_card_of_their_physical_one():
     assert grouped(*virtual, physical, second) == [
         ["0000:01:00.0", "0000:01:00.1", "0000:01:01.1", "0000:01:02.1"]
     ]
+
+
+def ari_card(tree, *, slot=None, functions=256, virtual=4):
+    """A card with ARI below a root port: functions on all device numbers of its bus, and virtual ones of the last."""
+    port = "pci0000:00/0000:00:02.0"
+    tree.port(port, bus=1)
+    ids = {"class_code": 0x120000, "vendor": 0x1DA3, "device": 0x1060}
+    addresses = [f"0000:01:{number >> 3:02x}.{number & 7}" for number in range(functions)]
+    for address in addresses:
+        tree.function(f"{port}/{address}", **ids, driver="habanalabs", files={"ari_enabled": 1})
+    for number in range(virtual):
+        base = tree.function(f"{port}/0000:02:10.{number}", **ids, files={"ari_enabled": 0})
+        tree.link(f"{base}/physfn", f"devices/{port}/{addresses[-1]}")
+    if slot is not None:
+        tree.slot(slot, "0000:01:00")
+    return addresses
+
+
+@pytest.mark.parametrize("slot", [None, "4"])
+def test_a_card_with_ari_has_functions_on_all_device_numbers(tmp_path, slot):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    addresses = ari_card(tree, slot=slot)
+    [_, card] = reader.read(tree.root).cards
+    assert [each.address for each in card.functions[:256]] == addresses
+    assert [each.physical_function for each in card.functions[256:]] == [addresses[-1]] * 4
+    assert (card.address, card.first.slot) == ("0000:01:00.0", slot)
+
+
+def test_without_ari_each_device_of_a_bus_is_a_card(tmp_path):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    tree.port("pci0000:00/0000:00:02.0", bus=1)
+    for number in (0, 1):
+        path = f"pci0000:00/0000:00:02.0/0000:01:{number:02x}.0"
+        tree.function(path, class_code=0x0C0330, vendor=1, device=1, files={"ari_enabled": 0})
+    assert [card.address for card in reader.read(tree.root).cards[1:]] == ["0000:01:00.0", "0000:01:01.0"]
+
+
+def test_a_slot_that_appears_takes_in_all_functions_of_a_card_with_ari(tmp_path):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    ari_card(tree, functions=17)
+    current = live.Live()
+    current.replace(reader.read(tree.root))
+    tree.slot("4", "0000:01:00")
+    todo = frozenset({reader.SLOTS})
+    for _ in range(4):
+        _, todo = current.take(reader.read_subjects(str(tree.root), todo, current.slot_names))
+    assert current.snapshot() == reader.read(tree.root)
+    [_, card] = current.snapshot().cards
+    assert (len(card.functions), card.first.slot) == (21, "4")
+
+
+def test_a_root_port_is_part_of_no_card():
+    port = function(
+        "0000:00:1c.0", DeviceClass.BRIDGE, secondary_bus=1, path="devices/pci0000:00/0000:00:1c.0"
+    )
+    beside = function("0000:00:1c.1", path="devices/pci0000:00/0000:00:1c.1")
+    assert grouped(port, beside) == [["0000:00:1c.0"], ["0000:00:1c.1"]]
 
 
 def test_a_card_of_nothing_but_bridges_is_distinguished_by_its_class():

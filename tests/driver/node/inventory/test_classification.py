@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.node import classes
+from drawbar.driver.node.classes import models
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model, names, pci
 from drawbar.fabric.contract import DeviceClass
@@ -39,10 +40,58 @@ from drawbar.mocks.sysfs import MockDevice, SysfsTree
         (0x050000, 0x8086, 0x0001, DeviceClass.OTHER),
         (0x0C0330, 0x8086, 0x0001, DeviceClass.OTHER),
         (0x040300, 0x10DE, 0x22BA, DeviceClass.OTHER),
+        (0x120000, 0x1002, 0x74A1, DeviceClass.GPU),
+        (0x038000, 0x1002, 0x74A1, DeviceClass.GPU),
+        (0x040300, 0x1002, 0xAB38, DeviceClass.OTHER),
+        (0x0B4000, 0x1D94, 0x6210, DeviceClass.GPU),
+        (0x108000, 0x1D94, 0x1486, DeviceClass.OTHER),
+        (0x120000, 0x1E3E, 0x0002, DeviceClass.GPU),
+        (0x038000, 0x9999, 0x4001, DeviceClass.GPU),
+        (0x068000, 0x10DE, 0x22A3, DeviceClass.BRIDGE),
+        (0x028000, 0x1DA3, 0x1060, DeviceClass.ACCELERATOR),
+        (0x088000, 0x1D0F, 0x7364, DeviceClass.ACCELERATOR),
+        (0x118000, 0x1022, 0x1502, DeviceClass.ACCELERATOR),
+        (0x020000, 0x8086, 0x0B30, DeviceClass.FPGA),
+        (0x038000, 0x8086, 0xBCCE, DeviceClass.FPGA),
+        (0x020000, 0x8086, 0x0D58, DeviceClass.NIC),
+        (0x020000, 0x10EE, 0x903F, DeviceClass.FPGA),
+        (0x070001, 0x10EE, 0x903F, DeviceClass.FPGA),
+        (0x040100, 0x10EE, 0x3FC5, DeviceClass.OTHER),
+        (0x020000, 0x1C2C, 0x1001, DeviceClass.FPGA),
+        (0x020000, 0x1C2C, 0xA00E, DeviceClass.NIC),
+        (0x028000, 0x1204, 0x1965, DeviceClass.NIC),
+        (0x010802, 0x10EE, 0x9038, DeviceClass.NVME),
+        (0x050210, 0x8086, 0xBCCE, DeviceClass.CXL_MEMORY),
     ],
 )
-def test_a_function_is_classified_by_class_code_and_fpga_vendor(class_code, vendor, device, expected):
+def test_a_function_is_classified_by_its_model_and_then_by_its_class_code(
+    class_code, vendor, device, expected
+):
     assert classes.classify(class_code, vendor, device) is expected
+
+
+@pytest.mark.parametrize(
+    ("driver", "expected"),
+    [
+        ("amdgpu", DeviceClass.GPU),
+        ("xe", DeviceClass.GPU),
+        ("habanalabs", DeviceClass.ACCELERATOR),
+        ("xclmgmt", DeviceClass.FPGA),
+        ("nvme", DeviceClass.NVME),
+        ("vfio-pci", DeviceClass.NIC),
+        (None, DeviceClass.NIC),
+    ],
+)
+def test_a_driver_of_one_class_counts_for_more_than_the_class_code(driver, expected):
+    assert classes.classify(0x020000, 0x1234, 0x5678, driver) is expected
+
+
+def test_no_row_of_the_table_of_models_is_hidden_by_an_earlier_one():
+    for index, row in enumerate(models.ROWS):
+        for device in row.devices or {0xFFFE}:
+            for code in row.codes or ("ff0000",):
+                earlier = [before for before in models.ROWS[:index] if before.vendor == row.vendor]
+                assert not any(before.describes(f"{code:0<6}", device) for before in earlier), row
 
 
 def space(*capabilities: tuple[int, int, bytes]) -> bytes:

@@ -110,7 +110,7 @@ def test_attributes_that_answer_with_an_errno_leave_the_function_readable(tmp_pa
         path.mkdir()  # reading it is EISDIR, for root as well
     (device / "still_here").touch()
     function = read_function(root)
-    assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, DeviceClass.OTHER)
+    assert (function.vendor, function.device, function.device_class) == (0xFFFF, 0xFFFF, DeviceClass.GPU)
     assert (function.numa_node, function.serial, function.link) == (None, None, model.Link())
 
 

@@ -10,6 +10,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.scenes import kerneltrees
 
 from drawbar.driver import errors
 from drawbar.driver.node import classes
@@ -278,3 +279,44 @@ def test_a_place_that_cannot_be_used_is_an_error_for_the_user(tmp_path):
     with pytest.raises(SysfsError, match="name one with --sysfs"):
         recorded(tmp_path / "absent", tmp_path / "recording")
     assert not (tmp_path / "recording").exists()
+
+
+def test_cards_as_servers_have_them_are_the_same_in_a_recording(tmp_path):
+    host = SysfsTree.create(tmp_path / "sys", layout="server", iommu=False)
+    port = MockDevice(
+        device_class=DeviceClass.NIC, vendor=0x8086, device=0x0D58, driver="i40e", representors=2
+    )
+    fpga = MockDevice(
+        device_class=DeviceClass.FPGA, vendor=0x8086, device=0x0B30, switch=True, further=(port,)
+    )
+    gpu = MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x74A1, code=0x120000, partitions=4)
+    disk = MockDevice(
+        device_class=DeviceClass.NVME, vendor=0x144D, device=0xA824, serial="S1", driver="vfio-pci"
+    )
+    for slot, card in ((1, fpga), (2, gpu), (3, disk)):
+        host.attach(slot, card)
+    other = again(host.root, tmp_path)
+    assert_alike(host.root, other)
+    hosts = (
+        classes.Host(sysfs=host.root, dev=tmp_path / "dev"),
+        classes.Host(sysfs=other, dev=tmp_path / "dev"),
+    )
+    for card in reader.read(other).cards:
+        first, second = (classes.by_name(card.device_class).edits(card, each) for each in hosts)
+        assert first == second
+
+
+@pytest.mark.parametrize("function", [1, 2])
+def test_the_number_that_firmware_gives_a_slot_is_recorded_and_nothing_else_of_the_firmware(
+    tmp_path, function
+):
+    made = kerneltrees.Tree(tmp_path / "sys")
+    for number in (1, 2):
+        base = made.port(f"pci0000:80/0000:80:03.{number}", bus=0x80 + number)
+        made.link(f"{base}/firmware_node", f"devices/LNXSYSTM:00/device:{number}")
+        made.write(f"devices/LNXSYSTM:00/device:{number}/sun", number)
+        made.write(f"devices/LNXSYSTM:00/device:{number}/path", "\\_SB_")
+    made.slot(str(function), "0000:80:03")
+    other = again(made.root, tmp_path)
+    assert [slot.port for slot in reader.read(other).slots] == [f"0000:80:03.{function}"]
+    assert not (other / "devices/LNXSYSTM:00/device:1/path").exists()

@@ -194,3 +194,15 @@ def test_a_user_who_appears_after_any_step_stops_the_release(observed, steps):
         kernel.do(action)
     used = dataclasses.replace(kernel.observed, used_by=USER)
     assert isinstance(plan.plan(used), plan.Wait)
+
+
+def test_the_functions_of_a_card_with_ari_go_from_the_last_to_function_0():
+    addresses = ["0000:01:00.0", "0000:01:00.7", "0000:01:01.0", "0000:01:1f.7"]
+    remaining = [function(address) for address in addresses]
+    removed = []
+    while remaining:
+        action = plan.plan(plan.Observed(functions=tuple(remaining), slot=None))
+        assert isinstance(action, plan.Remove)
+        removed.append(action.address)
+        remaining = [each for each in remaining if each.address != action.address]
+    assert removed == addresses[::-1]

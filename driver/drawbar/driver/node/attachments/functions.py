@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from drawbar.driver.api import parameters
 from drawbar.driver.node.inventory import model, netdevs
+from drawbar.fabric.classes import DeviceClass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +72,9 @@ def lack(card: model.Card, wanted: parameters.VirtualFunctions, *, needs_driver:
         needs_driver: what a virtual function of this class is good for comes from its kernel driver.
     """
     by_address = {function.address: function for function in card.functions}
+    with_links = _owners_with_links(card) if _sets_links(wanted) else ()
     for owner in _owners(card):
-        if _sets_links(wanted) and not owner.net_interfaces:
+        if owner in with_links and not owner.net_interfaces:
             return f"{owner.address} has no network interface to set its virtual functions up through; load its driver"
         made = owner.sriov.virtual_functions if owner.sriov is not None else ()
         if len(made) != len(wanted.members):
@@ -97,7 +99,7 @@ def steps(card: model.Card, wanted: parameters.VirtualFunctions, *, key: str, be
         key: of the device, from which stable addresses are made.
         begun: the steps of before were for the same claim.
     """
-    if _sets_links(wanted) and not all(owner.net_interfaces for owner in _owners(card)):
+    if _sets_links(wanted) and not all(owner.net_interfaces for owner in _owners_with_links(card)):
         return
     by_address = {function.address: function for function in card.functions}
     for index, owner in enumerate(_owners(card)):
@@ -133,6 +135,15 @@ def _owners(card: model.Card) -> Iterator[model.PciFunction]:
         for function in card.functions
         if function.physical_function is None and function.sriov is not None and function.sriov.total_vfs
     )
+
+
+def _owners_with_links(card: model.Card) -> tuple[model.PciFunction, ...]:
+    """Return the physical functions through which links are set up: of a card with others, its network functions alone."""
+    owners = tuple(_owners(card))
+    network = tuple(
+        owner for owner in owners if owner.device_class is DeviceClass.NIC or owner.net_interfaces
+    )
+    return network or owners
 
 
 def _sets_links(wanted: parameters.VirtualFunctions) -> bool:

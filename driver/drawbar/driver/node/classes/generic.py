@@ -4,55 +4,31 @@ A kernel driver makes device files, and whoever has one open uses the device. Fu
 are, to a virtual machine or a driver in user space: whoever has the group's file open has every function of the group, and
 their drivers cannot be changed.
 
+The functions of a card may be of several classes, as those of an FPGA card with network interfaces are. The card is of the class of its
+first function. Each other function that is of an offered class has to be ready by the rules of that class, and its device files, its
+network interfaces and its data are treated as that class treats them.
+
 Source: Documentation/driver-api/vfio.rst.
 """
 
-from collections.abc import Collection, Mapping
+import asyncio
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
 from drawbar.driver.node import erasing, kernel
-from drawbar.driver.node.classes import users
+from drawbar.driver.node.classes import driverfiles, users
 from drawbar.driver.node.classes.users import Host
-from drawbar.driver.node.inventory import files, model
+from drawbar.driver.node.inventory import model, vfio
 from drawbar.fabric.classes import DeviceClass
 
-VFIO = "vfio-pci"
-VFIO_CONTAINER = "/dev/vfio/vfio"
-
-
-def vfio_groups(card: model.Card) -> tuple[int, ...]:
-    """The IOMMU groups of the functions that vfio has."""
-    groups = {
-        function.iommu_group
-        for function in card.functions
-        if function.driver == VFIO and function.iommu_group is not None
-    }
-    return tuple(sorted(groups))
-
-
-def vfio_nodes(card: model.Card) -> tuple[spec.DeviceNode, ...]:
-    """The groups' files, and the file that all users of vfio share; their numbers are left to the runtime."""
-    paths = tuple(f"/dev/vfio/{group}" for group in vfio_groups(card))
-    return tuple(
-        spec.DeviceNode(path=path, permissions=spec.READ_WRITE)
-        for path in ((*paths, VFIO_CONTAINER) if paths else ())
-    )
-
-
-def vfio_numbers(host: Host, card: model.Card) -> dict[users.Numbers, str]:
-    """The groups' files by their numbers."""
-    numbers = {}
-    for group in vfio_groups(card):
-        major, _, minor = (files.text(f"{host.sysfs}/class/vfio/{group}/dev") or "").partition(":")
-        if major.isdecimal() and minor.isdecimal():
-            key = users.Numbers(block=False, major=int(major), minor=int(minor))
-            numbers[key] = f"/dev/vfio/{group}"
-    return numbers
-
-
+_POD_INTERFACE = "eth0"
+_INSTEAD = "nic0"
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
+
+OFFERED: dict[DeviceClass, "Generic"] = {}
+"""The offered classes by name. `registry` fills it, which knows them all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +40,7 @@ class Generic:
     Attributes:
         device_class: its name.
         class_codes: the PCI class codes of its functions, as two, four or six hexadecimal digits: base class, subclass,
-            interface. The longest that fits counts.
-        certain: a function with such a code is of this class, whoever made it.
+            interface. The longest that fits counts, unless `models` knows the function.
         needs_driver: what it is good for comes from its kernel driver.
         needs_files: without a device file a container could not use it.
         subsystems: whose device files a container gets; empty for all.
@@ -77,7 +52,6 @@ class Generic:
 
     device_class: DeviceClass = DeviceClass.OTHER
     class_codes: tuple[str, ...] = ()
-    certain: bool = False
     needs_driver: bool = False
     needs_files: bool = False
     subsystems: frozenset[str] = frozenset()
@@ -96,25 +70,34 @@ class Generic:
         del companions
         return self
 
-    def is_model(self, vendor: int, device: int) -> bool:
-        """Whether a function of these PCI ids is of this class, unless its class code is `certain` to say otherwise."""
-        del vendor, device
-        return False
-
     def lacks(self, card: model.Card) -> str | None:
         """What the card itself still shows to be missing before it is ready, in one clause; None when nothing. No I/O."""
         unassigned = model.describe_unassigned(card)
         if unassigned is not None:
             return unassigned
-        driver = card.first.driver
-        if driver == VFIO:
-            return (
-                None if vfio_groups(card) else "vfio-pci is bound without an IOMMU group; turn the IOMMU on"
-            )
-        if self.needs_driver and driver is None:
+        missing = self.missing_of(card.first, card.device_nodes)
+        if missing is not None:
+            return missing
+        for function, offered in _others(card):
+            missing = offered.missing_of(function, function.device_nodes)
+            if missing is not None:
+                return f"of its function {function.address} ({function.device_class}), {missing}"
+        physical = (function for function in card.functions if function.physical_function is None)
+        return next((function.defect for function in physical if function.defect is not None), None)
+
+    def missing_of(self, function: model.PciFunction, nodes: tuple[model.DeviceNode, ...]) -> str | None:
+        """Return what is missing of a function of this class before it is ready, in one clause; None when nothing. No I/O.
+
+        Args:
+            function: the function.
+            nodes: its device files.
+        """
+        if function.defect is not None or vfio.is_driver(function.driver):
+            return function.defect
+        if self.needs_driver and function.driver is None:
             return NO_DRIVER
-        if self.needs_files and not card.device_nodes:
-            return f"its driver {driver} offers no device file; look at the kernel's log"
+        if self.needs_files and not nodes:
+            return f"its driver {function.driver} offers no device file; look at the kernel's log"
         return None
 
     async def initialise(
@@ -139,6 +122,9 @@ class Generic:
             for function in card.functions:
                 if function.driver is None and function.device_class is not DeviceClass.BRIDGE:
                     await kernel.probe(function.address)
+        elif driverfiles.is_slow(card):
+            host = Host.from_sysfs(kernel.sysfs)
+            lack = await asyncio.to_thread(driverfiles.find_missing, card, host)
         return lack
 
     def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
@@ -147,7 +133,7 @@ class Generic:
         Here: open device files, and whatever else uses a disk.
         """
         nodes = card.device_nodes
-        wanted = users.of_nodes(nodes) | vfio_numbers(host, card)
+        wanted = users.of_nodes((*nodes, *driverfiles.find_nvidia(card, host)))
         openers = users.find_openers(host.proc, wanted, self.remedies(card))
         return (*openers, *users.find_storage_users(host, nodes))
 
@@ -167,11 +153,14 @@ class Generic:
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
         """One step that brings the device to rest. Called while there is `unrest`, and once more before unbinding.
 
-        Here: nothing, for the driver stops the device when it is unbound.
+        Here: as the classes of its other functions do, for the driver stops the device when it is unbound.
 
         Raises:
             errors.KernelRefused: the kernel will not; the message has the remedy.
         """
+        for other in _other_classes(card):
+            if type(other).quiesce is not Generic.quiesce:
+                await other.quiesce(kernel, host, card)
 
     def resets(self, card: model.Card) -> tuple[str, ...]:
         """Return the addresses of the functions to reset between two claims and before the device leaves the node. No I/O.
@@ -187,21 +176,45 @@ class Generic:
     def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
         """Return what makes the device forget its user's data; None of a class that has no way to, or keeps none. Reads files.
 
-        It needs the device's driver. Called when the device is at rest, before the driver goes.
+        It needs the device's driver. Called when the device is at rest, before the driver goes. Here: as the classes of its other
+        functions do.
         """
-        del host, card
+        for other in _other_classes(card):
+            if type(other).eraser is not Generic.eraser:
+                return other.eraser(host, card)
         return None
 
     def edits(self, card: model.Card, host: Host) -> spec.ContainerEdits:
         """Return what a container gets to use the device: never a device file of another one.
 
-        Here: the device files of all functions.
+        Here: the device files of all functions, those that their drivers share, and the network interfaces.
         """
-        del host
-        nodes = tuple(
-            node for node in card.device_nodes if not self.subsystems or node.subsystem in self.subsystems
+        nodes = (
+            *(described(node) for node in self._given_nodes(card)),
+            *(described(node) for node in driverfiles.find_nvidia(card, host)),
+            *driverfiles.find_shared(card, host),
         )
-        return spec.ContainerEdits(device_nodes=(*(described(node) for node in nodes), *vfio_nodes(card)))
+        return spec.ContainerEdits(
+            device_nodes=nodes,
+            net_devices=tuple(
+                spec.NetDevice(host_name=name, name=_INSTEAD if name == _POD_INTERFACE else name)
+                for name in self.interfaces(card) or ()
+            ),
+        )
+
+    def _given_nodes(self, card: model.Card) -> Iterator[model.DeviceNode]:
+        """Return the functions' files, each once: of each function those of its own class's `subsystems`, if that is offered."""
+        own = {function.address: offered for function, offered in _others(card)}
+        seen = set()
+        for function in card.functions:
+            subsystems = own.get(function.address, self).subsystems
+            for node in function.device_nodes:
+                if node.path in seen or not (
+                    not subsystems or node.subsystem in subsystems or node.subsystem in vfio.SUBSYSTEMS
+                ):
+                    continue
+                seen.add(node.path)
+                yield node
 
     def names(self, card: model.Card, host: Host) -> frozenset[str]:
         """Return what its vendor's own CDI files may call it, in small letters. Reads files.
@@ -212,9 +225,29 @@ class Generic:
         return frozenset({card.address})
 
     def interfaces(self, card: model.Card) -> tuple[str, ...] | None:
-        """Return the network interfaces that a container gets, by their names on the host; None of a class without any."""
-        del card
-        return None
+        """Return the network interfaces that a container gets, by their names on the host; None of a device without any.
+
+        Here: those of all functions.
+        """
+        return own_interfaces(card) or None
+
+
+def own_interfaces(card: model.Card) -> tuple[str, ...]:
+    """Return the network interfaces of all functions, by their names on the host."""
+    return tuple(name for function in card.functions for name in function.net_interfaces)
+
+
+def _others(card: model.Card) -> Iterator[tuple[model.PciFunction, Generic]]:
+    """Return the card's physical functions that are of another offered class than the first, with that class."""
+    for function in card.functions:
+        offered = OFFERED.get(function.device_class)
+        is_other = function.device_class is not card.first.device_class
+        if offered is not None and is_other and function.physical_function is None:
+            yield function, offered
+
+
+def _other_classes(card: model.Card) -> tuple[Generic, ...]:
+    return tuple(dict.fromkeys(offered for _, offered in _others(card)))
 
 
 def described(node: model.DeviceNode) -> spec.DeviceNode:

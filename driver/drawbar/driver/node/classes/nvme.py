@@ -22,7 +22,6 @@ class Nvme(generic.Generic):
 
     device_class: DeviceClass = DeviceClass.NVME
     class_codes: tuple[str, ...] = ("010802", "010803")  # I/O controller, administrative controller
-    certain: bool = True
     needs_driver: bool = True
     needs_files: bool = True
 
@@ -45,7 +44,8 @@ class Nvme(generic.Generic):
         if controller is None:
             return functools.partial(_without_controller, card)
         path = host.dev / controller.path.removeprefix("/dev/")
-        return nvme_erase.eraser(path, controller, card.serial or "")
+        serials = (each.serial for function in card.functions for each in function.nvme)
+        return nvme_erase.eraser(path, controller, next(serials, None) or card.serial or "")
 
 
 _DEV = Path("/dev")

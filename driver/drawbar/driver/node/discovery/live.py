@@ -80,7 +80,7 @@ class Live:
 
     @property
     def slot_names(self) -> Mapping[str, str]:
-        """Names of slots by address (`domain:bus:device`); replaced and never changed, so any thread may read it."""
+        """Names of slots by location; replaced and never changed, so any thread may read it."""
         return self._slot_names
 
     def card_of(self, address: str) -> model.Card | None:
@@ -119,7 +119,8 @@ class Live:
     def concerned(self, devpath: str) -> frozenset[Subject]:
         """What to read after an event of the device in this directory: as `reader.subjects_of_event`, and its slot."""
         subjects = reader.subjects_of_event(devpath)
-        name = pci.nearest_slot(devpath, self._slot_names) if subjects else None
+        # Behind the path, so that a port's events concern the slot below it, too.
+        name = pci.nearest_slot(f"{devpath}/", self._slot_names) if subjects else None
         return subjects | {Subject(Kind.SLOT, name)} if name is not None else subjects
 
     def replace(self, fresh: index.Inventory) -> Changes:
@@ -160,7 +161,7 @@ class Live:
             self._entries.slots = {
                 slot.name: slot for slot in pci.ordered_slots(self._entries.slots.values())
             }
-            self._slot_names = pci.slot_addresses(self._entries.slots.values())
+            self._slot_names = pci.slot_locations(self._entries.slots.values())
         if notes.memdevs:
             self._regroup_memdevs(notes.memdevs)
         if notes.objects:
@@ -184,6 +185,13 @@ class Live:
                 notes.further.add(Subject(Kind.FUNCTION, each.physical_function))
             if each is not None and each.device_class is DeviceClass.BRIDGE:
                 notes.further.add(reader.SLOTS)  # a hot-plug driver may have taken it, or left it
+                device = address.rpartition(".")[0]
+                # Whether the address of a slot is that of ports depends on them.
+                notes.further.update(
+                    Subject(Kind.SLOT, slot.name)
+                    for slot in self._entries.slots.values()
+                    if slot.address == device
+                )
 
     def _take_slot(self, name: str, slot: model.Slot | None, notes: _Notes) -> None:
         before = self._entries.slots.get(name)
@@ -197,16 +205,17 @@ class Live:
         self._entries.touch(group)
         notes.slots.add(name)
         notes.functions |= self._entries.members(group)
-        moved = {each.address for each in (before, slot) if each is not None}
-        if before is None or slot is None or len(moved) > 1:
-            notes.moved |= moved
+        if before is None or slot is None or before.location != slot.location:
+            notes.moved |= {each.address for each in (before, slot) if each is not None}
 
     def _below(self, addresses: set[str]) -> Iterable[Subject]:
         """The functions that may be in a slot of one of these addresses; looks at all, for slots seldom change."""
         for function in self._entries.functions.values():
-            owner = function.physical_function or ""
-            parts = (*function.path.split("/"), owner)
-            if any(part.rpartition(".")[0] in addresses for part in parts):
+            devices = {
+                function.device_address,
+                *(part.rpartition(".")[0] for part in function.path.split("/")),
+            }
+            if not devices.isdisjoint(addresses):
                 yield Subject(Kind.FUNCTION, function.address)
 
     def _take_cxl(self, name: str, each: cxl.Object | None, notes: _Notes) -> None:

@@ -25,7 +25,18 @@ from pathlib import Path
 from drawbar.driver.node import classes, errors
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import slowreads
-from drawbar.driver.node.inventory import cxl, files, identities, index, model, pci, resources, vpd
+from drawbar.driver.node.inventory import (
+    cxl,
+    files,
+    identities,
+    index,
+    model,
+    partitions,
+    pci,
+    resources,
+    vfio,
+    vpd,
+)
 from drawbar.fabric.classes import DeviceClass
 
 _SLOT = re.compile(r"/bus/pci/slots/([^/]+)")  # pci_hp_add (drivers/pci/hotplug/pci_hotplug_core.c)
@@ -98,7 +109,7 @@ def _made(
     vendor, device = ids
     return Ids(
         class_code=code,
-        kind=classes.classify(code, vendor, device),
+        kind=classes.classify(code, vendor, device, driver),
         vendor=vendor,
         device=device,
         subsystem_vendor=subsystem[0],
@@ -125,8 +136,10 @@ class Surroundings:
     """What a function is related to and its own directory does not say.
 
     Attributes:
-        slots: names by address (`domain:bus:device`).
+        slots: names by location.
         managers: directories of FPGA managers by the function's address.
+        partitions: those of GPUs.
+        groups: those of vfio.
         proc: the host's proc file system.
         slow: reads Vital Product Data; without it none is read.
         nodes: NUMA nodes of physical functions by address, as far as their virtual ones have asked.
@@ -135,6 +148,8 @@ class Surroundings:
     slots: Mapping[str, str]
     managers: Mapping[str, tuple[str, ...]]
     proc: str
+    partitions: partitions.Partitions
+    groups: vfio.Groups
     slow: slowreads.SlowReads | None = None
     nodes: dict[str, int | None] = dataclasses.field(default_factory=dict)
 
@@ -208,6 +223,11 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
     number, hidden = _device_serial_number(descriptor) if physical and "config" in names else (None, False)
     dsn = model.dashed_serial(number) if number is not None else None
     below = pci.read_children(place.root, place.path, place.directories) if place.directories else _CHILDLESS
+    group = files.parse_number(files.link_name("iommu_group", descriptor)) if "iommu_group" in names else None
+    nodes, defect = below.device_nodes, None
+    if ids.driver is not None and (ids.driver == partitions.DRIVER or vfio.is_driver(ids.driver)):
+        nodes, defect = _device_nodes(place, around, ids.driver, group, nodes)
+    ari = not bridge and _has_ari(place, owner)
     controllers = pci.read_nvme(place.path) if "nvme" in place.directories else ()
     identifiers, unread = (
         identities.read(_identity(place, dsn, around, hidden=hidden))
@@ -231,13 +251,11 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         serial=_class_serial(place, controllers) or dsn,
         dsn=dsn,
         dsn_hidden=hidden,
-        iommu_group=files.parse_number(files.link_name("iommu_group", descriptor))
-        if "iommu_group" in names
-        else None,
+        iommu_group=group,
         sriov=_sriov(descriptor) if physical and "sriov_totalvfs" in names else None,
         physical_function=owner,
-        slot=_slot(place.relative, owner, around.slots),
-        device_nodes=below.device_nodes,
+        slot=_slot(place.relative, owner, around.slots, ari=ari),
+        device_nodes=nodes,
         net_interfaces=below.net_interfaces,
         secondary_bus=files.number("secondary_bus_number", descriptor) if bridge else None,
         nvme=controllers,
@@ -248,6 +266,8 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         unassigned_bars=_unassigned_bars(descriptor)
         if physical and not bridge and ids.driver in _TAKES_ANY
         else (),
+        ari=ari,
+        defect=defect,
         identifiers=identifiers,
         unread=unread,
     )
@@ -284,6 +304,36 @@ def _identity(place: _Place, dsn: str | None, around: Surroundings, *, hidden: b
         information=information,
         vpd=vital,
     )
+
+
+def _device_nodes(
+    place: _Place,
+    around: Surroundings,
+    driver: str,
+    group: int | None,
+    below: tuple[model.DeviceNode, ...],
+) -> tuple[tuple[model.DeviceNode, ...], str | None]:
+    """Return the function's device files, those elsewhere in the tree among them, and its `defect`."""
+    if driver == partitions.DRIVER and partitions.MODE_FILE in place.names:
+        mode = files.text(partitions.MODE_FILE, place.descriptor)
+        given = around.partitions.find(place.address, mode, below)
+        return (*below, *given.nodes), given.defect
+    if vfio.is_driver(driver):
+        shown = around.groups.find_node(group) if group is not None else None
+        nodes = below if shown is None else (*below, shown)
+        return nodes, vfio.defect(driver, group, nodes)
+    return below, None
+
+
+def _has_ari(place: _Place, owner: str | None) -> bool:
+    """Whether the function, or its physical one, has a device number that is a part of its function number.
+
+    Only endpoints below a port can: on the bus of a root complex, and of device 0, the question does not arise.
+    """
+    device = (owner or place.address).rpartition(".")[0]
+    if device.endswith(":00") or place.relative.rpartition("/")[0].rpartition("/")[2].startswith("pci"):
+        return False
+    return files.number("physfn/ari_enabled" if owner else "ari_enabled", place.descriptor) == 1
 
 
 def _root_complex(relative: str) -> str | None:
@@ -345,14 +395,17 @@ def _virtual_functions(descriptor: int, count: int) -> Iterator[str]:
         yield name
 
 
-def _slot(relative: str, physical_function: str | None, by_address: Mapping[str, str]) -> str | None:
+def _slot(
+    relative: str, physical_function: str | None, by_location: Mapping[str, str], *, ari: bool
+) -> str | None:
     """The nearest slot on the way up: a card may hold a switch with functions behind it.
 
     A virtual function can have a device number of its own and then sits where its physical function does.
     """
-    if not by_address:
+    if not by_location:
         return None
-    return pci.nearest_slot(f"{relative}/{physical_function}" if physical_function else relative, by_address)
+    path = f"{relative.rpartition('/')[0]}/{physical_function}" if physical_function else relative
+    return pci.nearest_slot(path, by_location, ari=ari)
 
 
 class Kind(enum.Enum):
@@ -366,6 +419,8 @@ class Kind(enum.Enum):
     DAX = "dax"
     NVME_SUBSYSTEM = "nvme-subsystem"
     """Disks with several paths, which hang below none of their functions."""
+    PARTITIONS = "partitions"
+    """The partitions of all GPUs, which hang below none of their functions; without a name."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -394,6 +449,8 @@ def subjects_of_event(devpath: str) -> frozenset[Subject]:
         return frozenset({SLOTS, Subject(Kind.SLOT, match[1])})
     if match := _SUBSYSTEM.match(devpath):
         return frozenset({Subject(Kind.NVME_SUBSYSTEM, match[1])})
+    if partitions.EVENTS.match(devpath):
+        return frozenset({Subject(Kind.PARTITIONS)})
     parts = devpath.split("/")
     on_the_way = addresses_of_path(devpath)
     subjects = {Subject(Kind.FUNCTION, address) for address in on_the_way[-1:]}
@@ -423,7 +480,7 @@ def read(sysfs: Path = SYSFS, slow: slowreads.SlowReads | None = None) -> index.
     """
     root = os.fspath(sysfs)
     listed = addresses(root)
-    all_slots = pci.read_slots(root)
+    all_slots = pci.read_slots(root, frozenset(listed))
     around = surroundings(root, all_slots, slow)
     topology = cxl.read(root)
     devices = (cxl.read_dax(root, name) for name in sorted(cxl.dax_names(root), key=cxl.dax_order))
@@ -453,7 +510,12 @@ def surroundings(
 ) -> Surroundings:
     """What every function is related to, with the slots as they are known."""
     return Surroundings(
-        slots=pci.slot_addresses(slots), managers=pci.fpga_manager_paths(root), proc=_proc(root), slow=slow
+        slots=pci.slot_locations(slots),
+        managers=pci.fpga_manager_paths(root),
+        partitions=partitions.Partitions(root),
+        groups=vfio.Groups(root),
+        proc=_proc(root),
+        slow=slow,
     )
 
 
@@ -488,7 +550,7 @@ class Observation:
     Attributes:
         slot_names: all slots there are; None if that was not read.
         objects: on the CXL bus.
-        behind: functions whose disks are those of an NVMe subsystem that was read.
+        behind: functions whose device files are elsewhere, and of these something was heard.
     """
 
     functions: Mapping[str, model.PciFunction | None] = dataclasses.field(default_factory=dict)
@@ -510,14 +572,20 @@ def read_subjects(
     Args:
         root: of the sysfs tree.
         wanted: what to read.
-        slots: names of slots by address (`domain:bus:device`).
+        slots: names of slots by location.
         slow: as of `read`.
     """
     names: dict[Kind, list[str]] = {kind: [] for kind in Kind}
     for subject in wanted:
         names[subject.kind].append(subject.name)
-    managers = pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {}
-    around = Surroundings(slots=slots, managers=managers, proc=_proc(root), slow=slow)
+    around = Surroundings(
+        slots=slots,
+        managers=pci.fpga_manager_paths(root) if names[Kind.FUNCTION] else {},
+        partitions=partitions.Partitions(root),
+        groups=vfio.Groups(root),
+        proc=_proc(root),
+        slow=slow,
+    )
     return Observation(
         functions={name: _read_at(root, name, around) for name in names[Kind.FUNCTION]},
         slots={name: pci.read_slot(root, name) for name in names[Kind.SLOT]},
@@ -525,7 +593,8 @@ def read_subjects(
         objects={name: cxl.read_one(root, name) for name in names[Kind.CXL]},
         dax_devices={name: cxl.read_dax(root, name) for name in names[Kind.DAX]},
         behind=frozenset().union(
-            *(pci.functions_of_subsystem(root, name) for name in names[Kind.NVME_SUBSYSTEM])
+            *(pci.functions_of_subsystem(root, name) for name in names[Kind.NVME_SUBSYSTEM]),
+            *(partitions.functions(root) for _ in names[Kind.PARTITIONS]),
         ),
     )
 

@@ -5,8 +5,9 @@ speeds GT/s per lane, widths lanes.
 
 **Cards.** A card is what comes and goes together, so what a fabric calls a device. Together belong, in this order: a
 virtual function and its physical one; everything in or below one hot-plug slot, so also a card with a switch of its own;
-and the functions of one multi-function device. Functions below a slot that is itself below another slot belong to the
-nearer one: an enclosure in a slot has slots of its own.
+and the functions of one multi-function device, of which one with ARI has up to 256 on all device numbers of its bus. Functions
+below a slot that is itself below another slot belong to the nearer one: an enclosure in a slot has slots of its own. A root
+port belongs to the host, never to a card.
 
 **Serial numbers.** The kernel writes an NVMe serial as padded text, a CXL memory device's as `0x1234`, and shows the PCIe
 Device Serial Number only in configuration space. A fabric manager writes the same 64-bit number as
@@ -162,6 +163,8 @@ class PciFunction:
         identifiers: the numbers that the kernel and the function's driver show of it, each of its kind; of bridges and
             virtual functions none.
         unread: the kinds of identifiers that a read did not give, each with the reason; see `silences.silences`.
+        ari: its device number is a part of its function number (Alternative Routing-ID Interpretation); not of device 0.
+        defect: the device file that its driver should offer and the kernel does not show, in a clause with the remedy.
     """
 
     address: str
@@ -191,6 +194,21 @@ class PciFunction:
     unassigned_bars: tuple[int, ...] = ()
     identifiers: tuple[witnesses.Identifier, ...] = ()
     unread: tuple[tuple[witnesses.Kind, Silence], ...] = ()
+    ari: bool = False
+    defect: str | None = None
+
+    @property
+    def is_root_port(self) -> bool:
+        """Whether it is a bridge on the bus of a root complex."""
+        return self.secondary_bus is not None and self.path.rpartition("/")[0].rpartition("/")[2].startswith(
+            "pci"
+        )
+
+    @property
+    def device_address(self) -> str:
+        """The address without function of the device that it, or its physical function, is a function of."""
+        device = (self.physical_function or self.address).rpartition(".")[0]
+        return f"{device[:-2]}00" if self.ari else device
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +216,11 @@ class Slot:
     """A hot-plug slot: Documentation/ABI/testing/sysfs-bus-pci, `/sys/bus/pci/slots`.
 
     `present` without `powered` is an ordinary state: a card is in and waits for power.
-    `address` is `domain:bus:device`, without a function.
+
+    Attributes:
+        address: `domain:bus:device`: of the device in the slot, or of the ports above it, where firmware names the slot.
+        port: the address of the port that leads to the slot, where `address` is that of ports.
+        is_ambiguous: `address` is that of several ports, and nothing tells which one leads to the slot.
     """
 
     name: str
@@ -208,6 +230,13 @@ class Slot:
     attention: int | None
     speed_gts: float | None
     max_speed_gts: float | None
+    port: str | None = None
+    is_ambiguous: bool = False
+
+    @property
+    def location(self) -> str | None:
+        """The address of the device in the slot, or of the port above it; only the latter has a function. None if unknown."""
+        return None if self.is_ambiguous else self.port or self.address
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -305,8 +334,8 @@ class Card:
     """The functions that come and go together, so what a fabric calls a device.
 
     Attributes:
-        functions: the first is what the card is known by. Bridges come last and virtual functions after physical
-            ones; otherwise they are in order of address.
+        functions: the first is what the card is known by: one that computes (a GPU, an accelerator, an FPGA), where it has
+            some. Bridges come last and virtual functions after physical ones; otherwise they are in order of address.
         slot: the hot-plug slot that it sits in, as it is now; None where its port has none.
         memdevs: the CXL memory devices of its functions.
     """
@@ -395,10 +424,10 @@ def describe_unassigned(card: Card) -> str | None:
 
 
 def card_group(function: PciFunction) -> str:
-    """What the functions of one card have in common: `slot <name>`, or `<domain>:<bus>:<device>`."""
+    """Return the key that the functions of one card have in common: their slot, or the address of their device."""
     if function.slot is not None:
         return slot_group(function.slot)
-    return (function.physical_function or function.address).rpartition(".")[0]
+    return f"port {function.address}" if function.is_root_port else function.device_address
 
 
 def slot_group(name: str) -> str:
@@ -430,9 +459,13 @@ def address_order(address: str) -> tuple[int, str]:
     return len(address), address
 
 
-def _rank(function: PciFunction) -> tuple[bool, bool, tuple[int, str]]:
+_COMPUTES = frozenset({DeviceClass.GPU, DeviceClass.ACCELERATOR, DeviceClass.FPGA})
+
+
+def _rank(function: PciFunction) -> tuple[bool, bool, bool, tuple[int, str]]:
     bridge = function.device_class is DeviceClass.BRIDGE
-    return bridge, function.physical_function is not None, address_order(function.address)
+    computes = function.device_class in _COMPUTES
+    return bridge, function.physical_function is not None, not computes, address_order(function.address)
 
 
 _CORE_FILES = """

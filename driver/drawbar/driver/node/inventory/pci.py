@@ -12,7 +12,17 @@ real access to the device, and 4,096 bytes of them would take a millisecond per 
 **Links.** `current_link_speed` says `16.0 GT/s PCIe`, `8 GT/s` on old kernels and `Unknown` where the link is down; widths
 of a link that is down come out as 0, 63 or 255 (all ones, cut).
 
-**Slots.** Which files a slot has depends on what its port can do; without a hot-plug driver there are no slots.
+**Network interfaces.** A function's folder `net` also has interfaces that are not the function's own: representors of other
+functions' ports, which are named by a port of a PCI function (Documentation/networking/devlink/devlink-port.rst,
+`phys_port_name`), and interfaces that stand on another one (`iflink`, `lower_*`), such as a VLAN or a partition of InfiniBand.
+A subfunction (`mlx5_core.sf.4`) is a device of its own.
+
+**Slots.** Which files a slot has depends on what its port can do; without a hot-plug driver there are no slots. `address` has no
+function. A hot-plug driver's slot has the address of the device in it. A slot that firmware numbers (`_SUN`,
+drivers/acpi/pci_slot.c) may have that of the port above it, and then it is the address of all ports of that device. The number
+in the slot's name tells the port: `firmware_node/sun`, the physical slot number of its Slot Capabilities (PCI Express Base
+Specification, 7.5.3.9), or its `label`. In a name such as `1-2` only the first number is the firmware's; the kernel adds the second
+one in order of discovery (drivers/pci/slot.c).
 
 **NVMe controllers** (drivers/nvme/host), and the disks that several of them lead to.
 
@@ -24,7 +34,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from drawbar.driver.node.inventory import files, model
 
@@ -52,6 +62,10 @@ _FLAT = frozenset({"vfio-dev"})  # their devices have nothing below them
 # Directories of a class are no devices themselves (drivers/base/core.c, class_dir_create_and_add).
 _CLASSES = frozenset({"accel", "drm", "infiniband", "infiniband_verbs", "nvme", "vfio-dev"})
 _MULTIPATH_LEG = re.compile(r"nvme(\d+)c\d+n(\d+)")
+_SUBFUNCTION = re.compile(r".+\.sf\.\d+")
+# Of a physical port the kernel makes "p0", "p0s1" or "n1"; of a port of a function "pf0vf1", "c1pf0sf3", or "p0pf0vf1".
+_ABOVE_FOLDERS = frozenset({"bonding", "bridge", "brif"})
+_REPRESENTOR = re.compile(r"(?:c\d+)?(?:p\d+)?pf\d+")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +122,11 @@ def _device_numbers(path: str, properties: dict[str, str]) -> tuple[int, int] | 
 def _walk(root: str, path: str, name: str, levels: int) -> Iterator[model.DeviceNode | str]:
     """Device nodes, and the names of network interfaces, in and below one directory."""
     if name == "net":
-        yield from (entry.name for entry in files.entries(path) if _is_directory(entry))
+        yield from (
+            entry.name
+            for entry in files.entries(path)
+            if _is_directory(entry) and _is_own_interface(entry.path)
+        )
         return
     if leg := _MULTIPATH_LEG.fullmatch(name):
         yield from _multipath_head(root, leg)
@@ -137,8 +155,21 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _is_another_device(name: str) -> bool:
-    """The functions behind a bridge, and a port's own services (`0000:00:03.0:pcie001`)."""
-    return ADDRESS.match(name) is not None
+    """The functions behind a bridge, a port's own services (`0000:00:03.0:pcie001`), and subfunctions."""
+    return ADDRESS.match(name) is not None or _SUBFUNCTION.fullmatch(name) is not None
+
+
+def _is_own_interface(path: str) -> bool:
+    """Return whether the network interface in this directory is that of the function below which it is."""
+    if _REPRESENTOR.match(files.text(path + "/phys_port_name") or ""):
+        return False
+    link = files.text(path + "/iflink")
+    if link is not None and link != files.text(path + "/ifindex"):
+        return False
+    device = files.link_target(path + "/device")
+    if device is not None and not path.startswith(os.path.normpath(f"{path}/{device}") + "/"):
+        return False
+    return not any(name in _ABOVE_FOLDERS or name.startswith("lower_") for name in files.names(path))
 
 
 _EXTENDED_START = 0x100
@@ -279,9 +310,9 @@ def link_width(value: int | None) -> int | None:
 _SLOTS = "bus/pci/slots"
 
 
-def read_slots(root: str) -> tuple[model.Slot, ...]:
-    """Every slot, in order of name."""
-    listed = (read_slot(root, name) for name in slot_names(root))
+def read_slots(root: str, functions: Collection[str] | None = None) -> tuple[model.Slot, ...]:
+    """Every slot, in order of name; arguments as of `read_slot`."""
+    listed = (read_slot(root, name, functions) for name in slot_names(root))
     return ordered_slots(slot for slot in listed if slot is not None)
 
 
@@ -290,12 +321,20 @@ def slot_names(root: str) -> list[str]:
     return files.names(f"{root}/{_SLOTS}")
 
 
-def read_slot(root: str, name: str) -> model.Slot | None:
-    """The slot of this name, or None if there is none, or none that says where it is."""
+def read_slot(root: str, name: str, functions: Collection[str] | None = None) -> model.Slot | None:
+    """The slot of this name, or None if there is none, or none that says where it is.
+
+    Args:
+        root: of the sysfs tree.
+        name: of the slot.
+        functions: the addresses of all functions, if they are listed already.
+    """
     path = f"{root}/{_SLOTS}/{name}"
     address = files.text(path + "/address")
     if not address:
         return None
+    ports = _ports_at(root, address, functions)
+    port = _port_of_slot(root, name, ports)
     return model.Slot(
         name=name,
         address=address,
@@ -304,7 +343,130 @@ def read_slot(root: str, name: str) -> model.Slot | None:
         attention=files.number(path + "/attention"),
         speed_gts=link_speed(files.text(path + "/cur_bus_speed")),
         max_speed_gts=link_speed(files.text(path + "/max_bus_speed")),
+        port=port,
+        is_ambiguous=bool(ports) and port is None,
     )
+
+
+_FUNCTIONS = range(8)
+_PORT_CLASS = "0604"
+_UEVENT_CLASS = re.compile(r"^PCI_CLASS=([0-9A-Fa-f]+)$", re.MULTILINE)
+_NAME_NUMBER = re.compile(r"0*(\d+)(?:-\d+)?$")
+_LAST_NUMBER = re.compile(r"slot\W*0*(\d+)|0*(\d+)\W*$", re.IGNORECASE)
+
+
+def _ports_at(root: str, address: str, functions: Collection[str] | None) -> tuple[str, ...]:
+    """Return the functions of the device at this address that are ports above a slot; none if it sits in a slot itself.
+
+    Below a root port sits a device, below that, if it is a switch, its ports, and so on: so every other level may be a port.
+    """
+    ports = []
+    for function in _FUNCTIONS:
+        if functions is not None and f"{address}.{function}" not in functions:
+            continue
+        path = f"{root}/bus/pci/devices/{address}.{function}"
+        levels = _levels(files.link_target(path) or "")
+        if levels % 2 and _class_code(path).startswith(_PORT_CLASS):
+            kind = read_port(path).kind
+            if levels == 1 or kind is None or kind in _ABOVE_SLOTS:
+                ports.append(f"{address}.{function}")
+    return tuple(ports)
+
+
+def _levels(link: str) -> int:
+    """Return how many functions there are from the root complex to the function that the link leads to, with that."""
+    levels = 0
+    for part in reversed(link.split("/")):
+        if not ADDRESS.fullmatch(part):
+            break
+        levels += 1
+    return levels
+
+
+def _class_code(path: str) -> str:
+    match = _UEVENT_CLASS.search(files.text(path + "/uevent") or "")
+    return f"{int(match[1], 16):06x}" if match else f"{files.number(path + '/class') or 0:06x}"
+
+
+def _port_of_slot(root: str, name: str, ports: tuple[str, ...]) -> str | None:
+    """Return the port that leads to the slot of this name; None if nothing tells, or there is none."""
+    if len(ports) == 1:
+        return ports[0]
+    match = _NAME_NUMBER.search(name)
+    number = int(match[1]) if match else None
+    for tells in (_tells_by_firmware, _tells_by_capability, _tells_by_label):
+        matching = [port for port in ports if tells(f"{root}/bus/pci/devices/{port}", name, number)]
+        if len(matching) == 1:
+            return matching[0]
+    return None
+
+
+def _tells_by_firmware(path: str, name: str, number: int | None) -> bool:
+    del name
+    return number is not None and files.number(path + "/firmware_node/sun") == number
+
+
+def _tells_by_capability(path: str, name: str, number: int | None) -> bool:
+    del name
+    return number is not None and read_port(path).slot_number == number
+
+
+def _tells_by_label(path: str, name: str, number: int | None) -> bool:
+    label = files.text(path + "/label") or ""
+    match = _LAST_NUMBER.search(label)
+    return label.casefold() == name.casefold() or (
+        match is not None and number is not None and int(match[1] or match[2]) == number
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PortCapability:
+    """The PCI Express capability of a bridge.
+
+    Attributes:
+        kind: device/port type: 4 root port, 5 upstream and 6 downstream port of a switch; None without privilege, and without one.
+        slot_number: the physical slot number of the slot below; None without one.
+    """
+
+    kind: int | None = None
+    slot_number: int | None = None
+
+
+_HEADER_BYTES = 256
+_FIRST_CAPABILITY, _LEAST_CAPABILITY = 0x34, 0x40
+_CAPABILITY_EXPRESS = 0x10
+_SLOT_IMPLEMENTED = 1 << 8
+_ABOVE_SLOTS = frozenset({4, 6, 8})
+"""Root ports, downstream ports, and bridges from conventional PCI to PCI Express."""
+
+
+def read_port(path: str) -> PortCapability:
+    """Read the PCI Express capability of the bridge in this directory."""
+    try:
+        descriptor = os.open(path + "/config", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return PortCapability()
+    try:
+        return find_port(os.pread(descriptor, _HEADER_BYTES, 0))
+    except OSError:
+        return PortCapability()
+    finally:
+        os.close(descriptor)
+
+
+def find_port(space: bytes) -> PortCapability:
+    """Find the PCI Express capability in the first 256 bytes of configuration space, of which there may be fewer."""
+    pointer = space[_FIRST_CAPABILITY] & 0xFC if len(space) > _FIRST_CAPABILITY else 0
+    for _ in range(_HEADER_BYTES // 4):
+        if not _LEAST_CAPABILITY <= pointer <= len(space) - 4:
+            break
+        if space[pointer] == _CAPABILITY_EXPRESS:
+            flags = int.from_bytes(space[pointer + 2 : pointer + 4], "little")
+            slot = int.from_bytes(space[pointer + 0x14 : pointer + 0x18], "little") >> 19
+            has_slot = flags & _SLOT_IMPLEMENTED and slot not in (0, 0x1FFF)
+            return PortCapability(kind=flags >> 4 & 0xF, slot_number=slot if has_slot else None)
+        pointer = space[pointer + 1] & 0xFC
+    return PortCapability()
 
 
 def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
@@ -312,17 +474,28 @@ def ordered_slots(slots: Iterable[model.Slot]) -> tuple[model.Slot, ...]:
     return tuple(sorted(slots, key=_by_name))
 
 
-def slot_addresses(slots: Iterable[model.Slot]) -> dict[str, str]:
-    """Slot names by address (`domain:bus:device`); of two slots that claim one address the last counts."""
-    return {slot.address: slot.name for slot in ordered_slots(slots)}
+def slot_locations(slots: Iterable[model.Slot]) -> dict[str, str]:
+    """Return slot names by `model.Slot.location`; of two slots that claim one location the first counts."""
+    return {slot.location: slot.name for slot in reversed(ordered_slots(slots)) if slot.location is not None}
 
 
-def nearest_slot(path: str, by_address: Mapping[str, str]) -> str | None:
-    """The slot that the device in this directory sits in: the nearest on the way up."""
-    for part in reversed(path.split("/")):
-        address = part.rpartition(".")[0]
-        if address in by_address:
-            return by_address[address]
+def nearest_slot(path: str, by_location: Mapping[str, str], *, ari: bool = False) -> str | None:
+    """Return the slot that the device in this directory sits in: the nearest on the way up.
+
+    Args:
+        path: a directory of a function, or below one. A port itself does not sit in the slot below it.
+        by_location: see `slot_locations`.
+        ari: the function of that directory is one with ARI: it is of device 0, whatever its address says.
+    """
+    *above, last = path.split("/")
+    device = last.rpartition(".")[0]
+    name = by_location.get(f"{device[:-2]}00" if ari else device)
+    if name is not None:
+        return name
+    for part in reversed(above):
+        name = by_location.get(part.rpartition(".")[0]) or by_location.get(part)
+        if name is not None:
+            return name
     return None
 
 
@@ -337,6 +510,7 @@ def _by_name(slot: model.Slot) -> tuple[int, str]:
 
 NVME_CONTROLLER = re.compile(r"nvme\d+")
 _SUBSYSTEMS = "devices/virtual/nvme-subsystem"
+_TEXT_MAX = 64  # the longest, a model, has 40 bytes (NVM Express Base Specification, Identify Controller)
 _NOWHERE = frozenset({"(efault)", "(null)"})
 """What the kernel writes for a text that is not there (lib/vsprintf.c). A controller that has not been asked yet who it is
 answers so for a moment, Linux 6.1 does."""
@@ -359,7 +533,7 @@ def read_nvme(path: str) -> tuple[model.NvmeController, ...]:
 
 def _told(path: str) -> str | None:
     said = files.text(path)
-    return said if said and said not in _NOWHERE else None
+    return said if said and said not in _NOWHERE and len(said) <= _TEXT_MAX else None
 
 
 def functions_of_subsystem(root: str, subsystem: str) -> frozenset[str]:

@@ -22,6 +22,7 @@ from drawbar.cdi import files, spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
+from drawbar.driver.node.classes import driverfiles
 from drawbar.driver.node.inventory import attributes, model
 from drawbar.driver.node.inventory import files as inventory_files
 from drawbar.driver.node.local import demands, nulls, pool, residents
@@ -165,7 +166,8 @@ class Found:
     @property
     def asks_the_driver(self) -> bool:
         """Whether `content` asks the kernel what may take as long as the device's driver does."""
-        return self.occupied is not None or classes.by_name(self.device_class).asks_the_driver
+        operations = classes.by_name(self.device_class)
+        return self.occupied is not None or operations.asks_the_driver or driverfiles.is_slow(self.card)
 
     @property
     def given(self) -> model.Card:
@@ -229,6 +231,12 @@ class Found:
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
                 reason=readiness.NOT_VISIBLE,
+            )
+        missing = driverfiles.find_missing(self.given, self.host)
+        if missing is not None:
+            raise errors.DeviceLate(
+                f"device {self.record.pool}/{self.record.device} is not ready on this node: {missing}",
+                reason=readiness.NOT_READY,
             )
         self._refuse_occupied()
         return edits.device(

@@ -15,7 +15,7 @@ import dataclasses
 import re
 from typing import Any
 
-from drawbar.driver.node.inventory import model
+from drawbar.driver.node.inventory import model, partitions
 
 _NEVER = re.compile(
     r"resource\d+(_wc)?|rom|vpd|data|edid|wait_probe|.*(secret|passw|token|psk|_key|keyring).*"
@@ -83,7 +83,8 @@ _BOARD_CONTROLLER = Rule(
 
 _RULES = {
     "pci": Rule(
-        files=model.CORE_ENTRIES | {"fuse_ver", "product_number", "unique_id"},
+        files=model.CORE_ENTRIES
+        | {"fuse_ver", "product_number", "serial_number", "unique_id", partitions.MODE_FILE},
         groups=frozenset({"link", "msi_irqs"}),
     ),
     "pci_express": Rule(),
@@ -115,6 +116,8 @@ _RULES = {
     "vfio": Rule(),
     "vfio-dev": Rule(),
     "iommu": Rule(),
+    "kfd": Rule(),
+    "misc": Rule(),
     "virtio": _named("device features status vendor"),
     "infiniband": _named("name node_guid numa_node"),
     "habanalabs": _named("fuse_ver"),
@@ -131,6 +134,8 @@ CLASSES = [
     "fpga_manager",
     "fpga_region",
     "infiniband",
+    "kfd",
+    "misc",
     "net",
     "nvme",
     "nvme-generic",
@@ -141,7 +146,10 @@ CLASSES = [
 # Events that are no device's own, or of devices that are not recorded and still show how a driver got on.
 _HEARD = frozenset(_RULES) | {"bdi", "drivers", "hwmon", "module", "slots"}
 _VIRTUAL = "devices/virtual/"
-_VIRTUAL_KEPT = ("nvme-subsystem/", "vfio/", "dax/", "bdi/")
+_VIRTUAL_KEPT = (
+    *("nvme-subsystem/", "vfio/", "dax/", "bdi/", "kfd/"),
+    *("misc/vfio", "misc/iommu", "misc/rdma_cm"),
+)
 
 
 def rule(subsystem: str) -> Rule:

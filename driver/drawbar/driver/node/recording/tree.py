@@ -78,6 +78,7 @@ _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _READABLE = 0o444
 _SHORT_BYTES = 64
 _LINKS_ABOVE = frozenset({"subsystem", "driver"})
+_FIRMWARE, _SLOT_NUMBER = "firmware_node", "sun"
 _MEMORY = "devices/system/memory"
 _GROUPS = "kernel/iommu_groups"
 _BTRFS = "fs/btrfs"
@@ -240,6 +241,8 @@ class _Walk:
             below = f"{path}/{entry.name}"
             if entry.is_symlink():
                 self._link(below)
+                if entry.name == _FIRMWARE:
+                    self._slot_number(below)
             elif not entry.is_dir(follow_symlinks=False):
                 self._file(below, rule, asleep=asleep)
             elif asleep and entry.name in kinds.WAKING:
@@ -262,6 +265,15 @@ class _Walk:
         return any(entry.name == "power_state" for entry in listed) and files.text(state) in kinds.ASLEEP
 
     # --- single things ---
+
+    def _slot_number(self, link: str) -> None:
+        """The number that firmware gives the slot below a port; nothing else of the firmware's objects is kept."""
+        target = files.link_target(f"{self._root}/{link}") or ""
+        path = os.path.normpath(f"{link.rpartition('/')[0]}/{target}/{_SLOT_NUMBER}")
+        if not path.startswith("..") and os.path.isfile(f"{self._root}/{path}"):  # noqa: PTH113 - see above
+            status = self._status(path)
+            if status is not None:
+                self._content(path, status, most=self._limits.file_bytes)
 
     def _link(self, path: str) -> None:
         target = files.link_target(f"{self._root}/{path}")

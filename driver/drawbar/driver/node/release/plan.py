@@ -238,5 +238,7 @@ def _power(slot: Slot | None) -> Action:
 
 def _order(function: Function) -> tuple[int, int, str]:
     """The farthest from the host first; of equals the last, so that function 0, which the others hang on, stays longest."""
-    device, _, number = function.address.rpartition(".")
-    return -function.path.count("/"), -int(number, 16), device
+    bus, _, number = function.address.rpartition(":")
+    device, _, within = number.partition(".")
+    # With ARI both parts are one number of 8 bits.
+    return -function.path.count("/"), -(int(device, 16) << 3 | int(within, 16)), bus

@@ -304,7 +304,6 @@ class CxlMemory(generic.Generic):
 
     device_class: DeviceClass = DeviceClass.CXL_MEMORY
     class_codes: tuple[str, ...] = ("0502",)  # CXL 2.0, 8.1.12.1
-    certain: bool = True
     in_local_pool: bool = True
     needs_driver: bool = True
     needs_files: bool = True

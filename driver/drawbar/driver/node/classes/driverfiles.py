@@ -1,0 +1,112 @@
+"""Device files that hang on a function's driver, whatever class the device is of.
+
+Some drivers have files that all their devices share, and that give access to none by themselves. They are listed here, and a
+container gets those that the host has. NVIDIA's driver has no device files in sysfs at all: /proc/driver/nvidia tells the number
+of a GPU, and its program `nvidia-modprobe` makes the files.
+
+Source: Documentation/gpu/amdgpu (KFD); Documentation/driver-api/vfio.rst; Documentation/userspace-api/iommufd.rst;
+drivers/infiniband/core/ucma.c; NVIDIA/nvidia-container-toolkit (the files of its CDI specification).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from drawbar.cdi import spec
+from drawbar.driver.node.classes.users import Host
+from drawbar.driver.node.inventory import files, model, pci, vfio
+
+NVIDIA = "nvidia"
+_NVIDIA_MAJOR = 195  # Documentation/admin-guide/devices.txt
+_MINOR = re.compile(r"^Device Minor:\s*(\d+)\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A file that all devices of a driver share.
+
+    Attributes:
+        name: below /dev.
+        path: its directory below the sysfs root; empty where sysfs does not show it.
+    """
+
+    name: str
+    path: str = ""
+
+
+_BY_DRIVER: Mapping[str, tuple[Shared, ...]] = {
+    "amdgpu": (Shared(name="kfd", path="class/kfd/kfd"),),
+    NVIDIA: (
+        Shared(name="nvidiactl"),
+        Shared(name="nvidia-uvm"),
+        Shared(name="nvidia-uvm-tools"),
+        Shared(name="nvidia-modeset"),
+    ),
+}
+_BY_SUBSYSTEM: Mapping[str, tuple[Shared, ...]] = {
+    vfio.GROUPS: (Shared(name="vfio/vfio", path="class/misc/vfio"),),
+    vfio.DEVICES: (Shared(name="iommu", path="class/misc/iommu"),),
+    "infiniband_verbs": (Shared(name="infiniband/rdma_cm", path="class/misc/rdma_cm"),),
+}
+"""By the subsystem of a function's own device file."""
+
+
+def is_slow(card: model.Card) -> bool:
+    """Return whether the functions here ask a driver, which may take as long as that likes."""
+    return any(function.driver in _BY_DRIVER for function in card.functions)
+
+
+def find_shared(card: model.Card, host: Host) -> tuple[spec.DeviceNode, ...]:
+    """Return the shared files of the card's drivers that the host has; their numbers are left to the runtime. Reads files."""
+    nodes: dict[str, spec.DeviceNode] = {}
+    for function in card.functions:
+        wanted = [*_BY_DRIVER.get(function.driver or "", ())]
+        for node in function.device_nodes:
+            wanted += _BY_SUBSYSTEM.get(node.subsystem, ())
+        for shared in wanted:
+            path = _path(shared, host)
+            if path is not None:
+                nodes[path] = spec.DeviceNode(path=path, permissions=spec.READ_WRITE)
+    return tuple(nodes.values())
+
+
+def _path(shared: Shared, host: Host) -> str | None:
+    """Return the path of the file on the host; None if neither sysfs nor /dev has it."""
+    node = pci.device_node(f"{host.sysfs}/{shared.path}") if shared.path else None
+    if node is not None:
+        return node.path
+    return f"/dev/{shared.name}" if (host.dev / shared.name).exists() else None
+
+
+def find_nvidia(card: model.Card, host: Host) -> tuple[model.DeviceNode, ...]:
+    """Return the files of NVIDIA's driver for the card's own GPUs, whether or not they are there. Reads files."""
+    return tuple(
+        model.DeviceNode(
+            path=f"/dev/nvidia{match[1]}",
+            major=_NVIDIA_MAJOR,
+            minor=int(match[1]),
+            block=False,
+            subsystem=NVIDIA,
+        )
+        for information in read_nvidia(card, host)
+        if (match := _MINOR.search(information))
+    )
+
+
+def find_missing(card: model.Card, host: Host) -> str | None:
+    """Return why a file of the card's drivers is not there, in a clause; None if none is missing. Reads files."""
+    for node in find_nvidia(card, host):
+        if not _exists(node, host):
+            return f"its driver {NVIDIA} has it as {node.path}, which is not there; run nvidia-modprobe -u -c {node.minor}"
+    return None
+
+
+def _exists(node: model.DeviceNode, host: Host) -> bool:
+    return (host.dev / node.path.removeprefix("/dev/")).exists()
+
+
+def read_nvidia(card: model.Card, host: Host) -> Iterator[str]:
+    """Return what NVIDIA's driver tells of the card's functions that it has. Reads files."""
+    for function in card.functions:
+        if function.driver == NVIDIA:
+            yield files.text(f"{host.proc}/driver/nvidia/gpus/{function.address}/information") or ""
