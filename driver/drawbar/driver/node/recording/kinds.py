@@ -15,7 +15,7 @@ import dataclasses
 import re
 from typing import Any
 
-from drawbar.driver.node.inventory import model, partitions
+from drawbar.driver.node.inventory import model
 
 _NEVER = re.compile(
     r"resource\d+(_wc)?|rom|vpd|data|edid|wait_probe|.*(secret|passw|token|psk|_key|keyring).*"
@@ -69,7 +69,7 @@ _DEVICE_OF_CLASS = _named("name numa_node")
 
 _RULES = {
     "pci": Rule(
-        files=model.CORE_ENTRIES | {"serial_number", partitions.MODE_FILE},
+        files=model.CORE_ENTRIES | {"serial_number", "current_compute_partition"},
         groups=frozenset({"link", "msi_irqs"}),
     ),
     "pci_express": Rule(),
