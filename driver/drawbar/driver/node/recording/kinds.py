@@ -15,7 +15,7 @@ import dataclasses
 import re
 from typing import Any
 
-from drawbar.driver.node.inventory import model, partitions
+from drawbar.driver.node.inventory import model
 
 _NEVER = re.compile(
     r"resource\d+(_wc)?|rom|vpd|data|edid|wait_probe|.*(secret|passw|token|psk|_key|keyring).*"
@@ -84,7 +84,7 @@ _BOARD_CONTROLLER = Rule(
 _RULES = {
     "pci": Rule(
         files=model.CORE_ENTRIES
-        | {"fuse_ver", "product_number", "serial_number", "unique_id", partitions.MODE_FILE},
+        | {"current_compute_partition", "fuse_ver", "product_number", "serial_number", "unique_id"},
         groups=frozenset({"link", "msi_irqs"}),
     ),
     "pci_express": Rule(),
