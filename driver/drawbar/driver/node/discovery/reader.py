@@ -24,6 +24,7 @@ from pathlib import Path
 
 from drawbar.driver.node import classes, errors
 from drawbar.driver.node.inventory import cxl, files, index, model, pci
+from drawbar.fabric import witnesses
 from drawbar.fabric.classes import DeviceClass
 
 _SLOT = re.compile(r"/bus/pci/slots/([^/]+)")  # pci_hp_add (drivers/pci/hotplug/pci_hotplug_core.c)
@@ -230,7 +231,21 @@ def _build(place: _Place, around: Surroundings) -> model.PciFunction:
         fpga_managers=pci.read_fpga_managers(place.root, around.managers[place.address])
         if place.address in around.managers
         else (),
+        identifiers=_identifiers(dsn, controllers),
     )
+
+
+def _identifiers(
+    dsn: str | None, controllers: tuple[model.NvmeController, ...]
+) -> tuple[witnesses.Identifier, ...]:
+    """Return the numbers that were read, each of its kind."""
+    texts = [(witnesses.Kind.PCIE_DSN, dsn or "", "config")]
+    texts += [
+        (witnesses.Kind.NVME_SERIAL, controller.serial or "", f"{controller.name}/serial")
+        for controller in controllers
+    ]
+    made = (witnesses.identifier(kind, text, source) for kind, text, source in texts if text)
+    return tuple(each for each in made if each is not None)
 
 
 def _root_complex(relative: str) -> str | None:

@@ -326,6 +326,16 @@ class Card:
         return next((dashed_serial(each.serial) for each in self.memdevs if each.serial), None)
 
     @property
+    def identifiers(self) -> tuple[witnesses.Identifier, ...]:
+        """Every number that tells this card from others, each of its kind; virtual functions have numbers of their own."""
+        shown = [each for function in self.bare.functions for each in function.identifiers]
+        for memdev in self.memdevs:
+            text = f"{memdev.serial:#x}" if memdev.serial else ""
+            number = witnesses.identifier(witnesses.Kind.PCIE_DSN, text, f"{memdev.name}/serial")
+            shown += [number] if number is not None else []
+        return tuple({(each.kind, each.value): each for each in reversed(shown)}.values())[::-1]
+
+    @property
     def bare(self) -> "Card":
         """The card without its virtual functions; a virtual function that is a device by itself stays."""
         addresses = {function.address for function in self.functions}
