@@ -183,8 +183,8 @@ class World(clusters.Cluster):
         async def acknowledge():
             while True:
                 for name, attachment in (await self.attachments()).items():
-                    is_listed = "baseline" in attachment.get("status", {})
-                    if attachment["spec"]["identity"].get("soleArrival") and not is_listed:
+                    is_new = not attachment.get("status")
+                    if attachment["spec"]["identity"].get("soleArrival") and is_new:
                         listed = {"bootID": "boot-1"}
                         await worlds.apply_status(self.api, name, "drawbar-node", baseline=listed)
                 await asyncio.sleep(0.05)

@@ -414,6 +414,12 @@ OTHERS = {
     "a-rival-of-another-slot": (NEW, waiting(SOLE, slot="9"), "", ARRIVED),
     "the-neighbours-card": (NEW, matching.Neighbours(cards=fingerprints(NEW)), "", ABSENT),
     "the-neighbours-card-in-the-slot": (NEW, matching.Neighbours(cards=fingerprints(NEW)), "2", WRONG),
+    "the-others-card-with-our-number": (
+        shows("2", f"gpu-uuid={UUID}"),
+        matching.Neighbours(cards=fingerprints(shows("2", f"gpu-uuid={UUID}"))),
+        "",
+        ("unrecognised", "0000:02:00.0"),
+    ),
     "the-other-proves-it": (
         shows("2", f"gpu-uuid={UUID}"),
         waiting(identity(f"gpu-uuid={UUID}")),
@@ -432,7 +438,8 @@ OTHERS = {
 @pytest.mark.parametrize("case", OTHERS)
 def test_a_card_of_another_attachment_is_not_the_device(case):
     shown, neighbours, place, expected = OTHERS[case]
-    outcome = matching.match(inventory(shown), SOLE, slot=place, arrivals=arrivals(), neighbours=neighbours)
+    wanted = THIS_UUID if case == "the-others-card-with-our-number" else SOLE
+    outcome = matching.match(inventory(shown), wanted, slot=place, arrivals=arrivals(), neighbours=neighbours)
     assert brief(outcome) == expected
 
 

@@ -54,11 +54,9 @@ class Found:
     @property
     def deciding(self) -> Witness | None:
         """The strongest witness for the card; None where it was recognised before, and shows no identifier now."""
-        kinds = {SLOT, SOLE_ARRIVAL} if self.by in (SLOT, SOLE_ARRIVAL) else None
-        agreeing = (each for each in self.witnesses if each.verdict is Verdict.AGREES)
-        if kinds is None and not self.is_proved:
-            return None
-        return next((each for each in agreeing if kinds is None or each.kind in kinds), None)
+        if self.is_proved:
+            return witnesses.strongest(self.witnesses)
+        return next((each for each in self.witnesses if each.kind == self.by), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +194,9 @@ def match(
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if len(proved) > 1:
         return Ambiguous(cards=tuple(each.card for each in proved))
+    if proved and witnesses.fingerprint(proved[0].card) in neighbours.cards:
+        why = "the card with its numbers is the device of another DeviceAttachment"
+        return Unrecognised(cards=(proved[0].card,), why=why)
     if proved:
         return _unless_switched(proved[0], recorded, identity)
     if recorded is not None:
@@ -299,8 +300,7 @@ def _unless_switched(
     """Return the proved card, unless this node had taken another card for the device, which is still here."""
     if recorded is None or recorded.address == proved.card.address:
         return Found(card=proved.card, by="identifier", witnesses=proved.compared)
-    agreeing = next(each for each in proved.compared if each.verdict is Verdict.AGREES)
-    why = f"{proved.card.address} is the device, by {agreeing}"
+    why = f"{proved.card.address} is the device, by {witnesses.strongest(proved.compared)}"
     compared = witnesses.compare(identity, recorded)
     return Wrong(card=recorded, why=why, was_recognised=True, witnesses=compared)
 

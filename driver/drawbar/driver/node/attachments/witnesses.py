@@ -78,6 +78,7 @@ class Witness:
         host_source: where the node read it.
         verdict: see `Verdict`.
         reason: why it is silent; empty otherwise.
+        is_derived: the number follows from other ones on both sides.
     """
 
     kind: str
@@ -87,6 +88,7 @@ class Witness:
     host_source: str = ""
     verdict: Verdict
     reason: str = ""
+    is_derived: bool = False
 
     def __str__(self) -> str:
         match self.verdict:
@@ -131,6 +133,12 @@ def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, 
         *(_excused(witness, agreeing) for witness in numbers),
         *compare_model(identity, card),
     )
+
+
+def strongest(compared: Iterable[Witness]) -> Witness | None:
+    """Return the strongest witness for the card, or None; a number that one side shows itself before one that follows on both."""
+    agreeing = [each for each in compared if each.verdict is Verdict.AGREES]
+    return min(agreeing, key=lambda each: each.is_derived, default=None)
 
 
 def contradiction(compared: Iterable[Witness]) -> Witness | None:
@@ -221,6 +229,7 @@ def _witness(
         host_source=host.source if host is not None else "",
         verdict=verdict,
         reason=reason,
+        is_derived=isinstance(fabric, recognition.Derived) and isinstance(host, recognition.Derived),
     )
 
 
