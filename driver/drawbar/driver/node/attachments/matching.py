@@ -192,13 +192,8 @@ def match(
     recorded = _recorded_card(inventory, record)
     showing = _showing(inventory, identity)
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
-    if len(proved) > 1:
-        return Ambiguous(cards=tuple(each.card for each in proved))
-    if proved and witnesses.fingerprint(proved[0].card) in neighbours.cards:
-        why = "the card with its numbers is the device of another DeviceAttachment"
-        return Unrecognised(cards=(proved[0].card,), why=why)
     if proved:
-        return _unless_switched(proved[0], recorded, identity)
+        return _proved_card(proved, recorded, identity, neighbours)
     if recorded is not None:
         return _recognised_before(recorded, identity)
     search = _Search(
@@ -294,10 +289,19 @@ def _proves(
     )
 
 
-def _unless_switched(
-    proved: _Showing, recorded: model.Card | None, identity: attachments.Identity
-) -> Found | Wrong:
-    """Return the proved card, unless this node had taken another card for the device, which is still here."""
+def _proved_card(
+    showing: Sequence[_Showing],
+    recorded: model.Card | None,
+    identity: attachments.Identity,
+    neighbours: Neighbours,
+) -> Found | Wrong | Ambiguous | Unrecognised:
+    """Return the one proved card, unless this node had taken another card for the device, which is still here."""
+    if len(showing) > 1:
+        return Ambiguous(cards=tuple(each.card for each in showing))
+    proved = showing[0]
+    if witnesses.fingerprint(proved.card) in neighbours.cards:
+        why = "the card with its numbers is the device of another DeviceAttachment"
+        return Unrecognised(cards=(proved.card,), why=why)
     if recorded is None or recorded.address == proved.card.address:
         return Found(card=proved.card, by="identifier", witnesses=proved.compared)
     why = f"{proved.card.address} is the device, by {witnesses.strongest(proved.compared)}"

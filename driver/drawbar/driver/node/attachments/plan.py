@@ -56,12 +56,7 @@ NOT_SET_UP = "FunctionsNotSetUp"
 NOT_INTERLEAVED = "NotInterleaved"
 NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
-NAMED_CARDS = 4
-ANOTHER_REMEDY = "delete the pods that use it, and compare the identifiers at the fabric manager"
-REMEDY = (
-    "An identifier that the node can read too decides, such as a MAC address, a GPU UUID or a PCIe Device Serial Number from the "
-    "fabric manager, or one attach at a time with no card plugged in by hand; see docs/recognition.md"
-)
+_NAMED_CARDS = 4
 
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
@@ -76,7 +71,10 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
         case matching.Found(card=card):
             return _not_ready(observed, card)
         case matching.Wrong(card=card, why=why, was_recognised=True):
-            text = f"{card.address} was taken for {_name(observed.attachment)} and is another device: {why}; {ANOTHER_REMEDY}"
+            text = (
+                f"{card.address} was taken for {_name(observed.attachment)} and is another device: {why}; delete the pods that use "
+                "it, and compare the identifiers at the fabric manager"
+            )
             return actions.ReportFailed(reason=WRONG, message=text)
         case matching.Wrong(card=card, why=why):
             place = f"slot {card.first.slot}" if card.first.slot else card.address
@@ -100,15 +98,17 @@ def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> a
     where = f" ({_addresses(match.cards)})" if match.cards else ""
     text = (
         f"{_name(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
-        f"{matching.compared_kinds(attachment.identity)}. {REMEDY}"
+        f"{matching.compared_kinds(attachment.identity)}. An identifier that the node can read too decides, such as a MAC address, "
+        "a GPU UUID or a PCIe Device Serial Number from the fabric manager, or one attach at a time with no card plugged in by "
+        "hand; see docs/recognition.md"
     )
     return actions.ReportFailed(reason=NOT_RECOGNISED, message=text)
 
 
 def _addresses(cards: Sequence[model.Card]) -> str:
     """Return the addresses of the first cards, and how many more there are."""
-    more = f" and {len(cards) - NAMED_CARDS} more" if len(cards) > NAMED_CARDS else ""
-    return ", ".join(card.address for card in cards[:NAMED_CARDS]) + more
+    more = f" and {len(cards) - _NAMED_CARDS} more" if len(cards) > _NAMED_CARDS else ""
+    return ", ".join(card.address for card in cards[:_NAMED_CARDS]) + more
 
 
 def dead_link(card: model.Card) -> str | None:
