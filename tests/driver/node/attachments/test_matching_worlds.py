@@ -53,6 +53,7 @@ class Piece:
     """A card, with what each side shows of it."""
 
     number: int
+    bus: int
     model: str
     fabric: tuple
     host: tuple
@@ -74,7 +75,7 @@ class Piece:
     @property
     def function(self):
         device_class, vendor, device, _ = MODELS[self.model]
-        made = scenes.function(f"0000:{self.number + 1:02x}:00.0", device_class, vendor=vendor, device=device)
+        made = scenes.function(f"0000:{self.bus:02x}:00.0", device_class, vendor=vendor, device=device)
         return dataclasses.replace(made, identifiers=shown(self.host))
 
 
@@ -86,7 +87,7 @@ def shown(listed):
 SPELLINGS = (str, str.upper, lambda text: f"  {text}   ")
 
 
-def make_piece(chance, number):
+def make_piece(chance, number, bus):
     """Return a card of which each side shows some numbers, well or badly spelt."""
     model = chance.choice(sorted(MODELS))
     fabric, host = [], []
@@ -101,6 +102,7 @@ def make_piece(chance, number):
             host.append((kind, chance.choice(SPELLINGS)(text)))
     return Piece(
         number=number,
+        bus=bus,
         model=model,
         fabric=tuple(fabric),
         host=tuple(host),
@@ -127,7 +129,8 @@ def make_world(chance):
     """Return the fabric's devices, and the cards of the node and of the people that plug cards in."""
     count = chance.randint(2, 6)
     listed = chance.randint(1, count)
-    made = [make_piece(chance, number) for number in range(count)]
+    buses = chance.sample(range(1, 100), count)
+    made = [make_piece(chance, number, bus) for number, bus in enumerate(buses)]
     first, second = (chance.randrange(listed) for _ in range(2))
     if first != second and made[first].model == made[second].model:
         made[first], made[second] = make_twins(chance, made[first], made[second])
