@@ -16,6 +16,7 @@ REASONS_OF_NODES = (
         "NOT_FOUND",
         "WRONG",
         "NOT_UNIQUE",
+        "NOT_RECOGNISED",
         "NOT_POWERED",
         "LINK_DOWN",
         "NO_DRIVER",

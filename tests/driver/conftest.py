@@ -176,6 +176,24 @@ class World(clusters.Cluster):
         applied = scenes.condition(condition, status, reason)
         await worlds.apply_status(self.api, name, "drawbar-node", conditions=[applied])
 
+    @contextlib.asynccontextmanager
+    async def listing_nodes(self):
+        """Have the nodes list their cards for each device that is recognised by its arrival."""
+
+        async def acknowledge():
+            while True:
+                for name, attachment in (await self.attachments()).items():
+                    is_new = not attachment.get("status")
+                    if attachment["spec"]["identity"].get("soleArrival") and is_new:
+                        listed = {"bootID": "boot-1"}
+                        await worlds.apply_status(self.api, name, "drawbar-node", baseline=listed)
+                await asyncio.sleep(0.05)
+
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(acknowledge())
+            yield
+            task.cancel()
+
     async def attached(self, device, claim="c1"):
         """Wait until the claim's status has the device as attached; return its conditions by device."""
         return await waiting.until(lambda: self.said(claim), lambda said: "attached" in said.get(device, {}))

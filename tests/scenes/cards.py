@@ -1,7 +1,9 @@
 """Cards as values, without a tree: what the kernel would show of functions and slots."""
 
 from drawbar.driver.node.inventory import model
+from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Kind
 
 CLASS_CODES = {DeviceClass.GPU: 0x030200, DeviceClass.NVME: 0x010802}
 UNKNOWN = (
@@ -32,12 +34,23 @@ def function(address="0000:01:00.0", device_class=DeviceClass.GPU, *, nvme="", *
         "net_interfaces": (),
         "nvme": (controller,) if nvme else (),
     }
+    memory = fields.get("serial") if device_class is DeviceClass.CXL_MEMORY else None
+    described["identifiers"] = (
+        *identifiers(Kind.PCIE_DSN, fields.get("dsn"), memory),
+        *identifiers(Kind.NVME_SERIAL, nvme),
+    )
     return model.PciFunction(address=address, device_class=device_class, **described | fields)
+
+
+def identifiers(kind, *texts):
+    """Return the identifiers of this kind, those of empty texts and of placeholders left out."""
+    made = (witnesses.identifier(kind, text, "sysfs") for text in texts if text)
+    return tuple(each for each in made if each is not None)
 
 
 def slot(name, **fields):
     """A hot-plug slot with a card and power; its address follows from its name unless it is given."""
-    address = f"0000:{int(name):02x}:00"
+    address = f"0000:{int(name.partition('-')[0]):02x}:00"
     described = dict.fromkeys(("attention", "speed_gts", "max_speed_gts"))
     return model.Slot(
         name=name, **described | {"address": address, "present": True, "powered": True} | fields

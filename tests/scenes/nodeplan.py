@@ -34,7 +34,7 @@ CARD = card()
 ELSEWHERE = card(9)
 
 
-def matched(card=CARD, by="serial"):
+def matched(card=CARD, by="identifier"):
     return matching.Found(card=card, by=by)
 
 

@@ -54,7 +54,9 @@ class Node(clusters.Cluster):
 
     async def attach(self, claim=None, node=NODE, **identity):
         """Make the attachment of the disk, for the claim if there is one."""
-        identity_fields = {"deviceClass": "nvme", "serial": "SN0001", "pciID": "1b36:0010"} | identity
+        number = {"kind": "nvme-serial", "value": "sn0001"}
+        usual = {"deviceClass": "nvme", "serial": "SN0001", "identifiers": [number], "pciID": "1b36:0010"}
+        identity_fields = usual | identity
         spec = {}
         if claim is not None:
             uid = claim["metadata"]["uid"]

@@ -97,7 +97,7 @@ async def test_another_device_in_the_slot_is_named_and_left_alone(world):
     await world.plug(1, dataclasses.replace(DISK, serial="SN0002"))
     await world.attached()
     seen = await world.reports("Visible", "False", "WrongDevice")
-    assert "SN0002" in condition(seen, "Visible")["message"]
+    assert "sn0002" in condition(seen, "Visible")["message"]
     await world.detach()
     await world.reports("Released")
     assert world.driver() == "nvme"

@@ -72,11 +72,12 @@ def test_a_device_is_known_by_the_serial_number_that_a_fabric_reports(
     identity = attachments.Identity(device_class=device_class, serial=serial)
     assert isinstance(matching.match(reader.read(before), identity), matching.Absent)
     outcome = matching.match(reader.read(after), identity)
-    assert (outcome.by, outcome.card.address) == ("serial", address)
+    assert (outcome.by, outcome.card.address) == ("identifier", address)
 
 
 def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
-    identity = attachments.Identity(device_class="nvme", serial="SN-disk-b", pci_id="1b36:0010")
+    number = attachments.DeviceIdentifier(kind="nvme-serial", value="sn-disk-b")
+    identity = attachments.Identity(device_class="nvme", identifiers=(number,), pci_id="1b36:0010")
     outcome = matching.match(reader.read(after), identity, slot="1")
     assert isinstance(outcome, matching.Wrong)
     assert outcome.card.address == DISK

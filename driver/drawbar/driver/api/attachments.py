@@ -142,11 +142,13 @@ class DeviceIdentifier(meta.Struct, frozen=True):
         kind: one of `drawbar.fabric.witnesses.Kind`.
         value: in the normal form of its kind.
         source: the manager's property, such as `Processor.UUID`; for people.
+        shared: another device of the fabric has it too, so it only narrows.
     """
 
     kind: str
     value: str
     source: str = ""
+    shared: bool = False
 
 
 class Identity(meta.Struct, frozen=True):
@@ -158,6 +160,8 @@ class Identity(meta.Struct, frozen=True):
         identifiers: those of declared kinds.
         pci_id: vendor and device as `vvvv:dddd`, lower-case hexadecimal; empty when the fabric does not know.
         slot: the hot-plug slot of the host, where it is known beforehand; see `ConnectionRecord.slot`.
+        sole_arrival: the node can read none of these identifiers, so the only card of its model that arrives is the device.
+            Such devices are attached to a node one after the other, each once the node has listed its cards.
     """
 
     device_class: str
@@ -165,6 +169,7 @@ class Identity(meta.Struct, frozen=True):
     identifiers: tuple[DeviceIdentifier, ...] = ()
     pci_id: str = msgspec.field(default="", name="pciID")
     slot: str = ""
+    sole_arrival: bool = False
 
 
 class Composite(meta.Struct, frozen=True):
@@ -300,11 +305,13 @@ class DeviceRecord(meta.Struct, frozen=True):
     Attributes:
         id: the fabric manager's stable id of it.
         serial: as `Identity.serial`.
+        identifiers: as `Identity.identifiers`.
         pci_id: as `Identity.pci_id`.
     """
 
     id: str
     serial: str = ""
+    identifiers: tuple[DeviceIdentifier, ...] = ()
     pci_id: str = msgspec.field(default="", name="pciID")
 
 
@@ -324,6 +331,36 @@ class NodeFinding(meta.Struct, frozen=True):
     message: str = ""
 
 
+class Recognition(meta.Struct, frozen=True):
+    """The witness by which the node recognised the device.
+
+    Attributes:
+        kind: of the identifier, or `slot`, or `sole-arrival`.
+        fabric_source: where the fabric manager shows the number.
+        node_source: where the node read the same number.
+        fingerprint: place, model and serial number of the card; a card with another one is not the card of before.
+    """
+
+    kind: str
+    fabric_source: str = ""
+    node_source: str = ""
+    fingerprint: str = ""
+
+    def __str__(self) -> str:
+        sources = " = ".join(source for source in (self.fabric_source, self.node_source) if source)
+        return f"{self.kind} ({sources})" if sources else self.kind
+
+
+class Baseline(meta.Struct, frozen=True):
+    """The node's acknowledgement that it has listed its cards, before the fabric is asked to attach the device.
+
+    Attributes:
+        boot_id: of the node's kernel.
+    """
+
+    boot_id: str = msgspec.field(default="", name="bootID")
+
+
 class NodeReport(meta.Struct, frozen=True):
     """What the node daemon sees.
 
@@ -332,6 +369,7 @@ class NodeReport(meta.Struct, frozen=True):
         kernel_driver: of the device's first function; empty where none is bound.
         boot_id: of the kernel that saw it.
         slot: the hot-plug slot it sits in; empty where the port has none.
+        recognised_by: the deciding witness; None until the device was recognised.
         health: `Healthy`, `Unhealthy` or `Unknown`; see `unhealthy`.
         health_message: why, in one sentence.
         findings: what was found, worst first; from a node daemon that reports none, `health` alone describes it.
@@ -345,6 +383,7 @@ class NodeReport(meta.Struct, frozen=True):
     kernel_driver: str = ""
     boot_id: str = msgspec.field(default="", name="bootID")
     slot: str = ""
+    recognised_by: Recognition | None = None
     health: str = ""
     health_message: str = ""
     findings: tuple[NodeFinding, ...] = ()
@@ -375,6 +414,7 @@ class AttachmentStatus(meta.Struct, frozen=True):
     operation: OperationRecord | None = None
     connection: ConnectionRecord | None = None
     device: DeviceRecord | None = None
+    baseline: Baseline | None = None
     node: NodeReport | None = None
     error: Failure | None = None
 
@@ -396,7 +436,9 @@ class DeviceAttachment(meta.Struct, frozen=True):
         device = self.status.device
         if device is None:
             return self.spec.identity
-        return msgspec.structs.replace(self.spec.identity, serial=device.serial, pci_id=device.pci_id)
+        return msgspec.structs.replace(
+            self.spec.identity, serial=device.serial, identifiers=device.identifiers, pci_id=device.pci_id
+        )
 
     @property
     def device_id(self) -> str:

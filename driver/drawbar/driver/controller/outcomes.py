@@ -31,13 +31,14 @@ CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
 MISFIT = "AttachmentMismatch"
 
+NOT_RECOGNISED = "DeviceNotRecognised"
 HOOK_FAILED = "HookFailed"
 BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
 NOT_SET_UP = "FunctionsNotSetUp"
 NOT_INTERLEAVED = "NotInterleaved"
 
-# Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded), the device is
-# tainted already, or it works with other hosts.
+# Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded, cards came at once),
+# the device is tainted already, or it works with other hosts.
 NOT_THE_DEVICE = frozenset(
     {
         IN_USE,
@@ -48,6 +49,7 @@ NOT_THE_DEVICE = frozenset(
         UNREACHABLE,
         CREDENTIALS,
         MISFIT,
+        NOT_RECOGNISED,
         HOOK_FAILED,
         BITSTREAM_NOT_LOADED,
         NOT_SET_UP,
@@ -65,6 +67,7 @@ NODE_FAILURES = frozenset(
     {
         "DeviceLost",
         "DeviceNotFound",
+        NOT_RECOGNISED,
         "DriverNotBound",
         NOT_SET_UP,
         HOOK_FAILED,

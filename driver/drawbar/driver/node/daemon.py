@@ -258,6 +258,7 @@ class _Node:
             offers=self._offers,
             links=netdevs.set_up_functions,
             companion=self._own.get,
+            attached=lambda: self._attachments,
         )
         self._exclusiveness = exclusiveness.Exclusiveness(
             reporter=self._context.reporter,

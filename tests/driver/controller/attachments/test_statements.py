@@ -5,7 +5,7 @@ import pytest
 from drawbar.driver.api import fabrics
 from drawbar.driver.api.attachments import Clean
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import statements
+from drawbar.driver.controller.attachments import identities, statements
 from drawbar.fabric import contract
 
 POLICY = fabrics.CleanPolicy(nvme=Clean.RESET, cxl_memory=Clean.NONE)
@@ -25,6 +25,8 @@ FABRIC = fabrics.FabricSpec(
 def test_an_attachment_carries_how_its_fabric_has_such_devices_cleaned(device_class, clean):
     device = contract.Device(id="d1", device_class=device_class, model="m")
     key = names.DeviceKey(fabric="f", device="d1")
-    spec = statements.held_by_hand(FABRIC, key, device, "node-1", "h1")["spec"]
+    spec = statements.held_by_hand(FABRIC, key, device, "node-1", "h1", identity=identities.identify(device))[
+        "spec"
+    ]
     assert spec.get("clean") == clean
     assert spec["driver"] == "d.example"

@@ -12,6 +12,7 @@ from drawbar.driver.api import attachments, classic, classic_v1alpha3, fabrics
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.classic import actions, claim_watch, executor
+from drawbar.driver.controller.fabrics import numbers
 from drawbar.driver.controller.operation import latency, metrics
 from drawbar.driver.kube import client, config, errors, kinds, mirror
 from drawbar.fabric import contract
@@ -46,7 +47,10 @@ class Hands:
             manager="drawbar-controller",
             sessions={
                 "fab": types.SimpleNamespace(
-                    spec=fabrics.FabricSpec(adapter="a", endpoint="e"), device={"gpu-0": device}.get
+                    spec=fabrics.FabricSpec(adapter="a", endpoint="e"),
+                    device={"gpu-0": device}.get,
+                    numbers=numbers.Numbers(),
+                    host={}.get,
                 )
             },
             attachments=mirror.Mirror(

@@ -48,7 +48,11 @@ async def make_secret(cluster, service, **values):
 )
 async def test_a_claim_gets_a_device_and_gives_it_back(controller_world, until, form, device_id):
     device = names.label(device_id)
-    async with controller_world() as cluster, redfish.serving(configuration(**form)) as service:
+    async with (
+        controller_world() as cluster,
+        cluster.listing_nodes(),
+        redfish.serving(configuration(**form)) as service,
+    ):
         await make_secret(cluster, service, username=USER, password=PASSWORD)
         cluster.start(leader_election=False)
         await cluster.make_fabric("rack", adapter="redfish", endpoint=service.url, **SECRET)
@@ -76,6 +80,7 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
     seconds = 0.5 if accident == "the controller ends" else 0.0
     async with (
         controller_world() as cluster,
+        cluster.listing_nodes(),
         redfish.serving(configuration(**form, task_seconds=seconds)) as service,
     ):
         cluster.start(leader_election=False)
@@ -150,7 +155,11 @@ async def test_no_password_or_token_is_in_anything_that_the_controller_writes(
 ):
     caplog.set_level("DEBUG")
     page = f"unix:{tmp_path / 'h.sock'}"
-    async with controller_world() as cluster, redfish.serving(configuration()) as service:
+    async with (
+        controller_world() as cluster,
+        cluster.listing_nodes(),
+        redfish.serving(configuration()) as service,
+    ):
         methods = ("POST", "PATCH", "DELETE") if kind in OF_CHANGES else ("GET", "POST")
         service.faults.add(redfish.Fault(kind=kind, methods=methods, path="/Fabrics", times=None))
         await make_secret(cluster, service, username=USER, password=PASSWORD)

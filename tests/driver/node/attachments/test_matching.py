@@ -9,8 +9,11 @@ from tests.scenes.cards import slot
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
+from drawbar.driver.node.attachments import witnesses as comparison
 from drawbar.driver.node.inventory import index
+from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Kind
 
 DSN = "48-b0-2d-00-00-00-00-01"
 GPU = {"device_class": DeviceClass.GPU, "vendor": 0x10DE, "device": 0x2330}
@@ -32,33 +35,43 @@ def inventory(*functions, slots=()):
     return index.Inventory(functions=functions, slots=tuple(places.values()))
 
 
-def identity(**what):
-    return attachments.Identity(**({"device_class": "gpu"} | what))
+def identity(*numbers, **what):
+    """An identity with these numbers, each of its kind, as `kind=value`."""
+    listed = tuple(
+        attachments.DeviceIdentifier(
+            kind=kind, value=witnesses.normal(Kind(kind), value), shared="shared" in more
+        )
+        for kind, value, *more in (number.split("=") for number in numbers)
+    )
+    return attachments.Identity(**({"device_class": "gpu", "identifiers": listed} | what))
 
 
 def brief(outcome):
     match outcome:
         case matching.Found(card=card, by=by):
             return ("found", card.address, by)
-        case matching.Wrong(card=card):
-            return ("wrong", card.address)
-        case matching.Absent(slot=place):
-            return ("absent", place.name if place else None)
+        case matching.Wrong(card=card, was_recognised=again):
+            return ("wrong", card.address, *(["recognised"] if again else []))
+        case matching.Absent(slot=place, settles=settles):
+            return ("absent", place.name if place else None, *(["settles"] if settles else []))
         case matching.Unpowered(slot=place):
             return ("unpowered", place.name)
         case matching.Ambiguous(cards=cards):
             return ("ambiguous", *(card.address for card in cards))
+        case matching.Unrecognised(cards=cards):
+            return ("unrecognised", *(card.address for card in cards))
 
 
+UUID, OTHER_UUID = "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c55", "8d3ab7c0-14fe-9c02-6b1d-70a2e94f0c56"
 HIDDEN = function("2", dsn_hidden=True)
 BARE_DISK = function("2", **NVME)
 DISK = function("2", nvme="SN0001    ", **NVME)
 DISK_WITH_DSN = function("2", nvme="SN0001", dsn=DSN, **NVME)
 BARE_DISK_WITH_DSN = function("2", dsn=DSN, **NVME)
-SAME_SERIAL = (function("1", nvme="1", **NVME), function("2", nvme="1", **NVME | {"vendor": 0x8086}))
+SAME_SERIAL = (function("1", nvme="SN1", **NVME), function("2", nvme="SN1", **NVME | {"vendor": 0x8086}))
 
 SECOND, HERE, WRONG = (
-    ("found", "0000:02:00.0", "serial"),
+    ("found", "0000:02:00.0", "identifier"),
     ("found", "0000:02:00.0", "slot"),
     ("wrong", "0000:02:00.0"),
 )
@@ -66,9 +79,16 @@ BOTH = ("ambiguous", "0000:01:00.0", "0000:02:00.0")
 EMPTY, ABSENT = ("absent", "2"), ("absent", None)
 CXL = function("2", serial="0x1234", device_class=DeviceClass.CXL_MEMORY)
 KNOWN = function("2", dsn=DSN)
-THIS_GPU = identity(serial=DSN, pci_id="10de:2330")
-THIS_DISK = identity(device_class="nvme", serial="SN0001", pci_id="144d:a824")
-THAT_DISK = identity(device_class="nvme", serial="SN0002", pci_id="144d:a824")
+THIS_GPU = identity(f"pcie-dsn={DSN}", pci_id="10de:2330")
+THIS_DISK = identity("nvme-serial=SN0001", device_class="nvme", pci_id="144d:a824")
+THAT_DISK = identity("nvme-serial=SN0002", device_class="nvme", pci_id="144d:a824")
+
+
+def shows(slot, *numbers, **what):
+    """Return a function that shows these numbers, each as `kind=value`."""
+    listed = (number.split("=") for number in numbers)
+    made = (witnesses.identifier(Kind(kind), value, "sysfs") for kind, value in listed)
+    return function(slot, identifiers=tuple(each for each in made if each is not None), **what)
 
 
 def empty(**changes):
@@ -85,13 +105,13 @@ CASES = {
         inventory(function("3", dsn=DSN)),
         identity(serial=DSN),
         "2",
-        ("found", "0000:03:00.0", "serial"),
+        ("found", "0000:03:00.0", "identifier"),
     ),
     "by-serial-in-no-slot": (
         inventory(function("", dsn=DSN)),
         identity(serial=DSN),
         "",
-        ("found", "0000:1f:00.0", "serial"),
+        ("found", "0000:1f:00.0", "identifier"),
     ),
     "in-another-notation": (inventory(KNOWN), identity(serial="0x48b02d0000000001"), "2", SECOND),
     "padded": (inventory(DISK), disk(serial="sn0001"), "", SECOND),
@@ -102,16 +122,57 @@ CASES = {
         "",
         SECOND,
     ),
-    "two-cards-with-one-serial": (inventory(function("1", dsn=DSN), KNOWN), identity(serial=DSN), "2", BOTH),
+    "two-cards-with-one-number": (
+        inventory(function("1", dsn=DSN), KNOWN),
+        identity(serial=DSN),
+        "",
+        BOTH,
+    ),
+    "two-cards-with-one-number-and-a-slot": (
+        inventory(function("1", dsn=DSN), KNOWN),
+        identity(serial=DSN),
+        "2",
+        HERE,
+    ),
+    "two-cards-with-one-number-and-a-third-in-the-slot": (
+        inventory(function("1", dsn=DSN), KNOWN, function("3")),
+        identity(serial=DSN),
+        "3",
+        ("unrecognised", "0000:01:00.0", "0000:02:00.0"),
+    ),
+    "a-number-that-several-devices-have": (
+        inventory(KNOWN),
+        identity(f"pcie-dsn={DSN}=shared"),
+        "",
+        ("unrecognised", "0000:02:00.0"),
+    ),
+    "a-number-that-several-devices-have-and-a-slot": (
+        inventory(KNOWN),
+        identity(f"pcie-dsn={DSN}=shared"),
+        "2",
+        HERE,
+    ),
+    "a-shared-number-beside-one-of-its-own": (
+        inventory(shows("2", "board-serial=1583124769917", "mac=b8:e9:24:c0:7d:10")),
+        identity("board-serial=1583124769917=shared", "mac=b8:e9:24:c0:7d:10"),
+        "",
+        SECOND,
+    ),
     "two-vendors-with-one-serial": (
         inventory(*SAME_SERIAL),
-        disk(serial="1", pci_id="8086:a824"),
+        disk(serial="SN1", pci_id="8086:a824"),
         "",
         SECOND,
     ),
     "two-cards-with-one-serial-of-neither-vendor": (
         inventory(*SAME_SERIAL),
-        disk(serial="1", pci_id="1234:5678"),
+        disk(serial="SN1", pci_id="1234:5678"),
+        "",
+        ABSENT,
+    ),
+    "two-cards-each-with-one-of-its-numbers": (
+        inventory(function("1", dsn=DSN), shows("2", f"gpu-uuid={UUID}")),
+        identity(f"pcie-dsn={DSN}", f"gpu-uuid={UUID}"),
         "",
         BOTH,
     ),
@@ -126,7 +187,26 @@ CASES = {
         EMPTY,
     ),
     "a-slot-without-a-switch": (empty(powered=None), identity(serial=DSN), "2", EMPTY),
-    "another-serial": (inventory(function("2", dsn="48-b0-2d-00-00-00-00-02")), THIS_GPU, "2", WRONG),
+    "a-slot-name-that-the-kernel-gave-twice": (
+        inventory(function("2"), slots=[slot("2"), slot("2-1", address="0000:b8:00")]),
+        identity(pci_id="10de:2330"),
+        "2",
+        ABSENT,
+    ),
+    "another-dsn": (inventory(function("2", dsn="48-b0-2d-00-00-00-00-02")), THIS_GPU, "2", WRONG),
+    "another-number-of-no-declared-kind": (
+        inventory(function("2", dsn="48-b0-2d-00-00-00-00-02")),
+        identity(serial=DSN),
+        "2",
+        HERE,
+    ),
+    "a-board-serial-is-no-dsn": (
+        inventory(KNOWN),
+        identity("board-serial=1654422009913", pci_id="10de:2330"),
+        "2",
+        HERE,
+    ),
+    "a-placeholder": (inventory(KNOWN), identity(serial="N/A", pci_id="0000:0000"), "2", HERE),
     "serial-hidden": (inventory(HIDDEN), THIS_GPU, "2", HERE),
     "serial-hidden-and-another-model": (
         inventory(HIDDEN),
@@ -134,11 +214,36 @@ CASES = {
         "2",
         WRONG,
     ),
+    "its-number-and-another-model": (
+        inventory(KNOWN),
+        identity(f"pcie-dsn={DSN}", pci_id="10de:2331"),
+        "2",
+        WRONG,
+    ),
+    "a-part-number-of-another-chip": (
+        inventory(HIDDEN),
+        identity("part-number=2335-895-A1", pci_id="0000:0000"),
+        "2",
+        WRONG,
+    ),
+    "a-part-number-of-its-chip": (inventory(HIDDEN), identity("part-number=2330-885-A1"), "2", HERE),
     "serial-unknown": (inventory(KNOWN), identity(pci_id="10de:2330"), "2", HERE),
     "serial-unknown-and-no-slot": (inventory(KNOWN), identity(pci_id="10de:2330"), "", ABSENT),
     "only-the-class-is-known": (inventory(HIDDEN), identity(), "2", HERE),
     "another-class": (inventory(HIDDEN), identity(device_class="nic"), "2", WRONG),
     "classes-that-people-mix-up": (inventory(HIDDEN), identity(device_class="accelerator"), "2", HERE),
+    "an-fpga-with-its-golden-image": (
+        inventory(function("2", vendor=0x10EE, device=0xD004, device_class=DeviceClass.OTHER)),
+        identity(device_class="fpga", pci_id="10ee:5004"),
+        "2",
+        HERE,
+    ),
+    "an-fpga-of-another-vendor": (
+        inventory(function("2", vendor=0x8086, device=0x0B30, device_class=DeviceClass.FPGA)),
+        identity(device_class="fpga", pci_id="10ee:5004"),
+        "2",
+        WRONG,
+    ),
     "nothing-but-the-slot-is-known": (inventory(HIDDEN), identity(device_class="other"), "2", WRONG),
     "a-disk-without-its-driver": (inventory(BARE_DISK), THIS_DISK, "2", HERE),
     "a-disk-without-its-driver-and-with-another-number": (
@@ -152,9 +257,198 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_device_is_known_by_serial_else_by_slot_and_kind(case):
+def test_the_device_is_recognised_by_an_identifier_else_by_slot_and_model(case):
     seen, wanted, place, expected = CASES[case]
     assert brief(matching.match(seen, wanted, slot=place)) == expected
+
+
+def recorded(function, *, kind="sole-arrival", slot=None, fingerprint=None):
+    """Return the report of a node that recognised the card of this function."""
+    (card,) = inventory(function).cards
+    shown = comparison.fingerprint(card) if fingerprint is None else fingerprint
+    by = attachments.Recognition(kind=kind, fingerprint=shown)
+    place = function.slot if slot is None else slot
+    return attachments.NodeReport(
+        pci_address=card.address, boot_id="boot-1", slot=place or "", recognised_by=by
+    )
+
+
+BARE = function("")
+BARE_UUID = shows("", f"gpu-uuid={UUID}")
+THIS_UUID = identity(f"gpu-uuid={UUID}", sole_arrival=True)
+RECORDED = {
+    "the-card-of-before": (inventory(BARE), identity(), recorded(BARE), ("found", "0000:1f:00.0", "record")),
+    "another-card-at-its-place": (
+        inventory(function("", dsn=DSN)),
+        identity(sole_arrival=True),
+        recorded(BARE),
+        ("unrecognised",),
+    ),
+    "its-number-appears": (
+        inventory(BARE_UUID),
+        THIS_UUID,
+        recorded(BARE),
+        ("found", "0000:1f:00.0", "identifier"),
+    ),
+    "another-number-appears": (
+        inventory(shows("", f"gpu-uuid={OTHER_UUID}")),
+        THIS_UUID,
+        recorded(BARE),
+        ("wrong", "0000:1f:00.0", "recognised"),
+    ),
+    "another-card-shows-its-number": (
+        inventory(function("2"), BARE_UUID),
+        THIS_UUID,
+        recorded(function("2")),
+        ("wrong", "0000:02:00.0", "recognised"),
+    ),
+    "another-card-shows-its-number-and-the-first-is-gone": (
+        inventory(BARE_UUID),
+        THIS_UUID,
+        recorded(function("2")),
+        ("found", "0000:1f:00.0", "identifier"),
+    ),
+    "a-second-card-with-its-number": (
+        inventory(shows("2", f"gpu-uuid={UUID}"), BARE_UUID),
+        THIS_UUID,
+        recorded(function("2"), kind="gpu-uuid"),
+        ("found", "0000:02:00.0", "record"),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_a_device_stays_the_card_that_was_recognised(case):
+    seen, wanted, record, expected = RECORDED[case]
+    assert brief(matching.match(seen, wanted, slot=record.slot, record=record)) == expected
+
+
+SOLE = identity(pci_id="10de:2330", sole_arrival=True)
+OLD, NEW, NEWER, NIC = function("1"), function("2"), function("3"), {"device_class": DeviceClass.NIC}
+ARRIVED = ("found", "0000:02:00.0", "sole-arrival")
+
+
+def fingerprints(*functions):
+    return frozenset(comparison.fingerprint(card) for card in inventory(*functions).cards)
+
+
+def arrivals(*before, vanished=(), **what):
+    return matching.Arrivals(before=fingerprints(*before), vanished=fingerprints(*vanished), **what)
+
+
+def waiting(wanted, slot=""):
+    return matching.Neighbours(
+        identities=(wanted,), waiting=(matching.Waiting(name="fab.x", identity=wanted, slot=slot),)
+    )
+
+
+TWO_IN_ONE = (function("2"), function("2", number=1))
+ARRIVALS = {
+    "the-one-new-card": (inventory(OLD, NEW), SOLE, arrivals(OLD), ARRIVED),
+    "the-only-card-of-its-model": (
+        inventory(NEW, function("3", **NVME), function("4", vendor=0x15B3, device=0x1021, **NIC)),
+        SOLE,
+        arrivals(),
+        ARRIVED,
+    ),
+    "several-functions-are-one-card": (inventory(*TWO_IN_ONE), SOLE, arrivals(), ARRIVED),
+    "two-new-cards": (
+        inventory(OLD, NEW, NEWER),
+        SOLE,
+        arrivals(OLD),
+        ("unrecognised", "0000:02:00.0", "0000:03:00.0"),
+    ),
+    "no-new-card": (inventory(OLD), SOLE, arrivals(OLD), ABSENT),
+    "not-settled": (inventory(NEW), SOLE, arrivals(settled=False), ("absent", None, "settles")),
+    "without-the-rule": (inventory(NEW), identity(pci_id="10de:2330"), arrivals(), ABSENT),
+    "no-memory": (inventory(NEW), SOLE, None, ("unrecognised",)),
+    "events-were-lost": (inventory(NEW), SOLE, arrivals(doubt="events were lost"), ("unrecognised",)),
+    "it-had-vanished": (
+        inventory(NEW),
+        SOLE,
+        arrivals(vanished=[NEW]),
+        ("unrecognised", "0000:02:00.0"),
+    ),
+    "one-like-it-had-vanished-from-another-place": (
+        inventory(NEW),
+        SOLE,
+        arrivals(vanished=[NEWER]),
+        ("unrecognised", "0000:02:00.0"),
+    ),
+    "a-card-that-moved": (
+        inventory(function("2", dsn=DSN)),
+        SOLE,
+        arrivals(function("1", dsn=DSN)),
+        ABSENT,
+    ),
+    "another-model": (inventory(NEW), identity(pci_id="10de:2331", sole_arrival=True), arrivals(), ABSENT),
+    "another-number": (
+        inventory(function("2", dsn=DSN)),
+        identity("pcie-dsn=48-b0-2d-00-00-00-00-02", sole_arrival=True),
+        arrivals(),
+        ABSENT,
+    ),
+    "narrowed-by-a-shared-number": (
+        inventory(function("1", dsn=DSN), function("2", dsn=DSN)),
+        identity(f"pcie-dsn={DSN}=shared", sole_arrival=True),
+        arrivals(function("1", dsn=DSN)),
+        ARRIVED,
+    ),
+    "nothing-to-compare": (
+        inventory(NEW),
+        identity(device_class="other", sole_arrival=True),
+        arrivals(),
+        ABSENT,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ARRIVALS)
+def test_the_sole_arrival_is_the_device(case):
+    seen, wanted, came, expected = ARRIVALS[case]
+    assert brief(matching.match(seen, wanted, arrivals=came)) == expected
+
+
+OTHERS = {
+    "a-rival": (NEW, waiting(SOLE), "", ("unrecognised", "0000:02:00.0")),
+    "a-rival-of-another-slot": (NEW, waiting(SOLE, slot="9"), "", ARRIVED),
+    "the-neighbours-card": (NEW, matching.Neighbours(cards=fingerprints(NEW)), "", ABSENT),
+    "the-neighbours-card-in-the-slot": (NEW, matching.Neighbours(cards=fingerprints(NEW)), "2", WRONG),
+    "the-others-card-with-our-number": (
+        shows("2", f"gpu-uuid={UUID}"),
+        matching.Neighbours(cards=fingerprints(shows("2", f"gpu-uuid={UUID}"))),
+        "",
+        ("unrecognised", "0000:02:00.0"),
+    ),
+    "the-other-proves-it": (
+        shows("2", f"gpu-uuid={UUID}"),
+        waiting(identity(f"gpu-uuid={UUID}")),
+        "",
+        ABSENT,
+    ),
+    "the-other-proves-it-in-the-slot": (
+        shows("2", f"gpu-uuid={UUID}"),
+        waiting(identity(f"gpu-uuid={UUID}")),
+        "2",
+        WRONG,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_card_of_another_attachment_is_not_the_device(case):
+    shown, neighbours, place, expected = OTHERS[case]
+    wanted = THIS_UUID if case == "the-others-card-with-our-number" else SOLE
+    outcome = matching.match(inventory(shown), wanted, slot=place, arrivals=arrivals(), neighbours=neighbours)
+    assert brief(outcome) == expected
+
+
+def test_a_number_of_two_attachments_proves_neither():
+    neighbours = matching.Neighbours(identities=(THIS_GPU,))
+    assert brief(matching.match(inventory(KNOWN), THIS_GPU, neighbours=neighbours)) == (
+        "unrecognised",
+        "0000:02:00.0",
+    )
 
 
 def attachment(*, slot="", connected="", seen="", boot_id="boot-1"):
@@ -191,11 +485,13 @@ serial_numbers = st.sampled_from([None, DSN, "48-b0-2d-00-00-00-00-02"])
     serial_numbers,
     st.sampled_from(["", "1", "2"]),
 )
-def test_a_card_that_shows_another_serial_is_never_the_device(cards, wanted, place):
+def test_a_card_that_shows_another_declared_number_is_never_the_device(cards, wanted, place):
     functions = [function(name, dsn=serial, dsn_hidden=hidden) for name, serial, hidden in cards]
     outcome = matching.match(
-        inventory(*functions), identity(serial=wanted or "", pci_id="10de:2330"), slot=place
+        inventory(*functions),
+        identity(*([f"pcie-dsn={wanted}"] if wanted else []), pci_id="10de:2330"),
+        slot=place,
     )
     if isinstance(outcome, matching.Found):
         assert not wanted or outcome.card.first.dsn in (wanted, None)
-        assert outcome.by == "serial" or outcome.card.first.slot == place
+        assert outcome.by == "identifier" or outcome.card.first.slot == place

@@ -15,7 +15,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.node.attachments import actions, matching, plan
+from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.inventory import index
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.fabric.contract import DeviceClass
@@ -313,13 +313,22 @@ class Node(stateful.RuleBasedStateMachine):
                 kernel_driver=card.first.driver or "",
                 boot_id=f"boot-{self.boot}",
                 slot=card.first.slot,
+                recognised_by=reporting.recognise(self.attachment, card, self._match()).by,
                 claim_uid=CLAIM.uid,
             )
         )
 
+    def _match(self):
+        node = self.attachment.status.node
+        return matching.match(
+            self.kernel.inventory(),
+            self.attachment.spec.identity,
+            slot=matching.expected_slot(self.attachment, f"boot-{self.boot}"),
+            record=node if node is not None and node.boot_id == f"boot-{self.boot}" else None,
+        )
+
     def _observed(self, released):
-        slot = matching.expected_slot(self.attachment, f"boot-{self.boot}")
-        match = matching.match(self.kernel.inventory(), self.attachment.spec.identity, slot=slot)
+        match = self._match()
         card = match.card if isinstance(match, matching.Found) else None
         return actions.Observed(
             attachment=self.attachment,

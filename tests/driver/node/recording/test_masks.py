@@ -99,7 +99,9 @@ def test_a_memory_device_and_its_function_keep_one_number_in_all_notations(tmp_p
         assert function.dsn == model.dashed_serial(memdev.serial)
         card = theirs.card_of(function.address)
         identity = attachments.Identity(device_class="cxl-memory", serial=function.dsn)
-        assert matching.match(theirs, identity) == matching.Found(card=card, by="serial")
+        outcome = matching.match(theirs, identity)
+        assert isinstance(outcome, matching.Found)
+        assert (outcome.card, outcome.by) == (card, "identifier")
 
 
 def test_one_thing_has_one_pseudonym_wherever_it_stands():

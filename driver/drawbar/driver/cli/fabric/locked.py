@@ -16,8 +16,8 @@ from drawbar.driver.cli import consent, progress, tables
 from drawbar.driver.cli.fabric import direct, observed, oddities, views
 from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import statements
-from drawbar.driver.controller.fabrics import places
+from drawbar.driver.controller.attachments import identities, statements
+from drawbar.driver.controller.fabrics import numbers, places
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
@@ -51,8 +51,9 @@ async def attach(
     assert source.cluster is not None
     async with progress.shown("reading the fabric"):
         can = await adapter.capabilities()
-        device = (await adapter.devices()).device(device_id)
-        mapped = oddities.node_map(source, await adapter.hosts())
+        listed, hosts = await adapter.devices(), await adapter.hosts()
+        device = listed.device(device_id)
+        mapped = oddities.node_map(source, hosts)
     if not can.exact_device:
         raise errors.DrawbarError(
             "the fabric chooses the device itself, so none can be named; give --model and --host"
@@ -64,7 +65,14 @@ async def attach(
     await consent.ask(f"Attach device {device_id} to node {node} (host {host_id})?", assumed=assumed)
     key = names.DeviceKey(fabric=source.name, device=names.label(device_id))
     unclean = device.id in source.cluster.fabric.status.unclean
-    body = statements.held_by_hand(source.spec, key, device, node, host_id, unclean=unclean)
+    identity = identities.identify(
+        device,
+        shared=numbers.Numbers.from_devices(listed.devices).shared(device),
+        host=next((host for host in hosts if host.id == host_id), None),
+    )
+    body = statements.held_by_hand(
+        source.spec, key, device, node, host_id, identity=identity, unclean=unclean
+    )
     try:
         made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
     except kube_errors.AlreadyExists as error:
@@ -91,8 +99,8 @@ async def attach_model(
     assert source.cluster is not None
     async with progress.shown("reading the fabric"):
         can = await adapter.capabilities()
-        devices = (await adapter.devices()).devices
-        mapped = oddities.node_map(source, await adapter.hosts())
+        devices, hosts = (await adapter.devices()).devices, await adapter.hosts()
+        mapped = oddities.node_map(source, hosts)
     if not places.is_needed(can):
         raise errors.DrawbarError(
             "the controller attaches devices of this fabric by their ids; name DEVICE and HOST in place of --model and --host"
@@ -103,9 +111,11 @@ async def attach_model(
         f"Attach a device of the model {model}, which the fabric chooses, to node {node} (host {host_id})?",
         assumed=assumed,
     )
+    host = next((host for host in hosts if host.id == host_id), None)
     for place in _free_places(source.cluster, devices, model):
         key = names.DeviceKey(fabric=source.name, device=names.label(place.id))
-        body = statements.held_by_hand(source.spec, key, place, node, host_id)
+        identity = identities.identify(place, host=host)
+        body = statements.held_by_hand(source.spec, key, place, node, host_id, identity=identity)
         with contextlib.suppress(kube_errors.AlreadyExists):
             made = await api.create(kinds.ATTACHMENT, body, into=attachments.DeviceAttachment)
             break

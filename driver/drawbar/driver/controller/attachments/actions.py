@@ -105,6 +105,17 @@ class RecordFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordQueued:
+    """Write to the attachment's status that another one of its node goes first.
+
+    Attributes:
+        ahead: the name of that DeviceAttachment.
+    """
+
+    ahead: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
     """Publish the device's taint, so that the scheduler does not pick it again; the next steps wait for that write."""
 
@@ -162,6 +173,7 @@ Write = (
     | SayAttached
     | RecordAttached
     | RecordFailure
+    | RecordQueued
     | Taint
     | SayFailed
     | Delete

@@ -84,6 +84,15 @@ class Calls:
         states = (self._get(uid, side).state for side in sides or outcomes.Side)
         return CallState.RUNNING in states
 
+    def is_begun(self, uid: str, side: outcomes.Side) -> bool | None:
+        """Return whether the fabric was asked for the current attempt, and did not refuse it; None if it has to be asked first."""
+        call = self._get(uid, side)
+        if call.state is CallState.UNASKED and not call.asked_at:
+            return None
+        return call.state in (CallState.RUNNING, CallState.SUCCEEDED) or (
+            call.state is not CallState.FAILED and bool(call.asked_at)
+        )
+
     def request_id(self, uid: str, side: outcomes.Side) -> str:
         """Return the id of the current attempt."""
         return f"{uid}-{side.value}{self._get(uid, side).attempt}"
@@ -123,6 +132,7 @@ class Calls:
     def never_asked(self, uid: str, side: outcomes.Side) -> None:
         """Note that the fabric has no such call: it was never made, or the fabric has answered so."""
         self._put(uid, side, CallState.UNKNOWN)
+        self._calls[uid, side] = replace(self._get(uid, side), asked_at="")
 
     def settle(
         self,

@@ -12,7 +12,7 @@ import enum
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import attachments, claims
+from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import executor, statements
@@ -36,6 +36,7 @@ class Cause(enum.Enum):
     NO_FABRIC = "there is no such Fabric"
     NOT_REACHED = "the fabric manager is not reached"
     RETURNING = "it is on its way back from another node"
+    QUEUED = "another device goes first"
     BUSY = "the fabric manager is busy"
     LIMITED = "the namespace has begun its attaches of a minute"
     PAUSED = "its claim failed before"
@@ -185,6 +186,9 @@ def cause(
         return Cause.NOT_REACHED, f"the fabric manager is not reached: {fabric.connection.message}"
     if attachment is not None and (attachment.deleting or not _is_for(attachment, claim)):
         return Cause.RETURNING, f"it is still on its way back from node {attachment.spec.node_name}"
+    said = meta.find(attachment.status.conditions, attachments.ATTACHED) if attachment is not None else None
+    if said is not None and said.reason == statements.QUEUED:
+        return Cause.QUEUED, f"it {said.message}"
     if fabric.turns.is_waiting(key):
         return Cause.BUSY, "the fabric manager is busy with other devices"
     limit = fabric.spec.policy.attaches_per_namespace_per_minute

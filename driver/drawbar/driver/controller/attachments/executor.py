@@ -19,7 +19,7 @@ from drawbar.driver import sightings
 from drawbar.driver.api import attachments, claims, configurations, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, marks, names, outcomes, policies, shares
-from drawbar.driver.controller.attachments import actions, calls, plan, statements
+from drawbar.driver.controller.attachments import actions, calls, identities, plan, statements
 from drawbar.driver.controller.fabrics import composites, session
 from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import client, kinds, mirror, workers
@@ -77,6 +77,26 @@ class Context:
     claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
     orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
     ignored: dict[names.DeviceKey, str] = field(default_factory=dict)
+
+
+def ahead_of(context: Context, attachment: attachments.DeviceAttachment) -> str:
+    """Return an attachment of the node whose card could be taken for this device; empty for none.
+
+    Only a device that is recognised by its arrival waits. Of two of them one is always begun first, for this is asked again
+    right before the call to the fabric.
+    """
+    if not identities.is_due_alone(attachment):
+        return ""
+    rivals = (
+        other.metadata.name
+        for other in context.cluster.placed.on(attachment.spec.node_name)
+        if other.metadata.uid != attachment.metadata.uid
+        and identities.could_be_mistaken(attachment, other)
+        and identities.awaits_recognition(
+            other, begun=context.calls.is_begun(other.metadata.uid, outcomes.Side.ATTACH)
+        )
+    )
+    return min(rivals, default="")
 
 
 class _Observation:
@@ -147,6 +167,9 @@ class _Observation:
             orphaned_at=self._orphaned_at(),
             is_claim_unreadable=self._is_claim_unreadable(),
             misfit=self._misfit(),
+            ahead=ahead_of(context, attachment) if attachment is not None else "",
+            is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
+            listed_since=self._cluster.placed.held_since(self._key.attachment),
         )
 
     def _misfit(self) -> attachments.Failure | None:
@@ -453,6 +476,8 @@ class _Round:
             case actions.Ask(side=side):
                 await self._ask(side)
             case actions.CallFabric(side=side):
+                if side is outcomes.Side.ATTACH and ahead_of(self._context, self._existing):
+                    return plan.QUEUE_LOOK_SECONDS
                 pause = self._pause_seconds(side)
                 self._waits = pause > 0 or not self._open.turns.take(
                     self._key, self._existing.spec.host_id, self._namespace
@@ -553,6 +578,9 @@ class _Round:
                 await self._say_attached(wish, now)
             case actions.RecordAttached() | actions.RecordFailure():
                 await self._record_outcome(action, now)
+            case actions.RecordQueued(ahead=ahead):
+                message = plan.queued_message(self._existing, ahead)
+                await self._record(statements.queued(self._existing, message, now))
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._taint()
@@ -599,7 +627,13 @@ class _Round:
         origin = self._device.id if wish.share is None else wish.share.device_id
         unclean = origin in self._unclean
         body = statements.intent(
-            self._open.spec, self._key, self._device, wish, unclean=unclean, composite=self._composite
+            self._open.spec,
+            self._key,
+            self._device,
+            wish,
+            identity=self._identify(self._device, wish.host_id or ""),
+            unclean=unclean,
+            composite=self._composite,
         )
         # Before the first await: another worker may decide about the same node meanwhile.
         self._context.intended[self._key] = (wish.node, self._device.model)
@@ -613,6 +647,10 @@ class _Round:
         extra = {"attachment": self._key.attachment, "node": wish.node, "claim": wish.claim.name}
         log.info("attachment created", extra=extra)
         self._warn_of_hook(wish)
+
+    def _identify(self, device: contract.Device, host_id: str) -> attachments.Identity:
+        shared = self._open.numbers.shared(device)
+        return identities.identify(device, shared=shared, host=self._open.host(host_id))
 
     def _warn_of_hook(self, wish: claim_index.Wish) -> None:
         """Emit an Event where the device's hook or bitstream may take longer than the scheduler waits."""
@@ -631,7 +669,10 @@ class _Round:
         seen = self._device
         if seen is None or not await self._is_confirmed():
             return
-        stored = await self._store(statements.restored(self._open.spec, self._key, seen, where, now))
+        identity = self._identify(seen, where.host_id)
+        stored = await self._store(
+            statements.restored(self._open.spec, self._key, seen, where, now, identity=identity)
+        )
         statements.emit_taken_back(
             self._cluster.recorder, stored, "it is detached once its node lets go of it"
         )

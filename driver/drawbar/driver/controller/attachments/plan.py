@@ -44,6 +44,10 @@ ORPHAN_SECONDS = 5.0
 # The claim that releases a device and the next one that gets it may overlap for so long.
 OVERLAP_SECONDS = 5.0
 
+# A node lists its cards within a moment; one that does not has no daemon that runs.
+LISTING_SECONDS = 15.0
+QUEUE_LOOK_SECONDS = 1.0
+
 Steps = tuple[actions.Action, ...]
 
 
@@ -102,6 +106,10 @@ class Observed:
         misfit: why an attachment that an operator made does not fit what the Fabric has; None where it does.
         orphaned_at: when this process first saw that the device is a slice of ours that no attachment has; None for any other.
         is_claim_unreadable: the attachment's claim is there, and cannot be read.
+        ahead: another attachment of the node whose card could be taken for this device, while that is not recognised; empty
+            for none.
+        is_acknowledged: the node has listed its cards, which a device needs that is recognised by its arrival.
+        listed_since: when the node was first waited for to list them.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -127,6 +135,9 @@ class Observed:
     orphaned_at: datetime.datetime | None = None
     is_claim_unreadable: bool = False
     misfit: attachments.Failure | None = None
+    ahead: str = ""
+    is_acknowledged: bool = True
+    listed_since: datetime.datetime | None = None
 
     @property
     def foreign(self) -> bool:
@@ -306,6 +317,9 @@ def _impossible(
     if now < wish.seen_at + observed.patience:
         return None
     seconds, refused = observed.patience.total_seconds(), observed.attach.failure
+    if observed.ahead and observed.attachment is not None and observed.attach.state is CallState.UNKNOWN:
+        message = f"not attached within {seconds:.0f} s of the allocation: it {queued_message(observed.attachment, observed.ahead)}"
+        return attachments.Failure(reason=outcomes.NOT_RECOGNISED, message=message)
     if refused is not None and refused.reason in (
         outcomes.CREDENTIALS,
         outcomes.PENDING,
@@ -405,7 +419,39 @@ def _attach(observed: Observed, now: datetime.datetime) -> Steps:
     call = observed.attach
     if call.state is CallState.FAILED and call.failure is not None and not call.failure.retryable:
         return (actions.RecordFailure(failure=call.failure),)
-    return _within(_follow(outcomes.Side.ATTACH, call), observed.seconds_left(now))
+    steps = _await_arrival(observed, now) if call.state is CallState.UNKNOWN else ()
+    return _within(steps or _follow(outcomes.Side.ATTACH, call), observed.seconds_left(now))
+
+
+def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
+    """Wait until nothing else can be taken for a device that is recognised by its arrival; empty if nothing can."""
+    attachment = observed.attachment
+    if attachment is None:
+        return ()
+    if observed.ahead:
+        said = meta.find(attachment.status.conditions, attachments.ATTACHED)
+        is_said = said is not None and said.message == queued_message(attachment, observed.ahead)
+        recorded = () if is_said else (actions.RecordQueued(ahead=observed.ahead),)
+        return (*recorded, actions.LookAgain(seconds=QUEUE_LOOK_SECONDS))
+    if observed.is_acknowledged:
+        return ()
+    left = _seconds((observed.listed_since or now) + datetime.timedelta(seconds=LISTING_SECONDS) - now)
+    if left > 0:
+        return (actions.LookAgain(seconds=left),)
+    message = (
+        f"node {attachment.spec.node_name} did not list its cards within {LISTING_SECONDS:.0f} s, and the device shows no "
+        "identifier by which it could be recognised without that; look at its node daemon"
+    )
+    failure = attachments.Failure(reason=outcomes.NOT_RECOGNISED, message=message)
+    return (actions.RecordFailure(failure=failure),)
+
+
+def queued_message(attachment: attachments.DeviceAttachment, ahead: str) -> str:
+    """Return what the attachment waits for."""
+    return (
+        f"waits until node {attachment.spec.node_name} has recognised the device of DeviceAttachment {ahead}: both are recognised "
+        "by their arrival alone, so only one at a time is attached to a node; see docs/recognition.md"
+    )
 
 
 def _give_up(

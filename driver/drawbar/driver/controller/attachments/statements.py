@@ -13,11 +13,12 @@ import msgspec
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import actions
+from drawbar.driver.controller.attachments import actions, identities
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import events
 from drawbar.fabric import contract
 
+QUEUED = "AttachQueued"
 TAKEN_BACK = "DeviceTakenBack"
 ROLLED_BACK = "AttachRolledBack"
 
@@ -28,6 +29,7 @@ def intent(
     device: contract.Device,
     wish: claim_index.Wish,
     *,
+    identity: attachments.Identity | None = None,
     unclean: bool = False,
     composite: attachments.Composite | None = None,
 ) -> dict[str, Any]:
@@ -38,6 +40,7 @@ def intent(
         key: of the device.
         device: as the fabric lists it.
         wish: what it is attached for.
+        identity: of the device, among all devices of the fabric; None for that of the device by itself.
         unclean: it may have data of an earlier user.
         composite: what it is attached as a member of.
     """
@@ -50,7 +53,7 @@ def intent(
         device=key.device,
         node_name=wish.node,
         host_id=wish.host_id,
-        identity=_identity(device),
+        identity=identity or identities.identify(device),
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
@@ -69,6 +72,8 @@ def restored(
     device: contract.Device,
     where: actions.Restore,
     now: datetime.datetime,
+    *,
+    identity: attachments.Identity,
 ) -> dict[str, Any]:
     """Return the attachment of a connection whose record was lost: without a claim, idle since now."""
     spec = attachments.AttachmentSpec(
@@ -79,7 +84,7 @@ def restored(
         device=key.device,
         node_name=where.node,
         host_id=where.host_id,
-        identity=_identity(device),
+        identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
@@ -95,6 +100,7 @@ def held_by_hand(
     node: str,
     host_id: str,
     *,
+    identity: attachments.Identity,
     unclean: bool = False,
 ) -> dict[str, Any]:
     """Return the attachment that an operator makes, for no claim; its device is in no pool that a claim was given."""
@@ -106,25 +112,13 @@ def held_by_hand(
         device=key.device,
         node_name=node,
         host_id=host_id,
-        identity=_identity(device),
+        identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
         clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
     )
     return _object(key, spec)
-
-
-def _identity(device: contract.Device) -> attachments.Identity:
-    return attachments.Identity(
-        device_class=device.device_class.value,
-        serial=device.serial or "",
-        identifiers=tuple(
-            attachments.DeviceIdentifier(kind=each.kind.value, value=each.value, source=each.source)
-            for each in device.identifiers
-        ),
-        pci_id=_pci_id(device),
-    )
 
 
 def _object(key: names.DeviceKey, spec: attachments.AttachmentSpec) -> dict[str, Any]:
@@ -139,12 +133,6 @@ def _object(key: names.DeviceKey, spec: attachments.AttachmentSpec) -> dict[str,
         "metadata": msgspec.to_builtins(metadata),
         "spec": msgspec.to_builtins(spec),
     }
-
-
-def _pci_id(device: contract.Device) -> str:
-    if device.pci_vendor_id is None or device.pci_device_id is None:
-        return ""
-    return f"{device.pci_vendor_id:04x}:{device.pci_device_id:04x}"
 
 
 def attached(
@@ -171,6 +159,12 @@ def attached(
         status["device"] = msgspec.to_builtins(device)
     # A stale view would turn the phase back that the node has moved on meanwhile.
     return _status(attachment, status, resource_version=attachment.metadata.resource_version)
+
+
+def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime.datetime) -> dict[str, Any]:
+    """Return the attachment's status while another one of its node goes first."""
+    condition = _condition(attachment, status=False, reason=QUEUED, message=message, now=now)
+    return _status(attachment, {"conditions": [condition]})
 
 
 def failed(
@@ -209,7 +203,10 @@ def device_record(occupant: contract.Device | None) -> attachments.DeviceRecord 
     """Return what an attachment records of the device that is in its place; None where none is."""
     if occupant is None:
         return None
-    return attachments.DeviceRecord(id=occupant.id, serial=occupant.serial or "", pci_id=_pci_id(occupant))
+    identity = identities.identify(occupant)
+    return attachments.DeviceRecord(
+        id=occupant.id, serial=identity.serial, identifiers=identity.identifiers, pci_id=identity.pci_id
+    )
 
 
 Occupants = Mapping[names.DeviceKey, attachments.DeviceRecord]

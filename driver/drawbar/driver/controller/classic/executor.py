@@ -26,6 +26,7 @@ from drawbar.driver.api import (
 )
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import executor as attachment_executor
+from drawbar.driver.controller.attachments import identities
 from drawbar.driver.controller.attachments import statements as attachment_statements
 from drawbar.driver.controller.classic import actions, claim_watch
 from drawbar.driver.kube import errors as kube_errors
@@ -170,7 +171,12 @@ class _Subject:
         )
         fabric = context.cluster.fabrics.get(key.fabric)
         unclean = fabric is not None and device.id in fabric.status.unclean
-        body = attachment_statements.intent(session.spec, key, device, wanted, unclean=unclean)
+        identity = identities.identify(
+            device, shared=session.numbers.shared(device), host=session.host(step.host_id)
+        )
+        body = attachment_statements.intent(
+            session.spec, key, device, wanted, identity=identity, unclean=unclean
+        )
         context.latency.begun(key)
         try:
             stored = await context.cluster.attachments.create(body)

@@ -25,6 +25,7 @@ from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates,
 from drawbar.driver.controller.fabrics import (
     credentials,
     losses,
+    numbers,
     places,
     places_adapter,
     readings,
@@ -170,6 +171,8 @@ class Session:
         self._watch_from = 0.0
         self._hosts: dict[str, contract.Host] = {}
         self._devices: dict[str, contract.Device] = {}
+        self.numbers = numbers.Numbers()
+        """The identifiers of all devices."""
         self._listener = listener
         self._adapters = adapters
         self._vault = vault
@@ -444,6 +447,7 @@ class Session:
         old = self._devices.get(name)
         if old != device:
             self._devices[name] = device
+            self.numbers.put(device)
             self._tell_of_device(name, old, device)
 
     async def _stay_connected(
@@ -698,6 +702,7 @@ class Session:
         for name in names_lost:
             device = self._devices.pop(name, None)
             if device is not None:
+                self.numbers.remove(device)
                 self._tell_of_device(name, device, None)
             else:
                 # It was attached or published before this session began, and never listed.

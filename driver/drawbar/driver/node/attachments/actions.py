@@ -98,6 +98,27 @@ class Observed:
     cleaned: str | plan.Working | None = None
 
     @property
+    def awaits_baseline(self) -> bool:
+        """Whether the controller waits for the node to list its cards."""
+        attachment = self.attachment
+        return (
+            attachment.identity.sole_arrival
+            and attachment.status.baseline is None
+            and not attachment.holds(attachments.ATTACHED)
+        )
+
+    @property
+    def is_recognition_new(self) -> bool:
+        """Whether the report lacks how the device was recognised: by its arrival, or by an identifier that it did not show before."""
+        if not isinstance(self.match, matching.Found):
+            return False
+        node = self.attachment.status.node
+        recorded = node.recognised_by if node is not None and node.boot_id == self.boot_id else None
+        if recorded is None:
+            return self.match.by == matching.SOLE_ARRIVAL
+        return self.match.is_proved and recorded.kind in (matching.SLOT, matching.SOLE_ARRIVAL)
+
+    @property
     def card(self) -> model.Card | None:
         """The card of the device, or None while it cannot be identified."""
         return self.match.card if isinstance(self.match, matching.Found) else None
@@ -121,6 +142,11 @@ class PowerSlot:
     """Power the slot on in which the device waits; then observe it again."""
 
     slot: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListCards:
+    """Remember the node's cards, and acknowledge it on the attachment, before the fabric is asked to attach the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +246,7 @@ Report = (
     ReportVisible
     | ReportFailed
     | ReportToClaim
+    | ListCards
     | ReportClean
     | RecordPlace
     | ReportHealth

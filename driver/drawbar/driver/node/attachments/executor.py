@@ -7,7 +7,7 @@ then the key is queued again. On any error it stops; the key is queued again aft
 import asyncio
 import datetime
 import functools
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -21,6 +21,7 @@ from drawbar.driver.node.attachments import (
     matching,
     plan,
     reporting,
+    sole_arrival,
     versions,
 )
 from drawbar.driver.node.discovery import devices
@@ -130,11 +131,13 @@ class Memory:
         functions_for: the same of the claim for which virtual functions are being set up.
         seen: by condition, and for its deletion, when that was first seen to hold.
         looked: the device was read from the kernel since it was attached.
+        baseline: the node's cards before the attach, for a device that is recognised by its arrival.
     """
 
     uid: str
     claim_notified: bool = False
     looked: bool = False
+    baseline: sole_arrival.Baseline | None = None
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
     erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
@@ -191,6 +194,8 @@ class Context:
         hooks: runs the programs that make devices ready, and loads bitstreams.
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
         companion: returns the DeviceAttachment of that name on this node, or None.
+        attached: returns the DeviceAttachments of this node, of all drivers.
+        ledger: the cards that came and went.
         local: returns the card of a device that lives in this node, by pool and name; None where the devices are a fabric's.
     """
 
@@ -210,8 +215,13 @@ class Context:
     sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
     offers: Callable[[str], bool] = _offers_none
     companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
+    attached: Callable[[], Iterable[attachments.DeviceAttachment]] = lambda: ()
     local: Callable[[str, str], model.Card | None] | None = None
     memories: dict[str, Memory] = field(default_factory=dict)
+    ledger: sole_arrival.Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ledger", sole_arrival.Ledger(self.arrivals, self.clock, self._released))
 
     def forget(self, name: str) -> None:
         """The attachment is gone."""
@@ -232,9 +242,59 @@ class Context:
         """Which of this node's cards the device is, as far as is known now."""
         if self.local is not None:
             card = self.local(attachment.spec.pool, attachment.spec.device)
-            return matching.Absent() if card is None else matching.Found(card=card, by="serial")
-        slot = matching.expected_slot(attachment, self.boot_id)
-        return matching.match(self.arrivals.inventory, attachment.identity, slot=slot)
+            return matching.Absent() if card is None else matching.Found(card=card, by="identifier")
+        node, identity = attachment.status.node, attachment.identity
+        return matching.match(
+            self.arrivals.inventory,
+            identity,
+            slot=matching.expected_slot(attachment, self.boot_id),
+            record=node if node is not None and node.boot_id == self.boot_id else None,
+            arrivals=self._arrivals(attachment) if identity.sole_arrival else None,
+            neighbours=self._neighbours(attachment),
+        )
+
+    def _arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
+        memory = self.memories.get(attachment.metadata.name)
+        if memory is None or memory.uid != attachment.metadata.uid:
+            return self.ledger.arrivals(None, None)
+        return self.ledger.arrivals(memory.baseline, memory.seen.since(attachments.ATTACHED))
+
+    def _neighbours(self, attachment: attachments.DeviceAttachment) -> matching.Neighbours:
+        """Return the other attachments of this node that still have, or wait for, a card."""
+        name = attachment.metadata.name
+        rest = [
+            each
+            for each in self.attached()
+            if each.metadata.name != name and not each.holds(attachments.RELEASED)
+        ]
+        recognised = {each.metadata.name: self._recorded(each) for each in rest}
+        return matching.Neighbours(
+            identities=tuple(each.identity for each in rest),
+            cards=frozenset(card for card in recognised.values() if card),
+            waiting=tuple(
+                matching.Waiting(
+                    name=each.metadata.name,
+                    identity=each.identity,
+                    slot=matching.expected_slot(each, self.boot_id),
+                )
+                for each in rest
+                # The controller attaches a device without identifiers only after the one before has been recognised.
+                if not recognised[each.metadata.name]
+                and (each.holds(attachments.ATTACHED) or not each.identity.sole_arrival)
+            ),
+        )
+
+    def _recorded(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return the fingerprint of the card that was recognised in this boot; empty without one."""
+        node = attachment.status.node
+        if node is None or node.boot_id != self.boot_id or node.recognised_by is None:
+            return ""
+        return node.recognised_by.fingerprint
+
+    def _released(self) -> frozenset[str]:
+        """Return the fingerprints of the cards that may leave this node."""
+        leaving = (self._recorded(each) for each in self.attached() if each.deleting)
+        return frozenset(card for card in leaving if card)
 
     def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
         """The device, while this node has it."""
@@ -397,16 +457,19 @@ class _Work:
         reporter, attachment, now = self._context.reporter, self._attachment, self._context.time_of_day()
         match action:
             case actions.ReportVisible(card=card):
-                await reporter.visible(attachment, card, now)
+                await reporter.visible(attachment, self._recognised(card), now)
             case actions.ReportFailed(reason=reason, message=message):
                 await reporter.failed(attachment, reason, message, now)
             case actions.ReportToClaim(reason=reason, message=message):
                 await reporter.report_to_claim(attachment, reason, message, now)
                 self._memory.claim_notified = True
+            case actions.ListCards():
+                self._memory.baseline = self._context.ledger.baseline()
+                await reporter.listed(attachment)
             case actions.ReportClean(card=card):
-                await reporter.clean(attachment, card)
+                await reporter.clean(attachment, self._recognised(card))
             case actions.RecordPlace(card=card):
-                await reporter.place(attachment, card)
+                await reporter.place(attachment, self._recognised(card))
             case actions.ReportHealth(verdict=verdict):
                 await reporter.health(attachment, verdict)
             case actions.ReportBlocked(reason=reason, message=message):
@@ -415,6 +478,9 @@ class _Work:
                 await reporter.released(attachment, now)
             case _:
                 assert_never(action)
+
+    def _recognised(self, card: model.Card) -> reporting.Recognised:
+        return reporting.recognise(self._attachment, card, self._context.match(self._attachment))
 
     async def _power(self, slot: str, now: datetime.datetime) -> _Done:
         """The card shows up with an event, if it does."""

@@ -1,41 +1,76 @@
 """Identifies the device of an attachment among this node's cards; pure.
 
-Invariant: a card that shows another serial number than the attachment's is never its device, wherever it sits, and no card
-is identified by its address. Of two cards that could be the device neither is.
+Invariants:
 
-Order, with the reason: by serial number, which follows the device to whatever slot it went; only where the card shows
-none (its driver is not bound yet, the process may not read it, it has none) or the fabric tells none, by the slot that
-the fabric connected, and then the card must be what the fabric lists.
+- A card with a witness against it is never the device, wherever it sits (see `witnesses`).
+- An identifier that two cards show, or that two devices of the fabric have, proves nothing: it only narrows.
+- Of two cards that could be the device, neither is.
+- A device that was recognised stays that card. If another card proves to be the device later, that is a fault.
+
+Order, the strongest first: an identifier, which follows the device into whatever slot; the card that this node recognised
+in this boot; the slot that the fabric connected, if the card in it is of the device's model; and the sole arrival.
+
+**Sole arrival.** Without a common identifier, the device is the one card of its model that arrived after the attach began.
+The rule holds only if this run of the daemon had seen all cards before the attach, no event was lost since, and no other
+attachment waits for such a card. The controller attaches such devices one after the other.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Final, Literal, TypeGuard
 
 from drawbar.driver.api import attachments
+from drawbar.driver.node.attachments import witnesses
+from drawbar.driver.node.attachments.witnesses import Verdict, Witness
 from drawbar.driver.node.inventory import index, model
+from drawbar.fabric import recognition
 from drawbar.fabric.classes import DeviceClass
 
-# A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
-_VAGUE = frozenset(
-    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
-)
+SLOT: Final = "slot"
+SOLE_ARRIVAL: Final = "sole-arrival"
+By = Literal["identifier", "record", "slot", "sole-arrival"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """This is the device; `by` is what identified it."""
+    """This is the device.
+
+    Attributes:
+        card: the device.
+        by: the kind of proof.
+        witnesses: everything that was compared.
+    """
 
     card: model.Card
-    by: Literal["serial", "slot"]
+    by: By
+    witnesses: tuple[Witness, ...] = ()
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether the card itself shows an identifier of the device."""
+        return self.by == "identifier"
+
+    @property
+    def deciding(self) -> Witness | None:
+        """The strongest witness for the card; None where it was recognised before, and shows no identifier now."""
+        if self.is_proved:
+            return witnesses.strongest(self.witnesses)
+        return next((each for each in self.witnesses if each.kind == self.by), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wrong:
-    """The slot that the fabric connected has another device; `why` is the contradiction, in a clause."""
+    """The card where the device should be is another one; `why` is the contradiction, in a clause.
+
+    Attributes:
+        was_recognised: this node had taken the card for the device.
+    """
 
     card: model.Card
     why: str
+    was_recognised: bool = False
+    witnesses: tuple[Witness, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +79,11 @@ class Absent:
 
     Attributes:
         slot: the slot where it is expected, if that is known and there is one.
+        settles: a card arrived that may be the device; it is not decided yet.
     """
 
     slot: model.Slot | None = None
+    settles: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,35 +95,130 @@ class Unpowered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ambiguous:
-    """Several cards have its serial number."""
+    """Several cards show its identifiers."""
 
     cards: tuple[model.Card, ...]
 
 
-Match = Found | Wrong | Absent | Unpowered | Ambiguous
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrecognised:
+    """No card can be taken for the device without doubt.
+
+    Attributes:
+        cards: those that may be it.
+        why: the doubt, in a clause.
+    """
+
+    cards: tuple[model.Card, ...]
+    why: str
 
 
-def match(inventory: index.Inventory, identity: attachments.Identity, *, slot: str = "") -> Match:
-    """The device among the cards.
+Match = Found | Wrong | Absent | Unpowered | Ambiguous | Unrecognised
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrivals:
+    """The cards that this run of the daemon saw come since the attach.
+
+    Attributes:
+        before: fingerprints of the cards that were here before.
+        vanished: fingerprints of the cards that went since, or shortly before, and were not released.
+        doubt: why the rule does not hold, in a clause; empty if it holds.
+        settled: the fabric reported the attach, and no card came since, for long enough.
+    """
+
+    before: frozenset[str] = frozenset()
+    vanished: frozenset[str] = frozenset()
+    doubt: str = ""
+    settled: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Another attachment of this node whose device was not recognised yet.
+
+    Attributes:
+        name: of the DeviceAttachment.
+        identity: of its device.
+        slot: the hot-plug slot where it is expected; empty where that is not known.
+    """
+
+    name: str
+    identity: attachments.Identity
+    slot: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbours:
+    """The other attachments of this node.
+
+    Attributes:
+        identities: of all their devices.
+        cards: the fingerprints of those that this node recognised.
+        waiting: those that it did not.
+    """
+
+    identities: tuple[attachments.Identity, ...] = ()
+    cards: frozenset[str] = frozenset()
+    waiting: tuple[Waiting, ...] = ()
+
+    def rival(self, card: model.Card) -> str | None:
+        """Return the attachment that may wait for this card, or None."""
+        return next((each.name for each in self.waiting if _may_wait_for(each, card)), None)
+
+
+NO_NEIGHBOURS = Neighbours()
+
+
+def match(
+    inventory: index.Inventory,
+    identity: attachments.Identity,
+    *,
+    slot: str = "",
+    record: attachments.NodeReport | None = None,
+    arrivals: Arrivals | None = None,
+    neighbours: Neighbours = NO_NEIGHBOURS,
+) -> Match:
+    """Return the device among the cards.
 
     Args:
         inventory: everything that the kernel shows.
-        identity: what the fabric says of the device.
+        identity: the fabric's description of the device.
         slot: the hot-plug slot where it was seen last, or is expected; empty where that is not known.
+        record: this node's report of the device in this boot; None without one.
+        arrivals: for a device that may be recognised by sole arrival; None for any other.
+        neighbours: the other attachments of this node.
     """
-    cards = _with_serial(inventory, identity.serial)
-    if len(cards) > 1:
-        # Serial numbers are unique to a vendor at best.
-        cards = tuple(card for card in cards if _is_model(card, identity.pci_id)) or cards
-    if len(cards) > 1:
-        return Ambiguous(cards=cards)
-    if cards:
-        return Found(card=cards[0], by="serial")
-    return _in_slot(inventory, identity, slot)
+    recorded = _recorded_card(inventory, record)
+    showing = _showing(inventory, identity)
+    proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
+    if proved:
+        return _proved_card(proved, recorded, identity, neighbours)
+    if recorded is not None:
+        return _recognised_before(recorded, identity)
+    search = _Search(
+        inventory=inventory,
+        identity=identity,
+        narrowed=tuple(each.card for each in showing),
+        neighbours=neighbours,
+    )
+    is_exact = record is not None and record.slot == slot
+    placed = search.in_slot(slot, is_exact=is_exact)
+    if not isinstance(placed, Absent) or placed.slot is not None:
+        return placed
+    if identity.sole_arrival:
+        return search.arrived(arrivals)
+    match len(search.narrowed):
+        case 0:
+            return placed
+        case 1:
+            return Unrecognised(cards=search.narrowed, why="its numbers are those of several devices")
+        case _:
+            return Ambiguous(cards=search.narrowed)
 
 
 def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str:
-    """The name of the slot to look in: where it was seen in this boot, else where the fabric puts it; else empty."""
+    """Return the slot to look in: where it was seen in this boot, else where the fabric puts it; else an empty name."""
     status = attachment.status
     if status.node is not None and status.node.boot_id == boot_id and status.node.slot:
         return status.node.slot
@@ -94,70 +226,205 @@ def expected_slot(attachment: attachments.DeviceAttachment, boot_id: str) -> str
     return attachment.identity.slot or connected
 
 
-def _in_slot(inventory: index.Inventory, identity: attachments.Identity, name: str) -> Match:
-    place = next((slot for slot in inventory.slots if slot.name == name), None) if name else None
-    card = next((card for card in inventory.cards if name and card.first.slot == name), None)
-    if card is None:
-        if place is not None and place.present and place.powered is False:
-            return Unpowered(slot=place)
-        return Absent(slot=place)
-    why = _contradiction(card, identity)
-    return Found(card=card, by="slot") if why is None else Wrong(card=card, why=why)
-
-
-def _contradiction(card: model.Card, identity: attachments.Identity) -> str | None:
-    """Why the card in the right slot is not the device, in a clause."""
-    shown = _shown(card, identity.device_class)
-    if identity.serial and shown:
-        return f"it has serial {', '.join(sorted(shown))}"
-    if identity.pci_id:
-        if not _is_model(card, identity.pci_id):
-            return f"it is {_pci_id(card.first)}, not {identity.pci_id}"
-        return None
-    if identity.device_class == DeviceClass.OTHER:
-        return "the fabric tells neither a serial number that it shows nor a PCI id to know it by"
-    if not _is_class(card, identity.device_class):
-        return f"it is of class {card.first.device_class}, not {identity.device_class}"
-    return None
-
-
 def is_expected(match: Match, attachment: attachments.DeviceAttachment) -> TypeGuard[Found]:
-    """Whether the card can be the device already: in its slot, whatever was there before could still be."""
-    return isinstance(match, Found) and (match.by == "serial" or attachment.holds(attachments.ATTACHED))
+    """Return whether the card can be the device already: in its slot, the card that was there before could still be."""
+    return isinstance(match, Found) and (match.is_proved or attachment.holds(attachments.ATTACHED))
 
 
-def _with_serial(inventory: index.Inventory, serial: str) -> tuple[model.Card, ...]:
-    """The cards of which a function has the serial number, in any notation."""
-    if not serial:
-        return ()
-    cards = (inventory.card_of(function.address) for function in inventory.all_by_serial(serial))
-    return tuple({card.address: card for card in cards if card is not None}.values())
+def may_be(identity: attachments.Identity, card: model.Card) -> bool:
+    """Return whether the card is of the device's model, and nothing speaks against it."""
+    compared = witnesses.compare(identity, card)
+    return witnesses.contradiction(compared) is None and witnesses.is_model(compared)
 
 
-def _shown(card: model.Card, device_class: str) -> frozenset[str]:
-    """The serial numbers that can be compared with the fabric's.
+def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
+    """Return whether the card shows an identifier of the device, and nothing speaks against it."""
+    compared = witnesses.compare(identity, card)
+    numbers = (each for each in compared if each.kind not in witnesses.MODEL_KINDS)
+    agrees = any(each.verdict is Verdict.AGREES for each in numbers)
+    return agrees and witnesses.contradiction(compared) is None
 
-    A disk's own is shown by its driver alone; the Device Serial Number that it may have beside it is another one.
+
+def compared_kinds(identity: attachments.Identity) -> str:
+    """Return the kinds of identifiers by which the device could be recognised, for messages."""
+    kinds = {each.kind for each in witnesses.evidence(identity) if not isinstance(each, recognition.Derived)}
+    names = ["serial number" if kind == "serial" else kind.value for kind in kinds]
+    return ", ".join(sorted(names)) or "none"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Showing:
+    """A card that shows identifiers of the device, and nothing that speaks against it."""
+
+    card: model.Card
+    compared: tuple[Witness, ...]
+    keys: frozenset[tuple[str, str]]
+
+
+def _showing(inventory: index.Inventory, identity: attachments.Identity) -> tuple[_Showing, ...]:
+    keys: dict[str, set[tuple[str, str]]] = {}
+    cards: dict[str, model.Card] = {}
+    for listed in witnesses.evidence(identity):
+        if listed.kind not in recognition.STRENGTH:
+            continue
+        for card in inventory.cards_with(listed.kind, listed.value):
+            cards[card.address] = card
+            keys.setdefault(card.address, set()).add((listed.kind, listed.value))
+    compared = ((card, witnesses.compare(identity, card)) for card in cards.values())
+    return tuple(
+        _Showing(card=card, compared=facts, keys=frozenset(keys[card.address]))
+        for card, facts in compared
+        if witnesses.contradiction(facts) is None
+    )
+
+
+def _proves(
+    showing: Sequence[_Showing], each: _Showing, identity: attachments.Identity, neighbours: Neighbours
+) -> bool:
+    """Return whether the card shows an identifier that neither another card nor another device has."""
+    elsewhere = frozenset(key for other in showing if other is not each for key in other.keys)
+    unique = each.keys - elsewhere - witnesses.shared(identity)
+    return bool(unique) and not all(
+        any(key in witnesses.keys(other) for other in neighbours.identities) for key in unique
+    )
+
+
+def _proved_card(
+    showing: Sequence[_Showing],
+    recorded: model.Card | None,
+    identity: attachments.Identity,
+    neighbours: Neighbours,
+) -> Found | Wrong | Ambiguous | Unrecognised:
+    """Return the one proved card, unless this node had taken another card for the device, which is still here."""
+    if len(showing) > 1:
+        return Ambiguous(cards=tuple(each.card for each in showing))
+    proved = showing[0]
+    if witnesses.fingerprint(proved.card) in neighbours.cards:
+        why = "the card with its numbers is the device of another DeviceAttachment"
+        return Unrecognised(cards=(proved.card,), why=why)
+    if recorded is None or recorded.address == proved.card.address:
+        return Found(card=proved.card, by="identifier", witnesses=proved.compared)
+    why = f"{proved.card.address} is the device, by {witnesses.strongest(proved.compared)}"
+    compared = witnesses.compare(identity, recorded)
+    return Wrong(card=recorded, why=why, was_recognised=True, witnesses=compared)
+
+
+def _recorded_card(inventory: index.Inventory, record: attachments.NodeReport | None) -> model.Card | None:
+    """Return the card that this node had recognised, while it is at its place as it was then."""
+    if record is None or record.recognised_by is None:
+        return None
+    card = inventory.card_of(record.pci_address)
+    if card is None or witnesses.fingerprint(card) != record.recognised_by.fingerprint:
+        return None
+    return card
+
+
+def _recognised_before(card: model.Card, identity: attachments.Identity) -> Found | Wrong:
+    compared = witnesses.compare(identity, card)
+    against = witnesses.contradiction(compared)
+    if against is not None:
+        return Wrong(card=card, why=str(against), was_recognised=True, witnesses=compared)
+    return Found(card=card, by="record", witnesses=compared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Search:
+    """The search for a device that no card proves to be.
+
+    Attributes:
+        narrowed: the cards that show a number which other cards or devices have, too.
     """
-    if device_class == DeviceClass.NVME:
-        return frozenset(
-            controller.serial for controller in _controllers(card.functions) if controller.serial
+
+    inventory: index.Inventory
+    identity: attachments.Identity
+    narrowed: tuple[model.Card, ...]
+    neighbours: Neighbours
+
+    def in_slot(self, name: str, *, is_exact: bool) -> Match:
+        """Return the device by its slot. The slot is exact if this node saw the device in it."""
+        slots = self.inventory.slots
+        if not name or (not is_exact and any(_is_repeated(name, slot.name) for slot in slots)):
+            return Absent()
+        place = next((slot for slot in slots if slot.name == name), None)
+        card = next((card for card in self.inventory.cards if card.first.slot == name), None)
+        if card is None:
+            if place is not None and place.present and place.powered is False:
+                return Unpowered(slot=place)
+            return Absent(slot=place)
+        compared = witnesses.compare(self.identity, card)
+        why = self._objection(card, compared)
+        if why is not None:
+            return Wrong(card=card, why=why, witnesses=compared)
+        if self.narrowed and card not in self.narrowed:
+            return Unrecognised(
+                cards=self.narrowed, why=f"{card.address} is in its slot and shows none of its numbers"
+            )
+        in_place = Witness(kind=SLOT, fabric=name, host=name, verdict=Verdict.AGREES)
+        return Found(card=card, by=SLOT, witnesses=(*compared, in_place))
+
+    def arrived(self, arrivals: Arrivals | None) -> Found | Absent | Unrecognised:
+        """Return the device by its arrival."""
+        if arrivals is None or arrivals.doubt:
+            why = arrivals.doubt if arrivals is not None else "it was not seen to arrive"
+            return Unrecognised(cards=self.narrowed, why=why)
+        new = tuple(card for card in self.inventory.cards if self._is_new(card, arrivals))
+        if len(new) > 1:
+            return Unrecognised(cards=new, why="several cards of its model arrived")
+        if not new:
+            return Absent()
+        card = new[0]
+        if self.narrowed and card not in self.narrowed:
+            return Unrecognised(cards=(card, *self.narrowed), why=f"{card.address} shows none of its numbers")
+        if witnesses.likeness(card) in {witnesses.likeness(gone) for gone in arrivals.vanished}:
+            return Unrecognised(cards=new, why="a card like it had vanished shortly before, and may be back")
+        rival = self.neighbours.rival(card)
+        if rival is not None:
+            return Unrecognised(cards=new, why=f"DeviceAttachment {rival} waits for such a card too")
+        if not arrivals.settled:
+            return Absent(settles=True)
+        fact = Witness(kind=SOLE_ARRIVAL, fabric="attach", host=card.address, verdict=Verdict.AGREES)
+        return Found(card=card, by=SOLE_ARRIVAL, witnesses=(*witnesses.compare(self.identity, card), fact))
+
+    def _objection(self, card: model.Card, compared: tuple[Witness, ...]) -> str | None:
+        against = witnesses.contradiction(compared)
+        if against is not None:
+            return str(against)
+        if not witnesses.is_model(compared):
+            return _unlike(self.identity, card)
+        return "it is the device of another DeviceAttachment" if self._is_neighbours(card) else None
+
+    def _is_neighbours(self, card: model.Card) -> bool:
+        """Return whether the card is another attachment's device: by its record, or by a number that is not ours too."""
+        return witnesses.fingerprint(card) in self.neighbours.cards or (
+            card not in self.narrowed
+            and any(has_identifier(each.identity, card) for each in self.neighbours.waiting)
         )
-    return frozenset(text for function in card.functions for text in (function.serial, function.dsn) if text)
+
+    def _is_new(self, card: model.Card, arrivals: Arrivals) -> bool:
+        return (
+            card.device_class is not DeviceClass.BRIDGE
+            and card.first.physical_function is None
+            and witnesses.fingerprint(card) not in arrivals.before
+            and (card in self.narrowed or card.first.dsn not in _numbers(arrivals.before))
+            and may_be(self.identity, card)
+            and not self._is_neighbours(card)
+        )
 
 
-def _controllers(functions: Iterable[model.PciFunction]) -> tuple[model.NvmeController, ...]:
-    return tuple(controller for function in functions for controller in function.nvme)
+def _unlike(identity: attachments.Identity, card: model.Card) -> str:
+    if not witnesses.has_model(identity):
+        return "the fabric shows neither a common identifier nor a PCI id to recognise it by"
+    return f"it is of class {card.device_class}, not {identity.device_class}"
 
 
-def _is_model(card: model.Card, pci_id: str) -> bool:
-    return any(_pci_id(function) == pci_id for function in card.functions)
+def _numbers(fingerprints: frozenset[str]) -> frozenset[str]:
+    return frozenset(text.rpartition(" ")[2] for text in fingerprints)
 
 
-def _is_class(card: model.Card, device_class: str) -> bool:
-    shown = {function.device_class.value for function in card.functions}
-    return device_class in shown or (device_class in _VAGUE and bool(shown & _VAGUE))
+def _is_repeated(name: str, listed: str) -> bool:
+    """Return whether the kernel gave another slot of this name a suffix, in the order in which it found them."""
+    return re.fullmatch(rf"{re.escape(name)}-[0-9]+", listed) is not None
 
 
-def _pci_id(function: model.PciFunction) -> str:
-    return f"{function.vendor:04x}:{function.device:04x}"
+def _may_wait_for(waiting: Waiting, card: model.Card) -> bool:
+    return waiting.slot in ("", card.first.slot) and may_be(waiting.identity, card)

@@ -28,7 +28,7 @@ Source: design of the hand-over, `docs/architecture.md`; KEP-5007.
 """
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -43,6 +43,7 @@ FINDING_MESSAGE_CHARS = 256
 NOT_FOUND = "DeviceNotFound"
 WRONG = "WrongDevice"
 NOT_UNIQUE = "SerialNotUnique"
+NOT_RECOGNISED = "DeviceNotRecognised"
 NOT_POWERED = "SlotNotPowered"
 LINK_DOWN = "LinkDown"
 NO_DRIVER = "DriverNotBound"
@@ -56,6 +57,7 @@ NOT_SET_UP = "FunctionsNotSetUp"
 NOT_INTERLEAVED = "NotInterleaved"
 NOT_CLEANED = "NotCleaned"
 LOST = "DeviceLost"
+_NAMED_CARDS = 4
 
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
@@ -69,20 +71,45 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
     match observed.match:
         case matching.Found(card=card):
             return _not_ready(observed, card)
+        case matching.Wrong(card=card, why=why, was_recognised=True):
+            text = (
+                f"{card.address} was taken for {_name(observed.attachment)} and is another device: {why}; delete the pods that use "
+                "it, and compare the identifiers at the fabric manager"
+            )
+            return actions.ReportFailed(reason=WRONG, message=text)
         case matching.Wrong(card=card, why=why):
             place = f"slot {card.first.slot}" if card.first.slot else card.address
             text = f"{place} has another device than {_name(observed.attachment)}: {why}; look at the fabric's ports"
             return actions.ReportFailed(reason=WRONG, message=text)
         case matching.Ambiguous(cards=cards):
-            where = ", ".join(card.address for card in cards)
-            text = f"several devices have the serial of {_name(observed.attachment)}: {where}; take the others out"
+            text = f"several cards show the numbers of {_name(observed.attachment)}: {_addresses(cards)}; take the others out"
             return actions.ReportFailed(reason=NOT_UNIQUE, message=text)
+        case matching.Unrecognised():
+            return _unrecognised(observed, observed.match)
         case matching.Unpowered(slot=slot):
             why = observed.attempt.lack if observed.attempt is not None else ""
             text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
             return _absent(observed, slot)
+
+
+def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> actions.ReportFailed:
+    attachment = observed.attachment
+    where = f" ({_addresses(match.cards)})" if match.cards else ""
+    text = (
+        f"{_name(attachment)} was not recognised among the node's cards: {match.why}{where}; compared: "
+        f"{matching.compared_kinds(attachment.identity)}. An identifier that the node can read too decides, such as a MAC address, "
+        "a GPU UUID or a PCIe Device Serial Number from the fabric manager, or one attach at a time with no card plugged in by "
+        "hand; see docs/recognition.md"
+    )
+    return actions.ReportFailed(reason=NOT_RECOGNISED, message=text)
+
+
+def _addresses(cards: Sequence[model.Card]) -> str:
+    """Return the addresses of the first cards, and how many more there are."""
+    more = f" and {len(cards) - _NAMED_CARDS} more" if len(cards) > _NAMED_CARDS else ""
+    return ", ".join(card.address for card in cards[:_NAMED_CARDS]) + more
 
 
 def dead_link(card: model.Card) -> str | None:
@@ -139,9 +166,15 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
 
 
 def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
-    serial = attachment.identity.serial
+    serial, numbers = attachment.identity.serial, attachment.identity.identifiers
     article = "the device" if is_present else "device"
-    return f"{article} with serial {serial}" if serial else f"{article} {attachment.spec.device}"
+    if serial:
+        return f"{article} with serial {serial}"
+    return (
+        f"{article} with {numbers[0].kind} {numbers[0].value}"
+        if numbers
+        else f"{article} {attachment.spec.device}"
+    )
 
 
 PREPARED = "Prepared"
@@ -200,11 +233,18 @@ def leaving(observed: actions.Observed) -> model.Card | None:
     match observed.match:
         case matching.Found(card=card, by=by):
             # What is in the slot that the fabric only meant to connect need not be the device.
-            sure = by == "serial" or node is not None or observed.attachment.holds(attachments.ATTACHED)
+            sure = (
+                by in ("identifier", "record")
+                or node is not None
+                or observed.attachment.holds(attachments.ATTACHED)
+            )
             return card if sure else None
         case matching.Ambiguous(cards=cards):
             here = node.slot if node is not None and node.boot_id == observed.boot_id else ""
             return next((card for card in cards if here and card.first.slot == here), None)
+        case matching.Wrong(card=card, was_recognised=True):
+            # It was handed out as the device, so it has to be released as the device.
+            return card
         case _:
             return observed.leaving
 
@@ -213,7 +253,7 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
     """The device shows up, or is still there, though it was given back."""
     match = observed.match
     # What is released already is known by no serial number any more.
-    card = match.card if isinstance(match, matching.Found) and match.by == "serial" else observed.leaving
+    card = match.card if isinstance(match, matching.Found) and match.is_proved else observed.leaving
     if observed.held_by is not None or (card is None and observed.released is None):
         return ()
     match observed.released:
@@ -256,6 +296,8 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
         return plan_departure(observed, now)
     if observed.attachment.status.error is not None:
         return _tell(observed)
+    if observed.awaits_baseline:
+        return (actions.ListCards(),)
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
         return _wait(observed, now)
     if observed.attachment.has_traces:
@@ -289,6 +331,9 @@ def _tell(observed: actions.Observed) -> tuple[actions.Action, ...]:
 def _make_ready(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
+    if observed.is_recognition_new:
+        # A card without an identifier is on record before anything is done with it: a restarted daemon did not see it arrive.
+        return (actions.RecordPlace(card=card),)
     if not observed.ready:
         attempt = observed.attempt
         if attempt is not None and attempt.final and not _is_failed(observed):
@@ -405,6 +450,8 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     was_here = status.node is not None and status.node.boot_id == observed.boot_id
+    if was_here and is_another(observed.match):
+        return (late(observed),)
     if was_here and not isinstance(observed.match, matching.Ambiguous):
         return (lost(observed.attachment),)
     waiting = _await(observed, now)
@@ -418,6 +465,13 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     return waiting
 
 
+def is_another(match: matching.Match) -> bool:
+    """Return whether the card that was recognised is not the device, or cannot be any more."""
+    return isinstance(match, matching.Unrecognised) or (
+        isinstance(match, matching.Wrong) and match.was_recognised
+    )
+
+
 def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
     """Waits for a device that is not ready, until it has had its time."""
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
@@ -429,6 +483,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
         _was_reported(observed)
         and observed.card is None
         and not isinstance(observed.match, matching.Ambiguous)
+        and not is_another(observed.match)
     )
     return (lost(observed.attachment) if is_lost else late(observed),)
 
@@ -436,7 +491,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
     """When something can have changed without an event: the device, or the slot that it is to come into."""
     match observed.match:
-        case matching.Absent(slot=None):
+        case matching.Absent(slot=None, settles=False):
             return _deadline(observed, now)
         case matching.Found() | matching.Unpowered() if observed.attempt is not None:
             return max(_next(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))

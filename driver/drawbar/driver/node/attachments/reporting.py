@@ -4,7 +4,7 @@ Writes: a device that becomes visible costs three requests (the claim is read, t
 written), everything else one. Where claims have no conditions it costs one, too.
 
 Server-side apply takes back whatever its manager said before and leaves out now, so each object carries all that the
-node says: both its conditions, where the device is, and how it is.
+node says: both its conditions, its list of cards, where the device is, and how it is.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import msgspec
 from drawbar.driver.api import attachments, bindings, claims, drivers, meta
 from drawbar.driver.kube import claimstatus, client, events, kinds
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node.attachments import plan
+from drawbar.driver.node.attachments import matching, plan, witnesses
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.release import plan as release_plan
@@ -40,6 +40,19 @@ FAILED = "Failed"
 RELEASED = "Released"
 # The other phases are the controller's, and the admission policy lets no node write them.
 OWN_PHASES = frozenset({READY, IDLE, FAILED, RELEASED})
+
+
+SOURCE_CHARS = 128
+FINGERPRINT_CHARS = 512
+"""As many as the DeviceAttachment takes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognised:
+    """A device and the witness by which it was recognised; None if that was never recorded."""
+
+    card: model.Card
+    by: attachments.Recognition | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +78,7 @@ class Reporter:
     )
 
     async def visible(
-        self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime
+        self, attachment: attachments.DeviceAttachment, recognised: Recognised, now: datetime.datetime
     ) -> None:
         """The device is here and ready. The claim first: the scheduler waits for it.
 
@@ -74,12 +87,15 @@ class Reporter:
         key = attachment.spec.fabric, attachment.spec.allocated
         lock = self._composites.setdefault(key, asyncio.Lock())
         async with lock:
-            await self._visible(attachment, card, now)
+            await self._visible(attachment, recognised, now)
 
     async def _visible(
-        self, attachment: attachments.DeviceAttachment, card: model.Card, now: datetime.datetime
+        self, attachment: attachments.DeviceAttachment, recognised: Recognised, now: datetime.datetime
     ) -> None:
+        card = recognised.card
         message = f"visible as {card.address}, driver {card.first.driver or 'none'}"
+        if recognised.by is not None:
+            message = f"{message}, recognised by {recognised.by}"
         is_whole = all(
             attachment.is_used_with(self.companion(name), attachments.VISIBLE)
             for name in attachment.spec.companions
@@ -96,7 +112,7 @@ class Reporter:
             attachment, attachments.VISIBLE, status=True, reason=DEVICE_READY, message=message, now=now
         )
         idle = attachment.spec.claim is None and not attachment.held_by_hand
-        node = report(attachment, card, self.boot_id, used=True)
+        node = report(attachment, recognised, self.boot_id, used=True)
         phase = IDLE if idle else READY
         await self._apply(attachment, applied(attachment, fresh=fresh, node=node, phase=phase))
         log.info("device is visible", extra={"attachment": attachment.metadata.name, "address": card.address})
@@ -131,14 +147,19 @@ class Reporter:
         """The scheduler may take the allocation back."""
         await self._set_claim_condition(attachment, bindings.NODE_FAILED, reason, message, now)
 
-    async def place(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
+    async def listed(self, attachment: attachments.DeviceAttachment) -> None:
+        """The node remembers its cards, so the fabric may attach the device."""
+        baseline = attachments.Baseline(boot_id=self.boot_id)
+        await self._apply(attachment, applied(attachment, baseline=baseline))
+
+    async def place(self, attachment: attachments.DeviceAttachment, recognised: Recognised) -> None:
         """Record where the device is, and nothing else."""
-        node = report(attachment, card, self.boot_id, used=True)
+        node = report(attachment, recognised, self.boot_id, used=True)
         await self._apply(attachment, applied(attachment, node=node))
 
-    async def clean(self, attachment: attachments.DeviceAttachment, card: model.Card) -> None:
+    async def clean(self, attachment: attachments.DeviceAttachment, recognised: Recognised) -> None:
         """No trace of an earlier use is on the device."""
-        node = report(attachment, card, self.boot_id, used=False)
+        node = report(attachment, recognised, self.boot_id, used=False)
         await self._apply(attachment, applied(attachment, node=node))
         log.info("device was cleaned", extra={"attachment": attachment.metadata.name})
 
@@ -251,19 +272,47 @@ class Reporter:
         return await claimstatus.apply(self.api, claim, body, manager=manager)
 
 
+def recognise(
+    attachment: attachments.DeviceAttachment, card: model.Card, match: matching.Match
+) -> Recognised:
+    """Return the card with its deciding witness: the match's, else the one of before if it is the same card."""
+    node = attachment.status.node
+    former = node.recognised_by if node is not None else None
+    shown = witnesses.fingerprint(card)
+    deciding = match.deciding if isinstance(match, matching.Found) and match.card == card else None
+    if deciding is None:
+        is_same = former is not None and former.fingerprint == shown
+        return Recognised(card=card, by=former if is_same else None)
+    is_number = deciding.kind not in (matching.SLOT, matching.SOLE_ARRIVAL)
+    return Recognised(
+        card=card,
+        by=attachments.Recognition(
+            kind=deciding.kind,
+            fabric_source=_cut(deciding.fabric_source) if is_number else "",
+            node_source=_cut(deciding.host_source) if is_number else "",
+            fingerprint=shown[:FINGERPRINT_CHARS],
+        ),
+    )
+
+
+def _cut(source: str) -> str:
+    printable = "".join(character for character in source if character.isprintable())
+    return printable[:SOURCE_CHARS]
+
+
 def report(
-    attachment: attachments.DeviceAttachment, card: model.Card, boot_id: str, *, used: bool
+    attachment: attachments.DeviceAttachment, recognised: Recognised, boot_id: str, *, used: bool
 ) -> attachments.NodeReport:
     """Where the device is now, with what was said of its health.
 
     Args:
         attachment: as it is known.
-        card: the device.
+        recognised: the device.
         boot_id: of the running kernel.
         used: the claim that it is attached for gets it or keeps it, and without one what is recorded of its last use
             stays; else it has no traces of a use.
     """
-    recorded, spec = attachment.status.node, attachment.spec
+    recorded, spec, card = attachment.status.node, attachment.spec, recognised.card
     former = recorded or attachments.NodeReport()
     user, hooks = (former.claim_uid, former.allocation_timestamp), (former.drain, former.clean_up)
     if not used:
@@ -279,6 +328,7 @@ def report(
         kernel_driver=card.first.driver or "",
         boot_id=boot_id,
         slot=card.first.slot or "",
+        recognised_by=recognised.by,
         claim_uid=user[0],
         allocation_timestamp=user[1],
         drain=hooks[0],
@@ -311,6 +361,7 @@ def applied(
     *,
     fresh: meta.Condition | None = None,
     node: attachments.NodeReport | None = None,
+    baseline: attachments.Baseline | None = None,
     phase: str | None = None,
 ) -> dict[str, Any]:
     """Return the object to apply; what is not given stays as it is."""
@@ -324,6 +375,9 @@ def applied(
     phase = status.phase if phase is None else phase
     if phase in OWN_PHASES:
         said["phase"] = phase
+    listed = baseline or status.baseline
+    if listed is not None:
+        said["baseline"] = msgspec.to_builtins(listed)
     place = node or status.node
     if place is not None:
         said["node"] = msgspec.to_builtins(place)

@@ -159,6 +159,8 @@ class Devices:
         """How often everything was compared with the kernel."""
         self.missed = 0
         """How many changes these comparisons found that no event had told of."""
+        self.losses = 0
+        """How often events were lost, so that the order in which devices came and went is not certain."""
 
     # --- what there is ---
 
@@ -237,6 +239,7 @@ class Devices:
         if self._is_followed:
             # An earlier run ended unexpectedly, and may not have read all that it had heard of.
             self._everything = True
+            self.losses += 1
         self._is_followed = True
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work(ended), name="inventory-refresh")
@@ -256,6 +259,7 @@ class Devices:
             log.warning("uevents were lost, reading everything again")
             self._due.clear()
             self._everything = True
+            self.losses += 1
         else:
             concerned = self._live.concerned(event.devpath)
             if not concerned:

@@ -22,9 +22,12 @@ from drawbar.driver.node.inventory.model import (
     Region,
     Slot,
 )
+from drawbar.fabric import recognition, witnesses
 from drawbar.fabric.classes import DeviceClass
 
 _Item = TypeVar("_Item")
+Key = str | int | tuple[witnesses.Kind, str]
+"""What a function is looked up by."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +36,14 @@ class Index:
 
     Attributes:
         functions: by address.
-        addresses: by serial, as canonical text and as the numbers that the text can mean.
+        addresses: by serial, as canonical text and as the numbers that the text can mean; and by identifier, as its kind and
+            value, including those that follow from others (`recognition.expanded`).
         groups: cards by `cards.group`.
         ordered: every card, in order of address.
     """
 
     functions: Mapping[str, model.PciFunction]
-    addresses: Mapping[str | int, tuple[str, ...]]
+    addresses: Mapping[Key, tuple[str, ...]]
     groups: Mapping[str, model.Card]
     ordered: tuple[model.Card, ...]
 
@@ -47,6 +51,11 @@ class Index:
         """The card of the function at this address, or None."""
         function = self.functions.get(address)
         return None if function is None else self.groups.get(model.card_group(function))
+
+    def cards_with(self, kind: witnesses.Kind, value: str) -> tuple[model.Card, ...]:
+        """Return the cards with a function that shows this identifier, or one that it follows from."""
+        shown = (self.card_of(address) for address in self.addresses.get((kind, value), ()))
+        return tuple({card.address: card for card in shown if card is not None}.values())
 
     def by_serial(self, serial: str) -> tuple[model.PciFunction, ...]:
         """Functions whose serial is written just so, then those that have it in another notation."""
@@ -74,7 +83,7 @@ class Entries:
         self.memdevs: dict[str, tuple[model.Memdev, ...]] = {}
         self._functions: dict[str, model.PciFunction] = {}
         self._ordered = _Ordered[model.PciFunction]()
-        self._serials: dict[str | int, tuple[str, ...]] = {}
+        self._serials: dict[Key, tuple[str, ...]] = {}
         self._members: dict[str, frozenset[str]] = {}
         self._groups: dict[str, model.Card] = {}
         self._ordered_groups = _Ordered[model.Card]()
@@ -203,16 +212,18 @@ def by_function(memdevs: Iterable[model.Memdev]) -> dict[str, tuple[model.Memdev
     return by_address
 
 
-def _keys(function: model.PciFunction) -> frozenset[str | int]:
-    """Everything by which the serial of a function may be asked for.
+def _keys(function: model.PciFunction) -> frozenset[Key]:
+    """Everything by which a function may be looked up, except its address.
 
     A number is meant only where numbers are serials: `4660` is a CXL device's 0x1234, and no NVMe disk's.
     """
-    keys: set[str | int] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
+    keys: set[Key] = {model.canonical_serial(text) for text in (function.serial, function.dsn) if text}
     if function.dsn:
         keys |= model.serial_numbers(function.dsn)
     if function.serial and function.device_class is DeviceClass.CXL_MEMORY:
         keys |= model.serial_numbers(function.serial)
+    if function.identifiers:
+        keys |= {(each.kind, each.value) for each in recognition.expanded(function.identifiers)}
     return frozenset(key for key in keys if key != "")
 
 
@@ -246,6 +257,15 @@ class Inventory:
     def by_address(self, address: str) -> PciFunction | None:
         """The function at an address, or None."""
         return self._index.functions.get(address)
+
+    def cards_with(self, kind: witnesses.Kind, value: str) -> tuple[Card, ...]:
+        """Return the cards that show this identifier, or one that it follows from; see `Card.identifiers`."""
+        cards = {card.address: card for card in self._index.cards_with(kind, value)}
+        for memdev in self.memdevs if kind is witnesses.Kind.PCIE_DSN else ():
+            card = self.card_of(memdev.pci_address or "")
+            if memdev.serial and card is not None and model.dashed_serial(memdev.serial) == value:
+                cards[card.address] = card
+        return tuple(cards.values())
 
     def by_serial(self, serial: str) -> PciFunction | None:
         """The function with this serial, or None.

@@ -377,7 +377,7 @@ class Card:
     @property
     def identifiers(self) -> tuple[witnesses.Identifier, ...]:
         """The identifiers of all functions and memory devices, each value of a kind once."""
-        listed = [each for function in self.functions for each in function.identifiers]
+        listed = [each for function in self.bare.functions for each in function.identifiers]
         for memdev in self.memdevs:
             number = "" if memdev.serial is None else f"{memdev.serial:#x}"
             shown = witnesses.identifier(witnesses.Kind.PCIE_DSN, number, f"{memdev.name}/serial")

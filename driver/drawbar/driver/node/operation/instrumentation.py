@@ -72,6 +72,9 @@ class Metrics(exposition.Exposition):
         self.attach_failures = self.counter(
             "attach_failures", "Devices that did not come or would not work.", "reason"
         )
+        self.recognised = self.counter(
+            "recognised_devices", "Devices that became visible, by what decided which card each is.", "kind"
+        )
         self.release_seconds = self.histogram(
             "release_duration_seconds",
             "From the wish to detach to the device being Released.",
@@ -230,6 +233,9 @@ class AttachmentMeter:
         if not after.is_true:
             self._metrics.attach_failures.labels(after.reason or "Unknown").inc()
         elif new.status.node is not None:
+            by = new.status.node.recognised_by
+            if by is not None:
+                self._metrics.recognised.labels(by.kind).inc()
             seconds = self._since_event(new.status.node.pci_address)
             if seconds is not None:
                 self._metrics.visible_seconds.observe(seconds)

@@ -36,6 +36,7 @@ _VISIBLE: Mapping[str, str] = {
     "NoDeviceFiles": "read the node's kernel log (dmesg)",
     "WrongDevice": "look at the fabric manager's ports",
     "SerialNotUnique": "take the other devices with that serial number out",
+    "DeviceNotRecognised": "do what the message says: an identifier from the fabric manager, or one attach at a time",
     "SlotNotPowered": "give the node daemon a writable /sys",
     "LinkDown": "look at cable and port",
     "VersionTooOld": "bring the node's driver or the device's firmware up to date",

@@ -1,0 +1,105 @@
+"""Describes a device for the node that has to recognise it; pure.
+
+A number that two devices of the fabric have identifies neither of them, so it is marked as shared. A device of which the node
+can read nothing, and whose slot the fabric does not name, is recognised by its arrival: no two such devices of one model are
+attached to one node at the same time, and the node lists its cards first.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from drawbar.driver.api import attachments, meta
+from drawbar.fabric import contract, recognition, witnesses
+from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.witnesses import Kind
+
+_NO_IDS = ("0000", "ffff")
+_VAGUE = frozenset(
+    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
+)
+
+
+def identify(
+    device: contract.Device,
+    *,
+    shared: Collection[tuple[Kind, str]] = (),
+    host: contract.Host | None = None,
+) -> attachments.Identity:
+    """Return what the node has to know to recognise the device.
+
+    Args:
+        device: of the fabric.
+        shared: its identifiers that other devices of the fabric have, too.
+        host: that gets the device; None if it is not known.
+    """
+    numbers, serial = device.identifiers, device.serial
+    undeclared = witnesses.identifier(Kind.SERIAL, serial or "")
+    if undeclared is not None and (undeclared.kind, undeclared.value) in shared:
+        numbers, serial = (*numbers, undeclared), None
+    unique = tuple(each for each in numbers if (each.kind, each.value) not in shared)
+    described = replace(device, serial=serial, identifiers=unique)
+    forecast = recognition.forecast(described, has_slot=_names_slots(host))
+    return attachments.Identity(
+        device_class=device.device_class.value,
+        serial=serial or "",
+        identifiers=tuple(
+            attachments.DeviceIdentifier(
+                kind=each.kind.value, value=each.value, source=each.source, shared=each not in unique
+            )
+            for each in numbers
+        ),
+        pci_id=pci_id(device),
+        sole_arrival=forecast.means is recognition.Means.SOLE_ARRIVAL,
+    )
+
+
+def pci_id(device: contract.Device) -> str:
+    """Return vendor and device as `vvvv:dddd`; empty if the fabric does not know them."""
+    if device.pci_vendor_id is None or device.pci_device_id is None:
+        return ""
+    return f"{device.pci_vendor_id:04x}:{device.pci_device_id:04x}"
+
+
+def is_due_alone(attachment: attachments.DeviceAttachment) -> bool:
+    """Return whether the device still has to be recognised by its arrival on its node."""
+    node = attachment.status.node
+    is_recognised = node is not None and node.recognised_by is not None
+    return attachment.identity.sole_arrival and not is_recognised
+
+
+def could_be_mistaken(attachment: attachments.DeviceAttachment, other: attachments.DeviceAttachment) -> bool:
+    """Return whether a card of one device could be taken for the other: of two known models only if they are the same."""
+    first, second = attachment.spec.identity, other.spec.identity
+    if _is_plausible(first) and _is_plausible(second) and DeviceClass.FPGA not in _classes(first, second):
+        return first.pci_id == second.pci_id
+    classes = _classes(first, second)
+    return len(classes) == 1 or classes <= _VAGUE
+
+
+def is_acknowledged(attachment: attachments.DeviceAttachment) -> bool:
+    """Return whether the node has listed its cards, or need not."""
+    return not is_due_alone(attachment) or attachment.status.baseline is not None
+
+
+def awaits_recognition(attachment: attachments.DeviceAttachment, *, begun: bool | None) -> bool:
+    """Return whether a card of the device may arrive, or has arrived, and is not recognised yet.
+
+    Args:
+        attachment: of the device.
+        begun: the fabric was asked to attach the device; None if that is not known.
+    """
+    if not is_due_alone(attachment):
+        return False
+    return begun is not False or meta.is_true(attachment.status.conditions, attachments.ATTACHED)
+
+
+def _classes(*identities: attachments.Identity) -> frozenset[str]:
+    return frozenset(each.device_class for each in identities)
+
+
+def _is_plausible(identity: attachments.Identity) -> bool:
+    return bool(identity.pci_id) and not any(part in _NO_IDS for part in identity.pci_id.split(":"))
+
+
+def _names_slots(host: contract.Host | None) -> bool:
+    return host is not None and bool(host.ports) and all(port.slot_hint for port in host.ports)

@@ -1,0 +1,346 @@
+"""Compares a device, as its fabric describes it, with one card; pure.
+
+Only numbers of one kind are compared, the strongest kind first. A witness agrees, contradicts, or is silent with a reason.
+It contradicts only if both sides show the number itself, both are plausible, and its kind has one issuer. So the serial
+number on a NIC never contradicts, for card and manager may quote different makers.
+
+A number that only follows from another one, and a serial number of an undeclared kind, can agree and cannot contradict.
+The ids of an FPGA are those of its image, and never contradict.
+"""
+
+import enum
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from drawbar.driver.api import attachments
+from drawbar.driver.node.inventory import model
+from drawbar.fabric import recognition, witnesses
+from drawbar.fabric.classes import DeviceClass
+from drawbar.fabric.witnesses import Identifier, Kind
+
+PCI_ID, PART_NUMBER, CLASS = "pci-id", Kind.PART_NUMBER.value, "device-class"
+MODEL_KINDS = frozenset({PCI_ID, PART_NUMBER, CLASS})
+
+# A board's designer, its vendor's driver and its fabric manager each choose which of these it is.
+_VAGUE = frozenset(
+    {DeviceClass.GPU.value, DeviceClass.ACCELERATOR.value, DeviceClass.FPGA.value, DeviceClass.OTHER.value}
+)
+_ALWAYS_CONTRADICT = frozenset(
+    {
+        Kind.GPU_UUID,
+        Kind.GPU_UNIQUE_ID,
+        Kind.PCIE_DSN,
+        Kind.NVME_SERIAL,
+        Kind.NGUID,
+        Kind.EUI64,
+        Kind.MAC,
+        Kind.NODE_GUID,
+    }
+)
+# The manager and the driver both read the maker's own number.
+_BOARD_ISSUERS = frozenset({recognition.NVIDIA, recognition.AMD, recognition.XILINX})
+# A mismatch beside an agreeing number of the other kind is a warning: a BMC may tell another UUID, a namespace may be new,
+# a node GUID can be set.
+_EXCUSED_BY = {
+    Kind.GPU_UUID: frozenset({Kind.BOARD_SERIAL}),
+    Kind.NGUID: frozenset({Kind.NVME_SERIAL}),
+    Kind.EUI64: frozenset({Kind.NVME_SERIAL}),
+    Kind.NODE_GUID: frozenset({Kind.MAC}),
+}
+_WITHOUT_DRIVER = frozenset({Kind.PCIE_DSN, Kind.VPD_SERIAL})
+# Kernels before 6.3 cut the serial number of an AMD board.
+_CUT_CHARACTERS = 16
+_NVIDIA_PART = re.compile(r"([0-9a-f]{4})-[0-9]{3}-.*")
+_PCI_ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
+_PATH_CHARS = 400
+_NO_IDS = ("0000", "ffff")
+
+
+class Verdict(enum.StrEnum):
+    """The meaning of a witness for one card."""
+
+    AGREES = "agrees"
+    CONTRADICTS = "contradicts"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Witness:
+    """One fact that the fabric knows about the device, held against a card.
+
+    Attributes:
+        kind: of the identifier, or one of `MODEL_KINDS`, or `slot`, or `sole-arrival`.
+        fabric: the fabric's value.
+        fabric_source: where the manager shows it.
+        host: the card's value; empty where it shows none.
+        host_source: where the node read it.
+        verdict: see `Verdict`.
+        reason: why it is silent; empty otherwise.
+        is_derived: the number follows from other ones on both sides.
+    """
+
+    kind: str
+    fabric: str
+    fabric_source: str = ""
+    host: str = ""
+    host_source: str = ""
+    verdict: Verdict
+    reason: str = ""
+    is_derived: bool = False
+
+    def __str__(self) -> str:
+        match self.verdict:
+            case Verdict.AGREES:
+                sources = " = ".join(source for source in (self.fabric_source, self.host_source) if source)
+                return f"{self.kind} {self.fabric}" + (f" ({sources})" if sources else "")
+            case Verdict.CONTRADICTS:
+                return f"its {self.kind} is {self.host}, not {self.fabric}"
+            case Verdict.SILENT:
+                return f"{self.kind} ({self.reason})"
+
+
+@functools.lru_cache(4096)
+def evidence(identity: attachments.Identity) -> tuple[Identifier, ...]:
+    """Return the device's identifiers with everything that follows from them."""
+    return recognition.expanded(_parse(identity, identity.identifiers))
+
+
+@functools.lru_cache(4096)
+def keys(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
+    """Return kind and value of the device's identifiers, and of everything that follows from them."""
+    return frozenset((each.kind, each.value) for each in evidence(identity))
+
+
+@functools.lru_cache(4096)
+def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
+    """Return the identifiers that other devices of the fabric have too, with everything that follows from them."""
+    own = _parse(identity, [each for each in identity.identifiers if not each.shared])
+    unique = {(each.kind, each.value) for each in recognition.expanded(own)}
+    return keys(identity) - unique
+
+
+def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
+    """Return a witness for each kind of number that the fabric shows, the strongest first, then those of the model."""
+    numbers = tuple(
+        witness
+        for kind in recognition.STRENGTH
+        if (witness := _compare_kind(kind, evidence(identity), card)) is not None
+    )
+    agreeing = {witness.kind for witness in numbers if witness.verdict is Verdict.AGREES}
+    return (
+        *(_excused(witness, agreeing) for witness in numbers),
+        *compare_model(identity, card),
+    )
+
+
+def strongest(compared: Iterable[Witness]) -> Witness | None:
+    """Return the strongest witness for the card, or None; a number that one side shows itself before one that follows on both."""
+    agreeing = [each for each in compared if each.verdict is Verdict.AGREES]
+    return min(agreeing, key=lambda each: each.is_derived, default=None)
+
+
+def contradiction(compared: Iterable[Witness]) -> Witness | None:
+    """Return the strongest witness against the card, or None."""
+    return next((each for each in compared if each.verdict is Verdict.CONTRADICTS), None)
+
+
+def is_model(compared: Iterable[Witness]) -> bool:
+    """Return whether the card is of the device's model, or at least of its class where the fabric shows no model."""
+    verdicts = {each.verdict for each in compared if each.kind in MODEL_KINDS}
+    return Verdict.AGREES in verdicts and Verdict.CONTRADICTS not in verdicts
+
+
+def compare_model(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
+    """Return the witnesses of the card's model: they narrow, and prove nothing."""
+    made = (_compare_pci_id(identity, card), *_compare_parts(identity, card), _compare_class(identity, card))
+    return tuple(witness for witness in made if witness is not None)
+
+
+def has_model(identity: attachments.Identity) -> bool:
+    """Return whether the fabric shows a plausible model, or a class that a card can be compared with."""
+    return bool(_plausible_id(identity.pci_id)) or identity.device_class != DeviceClass.OTHER
+
+
+def fingerprint(card: model.Card) -> str:
+    """Return the card's place, model and Device Serial Number, as one text: of the same card it stays the same.
+
+    The ids and the number of an FPGA are those of its image, so of these only the vendor counts.
+    """
+    first = card.first
+    ids, number = f"{first.vendor:04x}", "-"
+    if first.device_class is not DeviceClass.FPGA and first.vendor != recognition.XILINX:
+        subsystem = f"{first.subsystem_vendor or 0:04x}:{first.subsystem_device or 0:04x}"
+        ids, number = f"{ids}:{first.device:04x}/{subsystem}", first.dsn or "-"
+    # A deep path is cut from the left: the functions at its end tell the places apart.
+    return f"{first.path.removeprefix('devices/')[-_PATH_CHARS:]} {ids} {number}"
+
+
+def likeness(card: model.Card | str) -> str:
+    """Return the part of a fingerprint that stays the same when the card moves to another place."""
+    text = card if isinstance(card, str) else fingerprint(card)
+    return text.partition(" ")[2]
+
+
+def _parse(
+    identity: attachments.Identity, listed: Iterable[attachments.DeviceIdentifier]
+) -> tuple[Identifier, ...]:
+    kinds = set(Kind)
+    made = [
+        witnesses.identifier(Kind(each.kind), each.value, each.source)
+        for each in listed
+        if each.kind in kinds
+    ]
+    made.append(witnesses.identifier(Kind.SERIAL, identity.serial, "serial number"))
+    return tuple(each for each in made if each is not None)
+
+
+def _compare_kind(kind: Kind, described: Iterable[Identifier], card: model.Card) -> Witness | None:
+    theirs = [each for each in described if each.kind is kind]
+    if not theirs:
+        return None
+    shown = [each for each in recognition.expanded(card.identifiers) if each.kind is kind]
+    mine = {each.value: each for each in shown}
+    pair = next(((each, mine[each.value]) for each in theirs if each.value in mine), None)
+    if pair is not None:
+        return _witness(kind, *pair, Verdict.AGREES)
+    if not shown:
+        return _witness(kind, theirs[0], None, Verdict.SILENT, _silence(kind, card))
+    direct = [each for each in theirs if not isinstance(each, recognition.Derived)]
+    read = [each for each in shown if not isinstance(each, recognition.Derived)]
+    if not direct or not read:
+        reason = "it follows from another number, and is no contradiction"
+        return _witness(kind, theirs[0], shown[0], Verdict.SILENT, reason)
+    if not _can_contradict(kind, direct[0].value, read[0].value, card):
+        reason = "numbers of this kind may have different issuers"
+        return _witness(kind, direct[0], read[0], Verdict.SILENT, reason)
+    return _witness(kind, direct[0], read[0], Verdict.CONTRADICTS)
+
+
+def _witness(
+    kind: Kind, fabric: Identifier, host: Identifier | None, verdict: Verdict, reason: str = ""
+) -> Witness:
+    return Witness(
+        kind=kind.value,
+        fabric=fabric.value,
+        fabric_source=fabric.source,
+        host=host.value if host is not None else "",
+        host_source=host.source if host is not None else "",
+        verdict=verdict,
+        reason=reason,
+        is_derived=isinstance(fabric, recognition.Derived) and isinstance(host, recognition.Derived),
+    )
+
+
+def _silence(kind: Kind, card: model.Card) -> str:
+    if kind is Kind.PCIE_DSN and any(function.dsn_hidden for function in card.functions):
+        return "the node daemon has no privilege to read it"
+    if kind not in _WITHOUT_DRIVER and card.first.driver is None:
+        return "no driver is bound"
+    return "the card shows none"
+
+
+def _can_contradict(kind: Kind, fabric: str, host: str, card: model.Card) -> bool:
+    if kind is Kind.BOARD_SERIAL:
+        is_cut = len(host) == _CUT_CHARACTERS and fabric.startswith(host)
+        return card.first.vendor in _BOARD_ISSUERS and card.device_class is not DeviceClass.NIC and not is_cut
+    return kind in _ALWAYS_CONTRADICT
+
+
+def _excused(witness: Witness, agreeing: set[str]) -> Witness:
+    excuses = _EXCUSED_BY.get(Kind(witness.kind), frozenset())
+    if witness.verdict is not Verdict.CONTRADICTS or not excuses & agreeing:
+        return witness
+    reason = f"it is {witness.host} on the card, whose {min(excuses & agreeing)} agrees"
+    return replace(witness, verdict=Verdict.SILENT, reason=reason)
+
+
+def _plausible_id(text: str) -> tuple[str, str] | None:
+    match = _PCI_ID.fullmatch(text)
+    if match is None or any(part in _NO_IDS for part in match.groups()):
+        return None
+    return match[1], match[2]
+
+
+def _compare_pci_id(identity: attachments.Identity, card: model.Card) -> Witness | None:
+    plausible = _plausible_id(identity.pci_id)
+    if plausible is None:
+        return None
+    shown = [_pci_id(function) for function in card.functions]
+    verdict, reason, host = Verdict.CONTRADICTS, "", shown[0]
+    if identity.pci_id in shown:
+        verdict, host = Verdict.AGREES, identity.pci_id
+    elif _is_fpga(identity, card):
+        verdict, reason = Verdict.SILENT, "the ids of an FPGA are those of its image"
+    return Witness(
+        kind=PCI_ID,
+        fabric=identity.pci_id,
+        fabric_source="PCI ids",
+        host=host,
+        host_source=card.address,
+        verdict=verdict,
+        reason=reason,
+    )
+
+
+def _compare_parts(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
+    """Return a witness for each part number of NVIDIA's form, which begins with the device id."""
+    made = []
+    for listed in evidence(identity):
+        match = _NVIDIA_PART.fullmatch(listed.value) if listed.kind is Kind.PART_NUMBER else None
+        if match is None or not _is_nvidias(identity, card):
+            continue
+        wanted = f"{recognition.NVIDIA:04x}:{match[1]}"
+        shown = [_pci_id(function) for function in card.functions]
+        verdict = Verdict.AGREES if wanted in shown else Verdict.CONTRADICTS
+        made.append(
+            Witness(
+                kind=PART_NUMBER,
+                fabric=listed.value,
+                fabric_source=listed.source,
+                host=wanted if wanted in shown else shown[0],
+                host_source=card.address,
+                verdict=verdict,
+            )
+        )
+    return tuple(made)
+
+
+def _is_nvidias(identity: attachments.Identity, card: model.Card) -> bool:
+    """Return whether part numbers of NVIDIA's form are NVIDIA's: of a GPU they are, and of a vendor's other cards."""
+    vendor = _plausible_id(identity.pci_id)
+    if vendor is not None:
+        return vendor[0] == f"{recognition.NVIDIA:04x}"
+    return card.first.vendor == recognition.NVIDIA or identity.device_class == DeviceClass.GPU
+
+
+def _compare_class(identity: attachments.Identity, card: model.Card) -> Witness | None:
+    """Return whether the classes agree; different ones are no contradiction, for each side chooses its own."""
+    if identity.device_class == DeviceClass.OTHER:
+        return None
+    shown = {function.device_class.value for function in card.functions}
+    agrees = identity.device_class in shown or (identity.device_class in _VAGUE and bool(shown & _VAGUE))
+    plausible = _plausible_id(identity.pci_id)
+    if plausible is not None and _is_fpga(identity, card):
+        agrees = plausible[0] == f"{card.first.vendor:04x}"
+    return Witness(
+        kind=CLASS,
+        fabric=identity.device_class,
+        host=card.device_class.value,
+        host_source=card.address,
+        verdict=Verdict.AGREES if agrees else Verdict.SILENT,
+        reason="" if agrees else f"the card is of class {card.device_class.value}",
+    )
+
+
+def _is_fpga(identity: attachments.Identity, card: model.Card) -> bool:
+    return (
+        identity.device_class == DeviceClass.FPGA
+        or card.first.vendor == recognition.XILINX
+        or any(function.device_class is DeviceClass.FPGA for function in card.functions)
+    )
+
+
+def _pci_id(function: model.PciFunction) -> str:
+    return f"{function.vendor:04x}:{function.device:04x}"
