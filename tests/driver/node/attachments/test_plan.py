@@ -154,6 +154,13 @@ ARRIVAL = {
     "controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN)), 999, []),
     "awaited": (arriving(), 59, again(60)),
     "awaited-in-a-slot": (arriving(matching.Absent(slot=EMPTY)), 5, again(6)),
+    "awaited-among-cards-that-show-more-without-an-event": (arriving(lagging=True), 5, again(6)),
+    "may-be-a-card-that-shows-more": (arriving(matching.Absent(settles=True)), 5, again(6)),
+    "came-back-and-may-show-more": (
+        observed(VISIBLE_HERE, matching.Absent(slot=SLOT, settles=True)),
+        99,
+        again(100),
+    ),
     "never-came": (arriving(), 60, fails(plan.NOT_FOUND)),
     "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(plan.LINK_DOWN)),
     "its-link-is-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),

@@ -76,6 +76,7 @@ class Observed:
         released: the result of a release step in this round; None before it.
         cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not, or that it
             is under way.
+        lagging: cards of this node may show identifiers without an event.
     """
 
     attachment: attachments.DeviceAttachment
@@ -96,6 +97,7 @@ class Observed:
     leaving: model.Card | None = None
     released: plan.Outcome | None = None
     cleaned: str | plan.Working | None = None
+    lagging: bool = False
 
     @property
     def awaits_baseline(self) -> bool:

@@ -450,6 +450,8 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     was_here = status.node is not None and status.node.boot_id == observed.boot_id
+    if was_here and isinstance(observed.match, matching.Absent) and observed.match.settles:
+        return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
     if was_here and is_another(observed.match):
         return (late(observed),)
     if was_here and not isinstance(observed.match, matching.Ambiguous):
@@ -491,7 +493,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
     """When something can have changed without an event: the device, or the slot that it is to come into."""
     match observed.match:
-        case matching.Absent(slot=None, settles=False):
+        case matching.Absent(slot=None, settles=False) if not observed.lagging:
             return _deadline(observed, now)
         case matching.Found() | matching.Unpowered() if observed.attempt is not None:
             return max(_next(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))
