@@ -30,12 +30,12 @@ def identity(gpu):
 class Node(nodes.Node):
     """What the controller makes of it, and what the node says and does."""
 
-    async def attached(self, **identity):
-        """Do what the controller does once the fabric has connected a device to slot 1, for no claim."""
+    async def attached(self, slot="1", **identity):
+        """Do what the controller does once the fabric has connected a device to this slot, for no claim."""
         await self.attach(**identity)
         now = meta.timestamp(datetime.datetime.now(datetime.UTC))
         await self.controller_says(
-            conditions=[scenes.condition("Attached", at=now)], connection={"port": "1", "slot": "1"}
+            conditions=[scenes.condition("Attached", at=now)], connection={"port": "1", "slot": slot}
         )
 
     async def reports(self, kind, status="True", reason=None):
@@ -171,13 +171,14 @@ async def test_a_device_without_a_serial_number_is_known_by_its_slot_and_model(w
     assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
 
 
-async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_its_slot_before(world):
+@pytest.mark.parametrize("slot", ["1", ""], ids=["in-its-slot", "without-a-slot"])
+async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_its_slot_before(world, slot):
     # What is in when the daemon starts has no event after which it would be read again.
     await world.stop()
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
     await world.plug(2, DISK)
     world.start()
-    await world.attached(**identity(GPU))
+    await world.attached(slot, **identity(GPU))
     # The daemon has judged what it knew of the first device by the time that it has recognised the second one.
     await world.attach_another()
     await waiting.until(world.another, lambda seen: condition(seen, "Visible").get("status") == "True")
