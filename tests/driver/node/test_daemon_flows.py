@@ -30,9 +30,9 @@ def identity(gpu):
 class Node(nodes.Node):
     """What the controller makes of it, and what the node says and does."""
 
-    async def attached(self, slot="1", **identity):
-        """Do what the controller does once the fabric has connected a device to this slot, for no claim."""
-        await self.attach(**identity)
+    async def attached(self, slot="1", claim=None, **identity):
+        """Do what the controller does once the fabric has connected a device to this slot, for the claim if there is one."""
+        await self.attach(claim, **identity)
         now = meta.timestamp(datetime.datetime.now(datetime.UTC))
         await self.controller_says(
             conditions=[scenes.condition("Attached", at=now)], connection={"port": "1", "slot": slot}
@@ -202,7 +202,8 @@ async def test_a_gpu_that_shows_no_uuid_in_time_is_recognised_by_its_slot_and_up
 @BRIEFLY_PATIENT
 async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another_uuid_is_the_wrong_one(world):
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
-    await world.attached(**identity(dataclasses.replace(GPU, serial="1654422007099")))
+    claim = await world.allocated()
+    await world.attached(claim=claim, **identity(dataclasses.replace(GPU, serial="1654422007099")))
     seen = await world.reports("Visible")
     assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
     await asyncio.to_thread(world.tree.initialise, 1)
@@ -210,6 +211,7 @@ async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another
     message = condition(seen, "Visible")["message"]
     assert "was taken for" in message
     assert GPU.text(Kind.GPU_UUID) in message
+    assert "was taken for" in (await world.prepare(claim)).error
     # It was handed out as the device, so it leaves as the device.
     await world.detach()
     await world.reports("Released")
