@@ -11,7 +11,7 @@ from tests.scenes import nodes, waiting
 
 from drawbar.driver.api import meta
 from drawbar.driver.kube import kinds
-from drawbar.driver.node.discovery import devices, reader
+from drawbar.driver.node.discovery import reader
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
 from drawbar.mocks import sysfs
@@ -85,7 +85,7 @@ def condition(attachment, kind):
 IMPATIENT = pytest.mark.parametrize("patience", [3])
 """Of tests that wait until a device has had its time."""
 
-BRIEFLY_PATIENT = pytest.mark.parametrize(("patience", "audit_seconds"), [(8, 1)])
+BRIEFLY_PATIENT = pytest.mark.parametrize("patience", [8])
 """Of tests that wait until a card has had its time to show identifiers, a part of that of a device."""
 
 
@@ -96,15 +96,8 @@ def patience():
 
 
 @pytest.fixture
-def audit_seconds():
-    """How often everything is compared with the kernel, for changes that no event reported."""
-    return 600
-
-
-@pytest.fixture
-async def world(tmp_path, patience, audit_seconds):
-    tracking = devices.Tracking(audit_seconds=audit_seconds)
-    async with nodes.serving(tmp_path, Node, visible_timeout_seconds=patience, discovery=tracking) as node:
+async def world(tmp_path, patience):
+    async with nodes.serving(tmp_path, Node, visible_timeout_seconds=patience) as node:
         yield node
 
 

@@ -121,6 +121,15 @@ class Observed:
         return self.match.is_proved and recorded.kind in (matching.SLOT, matching.SOLE_ARRIVAL)
 
     @property
+    def may_be_disproved(self) -> bool:
+        """Whether the card was recognised by slot or arrival, and may yet show an identifier of the device or of another one."""
+        match, node = self.match, self.attachment.status.node
+        if not isinstance(match, matching.Found) or node is None or node.recognised_by is None:
+            return False
+        is_weak = not match.is_proved and node.recognised_by.kind in (matching.SLOT, matching.SOLE_ARRIVAL)
+        return is_weak and matching.can_tell_more(self.attachment.identity, match.card)
+
+    @property
     def card(self) -> model.Card | None:
         """The card of the device, or None while it cannot be identified."""
         return self.match.card if isinstance(self.match, matching.Found) else None

@@ -437,7 +437,9 @@ class _Work:
             if gone or unseen or (arriving and plan.dead_link(match.card) is not None):
                 self._memory.looked |= unseen
                 return functools.partial(arrivals.refresh, match.card.address)
-            return None
+            is_doubtful = not attachment.deleting and match.by == "record"
+            is_late = is_doubtful and matching.can_tell_more(attachment.identity, match.card)
+            return arrivals.refresh_lagging if is_late else None
         slot = matching.expected_slot(attachment, self._context.boot_id)
         waited_for = attachment.holds(attachments.ATTACHED) and not attachment.deleting
         if waited_for and attachment.status.error is None:

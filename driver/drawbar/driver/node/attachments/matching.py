@@ -251,6 +251,12 @@ def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
     return agrees and witnesses.contradiction(compared) is None
 
 
+def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
+    """Return whether the card may still show an identifier of a kind that the fabric shows of the device."""
+    wanted = {each.kind for each in witnesses.evidence(identity)}.intersection(recognition.STRENGTH)
+    return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
+
+
 def compared_kinds(identity: attachments.Identity) -> str:
     """Return the kinds of identifiers by which the device could be recognised, for messages."""
     kinds = {each.kind for each in witnesses.evidence(identity) if not isinstance(each, recognition.Derived)}
@@ -404,10 +410,7 @@ class _Search:
 
     def _may_tell_more(self, card: model.Card) -> bool:
         """Return whether the card may soon show an identifier of a kind that the fabric shows of the device."""
-        if witnesses.fingerprint(card) not in self.fresh:
-            return False
-        wanted = {each.kind for each in witnesses.evidence(self.identity)}.intersection(recognition.STRENGTH)
-        return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
+        return witnesses.fingerprint(card) in self.fresh and can_tell_more(self.identity, card)
 
     def _is_neighbours(self, card: model.Card) -> bool:
         """Return whether the card is another attachment's device: by its record, or by a number that is not ours too."""

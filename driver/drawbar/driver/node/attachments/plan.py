@@ -286,6 +286,8 @@ LOOK_FIRST_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 """Between two looks at what tells nothing: a slot that a card may come into, a kernel that may change its mind. The first
 follow closely, for most of what a kernel is asked is done at once."""
+DOUBT_SECONDS = 10.0
+"""Between two looks at a card that was recognised without an identifier, and whose driver may show one without an event."""
 HEALTHY_AFTER_SECONDS = 10.0
 """That a new device is healthy is what everybody expects: one that goes again soon costs no write for it."""
 
@@ -347,7 +349,8 @@ def _make_ready(
             *_await(observed, now),
         )
     if _is_reported(observed, card):
-        return _health(observed, now)
+        look = actions.LookAgain(at=now + _seconds(DOUBT_SECONDS))
+        return _health(observed, now) or ((look,) if observed.lagging and observed.may_be_disproved else ())
     if dead_link(card) is not None:
         return _await(observed, now)
     return (actions.ReportVisible(card=card),)
