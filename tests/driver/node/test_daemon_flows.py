@@ -10,22 +10,32 @@ from tests.scenes import attachments as scenes
 from tests.scenes import nodes, waiting
 
 from drawbar.driver.api import meta
+from drawbar.driver.kube import kinds
 from drawbar.driver.node.discovery import reader
+from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Kind
 from drawbar.mocks import sysfs
 from drawbar.mocks.testing import worlds
 
-DISK = nodes.DISK
+DISK, ANOTHER = nodes.DISK, "fab.another"
+GPU = sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x10DE, device=0x2330, serial="1654422007043")
+
+
+def identity(gpu):
+    """Return what a fabric manager shows of a GPU: its UUID."""
+    number = {"kind": "gpu-uuid", "value": gpu.text(Kind.GPU_UUID), "source": "Processor.UUID"}
+    return {"deviceClass": "gpu", "serial": "", "identifiers": [number], "pciID": "10de:2330"}
 
 
 class Node(nodes.Node):
     """What the controller makes of it, and what the node says and does."""
 
-    async def attached(self, **identity):
-        """Do what the controller does once the fabric has connected a device to slot 1, for no claim."""
-        await self.attach(**identity)
+    async def attached(self, slot="1", claim=None, **identity):
+        """Do what the controller does once the fabric has connected a device to this slot, for the claim if there is one."""
+        await self.attach(claim, **identity)
         now = meta.timestamp(datetime.datetime.now(datetime.UTC))
         await self.controller_says(
-            conditions=[scenes.condition("Attached", at=now)], connection={"port": "1", "slot": "1"}
+            conditions=[scenes.condition("Attached", at=now)], connection={"port": "1", "slot": slot}
         )
 
     async def reports(self, kind, status="True", reason=None):
@@ -47,6 +57,19 @@ class Node(nodes.Node):
         """Wait for the node's report of the device."""
         await waiting.until(self.attachment, lambda attachment: holds(attachment["status"]["node"]))
 
+    async def attach_another(self):
+        """Attach the disk in slot 2 as well."""
+        number = {"kind": "nvme-serial", "value": "sn0001"}
+        described = {"deviceClass": "nvme", "identifiers": [number], "pciID": "1b36:0010"}
+        body = scenes.document(ANOTHER, nodes.NODE, held=True, identity=described)
+        await self.api.create(kinds.ATTACHMENT, body, into=dict)
+        await worlds.apply_status(
+            self.api, ANOTHER, "drawbar-controller", conditions=[scenes.condition("Attached")]
+        )
+
+    async def another(self):
+        return await self.api.read(kinds.ATTACHMENT, ANOTHER, into=dict)
+
     def power(self, slot=1):
         return (self.tree.root / f"bus/pci/slots/{slot}/power").read_text().strip()
 
@@ -61,6 +84,9 @@ def condition(attachment, kind):
 
 IMPATIENT = pytest.mark.parametrize("patience", [3])
 """Of tests that wait until a device has had its time."""
+
+BRIEFLY_PATIENT = pytest.mark.parametrize("patience", [8])
+"""Of tests that wait until a card has had its time to show identifiers, a part of that of a device."""
 
 
 @pytest.fixture
@@ -133,8 +159,56 @@ async def test_a_device_whose_link_does_not_come_up_is_reported(world):
 
 async def test_a_device_without_a_serial_number_is_known_by_its_slot_and_model(world):
     await world.plug(1, dataclasses.replace(DISK, serial=None))
-    await world.attached(serial="")
-    await world.reports("Visible")
+    await world.attached(serial="", identifiers=[])
+    seen = await world.reports("Visible")
+    assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
+
+
+@pytest.mark.parametrize("slot", ["1", ""], ids=["in-its-slot", "without-a-slot"])
+async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_its_slot_before(world, slot):
+    # What is in when the daemon starts has no event after which it would be read again.
+    await world.stop()
+    await world.plug(1, dataclasses.replace(GPU, initialised=False))
+    await world.plug(2, DISK)
+    world.start()
+    await world.attached(slot, **identity(GPU))
+    # The daemon has judged what it knew of the first device by the time that it has recognised the second one.
+    await world.attach_another()
+    await waiting.until(world.another, lambda seen: condition(seen, "Visible").get("status") == "True")
+    assert "node" not in (await world.attachment())["status"]
+    await asyncio.to_thread(world.tree.initialise, 1)
+    seen = await world.reports("Visible")
+    by = seen["status"]["node"]["recognisedBy"]
+    assert (by["kind"], by["nodeSource"].split("/")[:3]) == ("gpu-uuid", ["", "proc", "driver"])
+
+
+@BRIEFLY_PATIENT
+async def test_a_gpu_that_shows_no_uuid_in_time_is_recognised_by_its_slot_and_upgraded_when_it_does(world):
+    await world.plug(1, dataclasses.replace(GPU, initialised=False))
+    await world.attached(**identity(GPU))
+    seen = await world.reports("Visible")
+    assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
+    await asyncio.to_thread(world.tree.initialise, 1)
+    await world.node_until(lambda node: node["recognisedBy"]["kind"] == "gpu-uuid")
+
+
+@BRIEFLY_PATIENT
+async def test_a_gpu_that_was_taken_for_the_device_by_its_slot_and_shows_another_uuid_is_the_wrong_one(world):
+    await world.plug(1, dataclasses.replace(GPU, initialised=False))
+    claim = await world.allocated()
+    await world.attached(claim=claim, **identity(dataclasses.replace(GPU, serial="1654422007099")))
+    seen = await world.reports("Visible")
+    assert seen["status"]["node"]["recognisedBy"]["kind"] == "slot"
+    await asyncio.to_thread(world.tree.initialise, 1)
+    seen = await world.reports("Visible", "False", "WrongDevice")
+    message = condition(seen, "Visible")["message"]
+    assert "was taken for" in message
+    assert GPU.text(Kind.GPU_UUID) in message
+    assert "was taken for" in (await world.prepare(claim)).error
+    # It was handed out as the device, so it leaves as the device.
+    await world.detach()
+    await world.reports("Released")
+    assert world.power() == "0"
 
 
 async def test_what_holds_a_device_is_said_and_then_it_goes(world, tmp_path):

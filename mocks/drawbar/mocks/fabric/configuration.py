@@ -152,6 +152,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         faults: what goes wrong; see `drawbar.mocks.fabric.faults`.
         token: what callers must show; empty: nothing.
         keeps_marks: whether the mark of an attach is kept with the connection.
+        names_slots: whether the manager shows in which slot of its host the device behind a port appears.
         chooses: which device an attach by model gets: `any` is the first free one, and an attach may name a device
             instead; of `first` and `last` it may not, and the fabric alone chooses, the first or the last free one.
     """
@@ -166,6 +167,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     faults: tuple[Fault, ...] = ()
     token: str = ""
     keeps_marks: bool = True
+    names_slots: bool = True
     chooses: Literal["any", "first", "last"] = "any"
 
     def all_faults(self) -> tuple[Fault, ...]:
@@ -213,6 +215,7 @@ class _Outline(_Strict, frozen=True, kw_only=True):
     faults: list[msgspec.Raw] = []
     token: str = ""
     keeps_marks: bool = True
+    names_slots: bool = True
     chooses: Literal["any", "first", "last"] = "any"
 
 
@@ -337,6 +340,7 @@ def parse(text: bytes) -> Configuration:
         faults=tuple(_read_all(outline.faults, fault_kinds.FAULT, "faults", problems)),
         token=outline.token,
         keeps_marks=outline.keeps_marks,
+        names_slots=outline.names_slots,
         chooses=outline.chooses,
     )
     problems += find_problems(configuration)

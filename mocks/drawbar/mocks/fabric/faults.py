@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, witnesses
 from drawbar.mocks.fabric import latencies
 
 Method: TypeAlias = Literal[
@@ -137,6 +137,7 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
         late_seconds: see `late`.
         address: its PCI address, on another bus than the slot's own.
         serial: its serial, if it is not the device's.
+        identifiers: the numbers that its kernel knows, by kind, if they are not those that the manager shows.
         driver: the driver that binds to it; "" for none.
         unassigned: the host has no addresses for its memory.
     """
@@ -145,6 +146,7 @@ class Appear(_Fault, frozen=True, kw_only=True, tag="appear"):
     late_seconds: float = 0.0
     address: str | None = None
     serial: str | None = None
+    identifiers: dict[witnesses.Kind, str] | None = None
     driver: str | None = None
     unassigned: bool = False
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drawbar.fabric import contract, errors
+from drawbar.fabric import contract, errors, witnesses
 
 if TYPE_CHECKING:
     from drawbar.mocks import sysfs as sysfs_types
@@ -89,6 +89,9 @@ def _plug(root: Path, port_id: str, device: contract.Device, appear: "faults.App
             return
         if appear.serial is not None:
             card = dataclasses.replace(card, serial=appear.serial, identifiers=None)
+        if appear.identifiers is not None:
+            made = (witnesses.identifier(kind, text) for kind, text in appear.identifiers.items())
+            card = dataclasses.replace(card, identifiers=tuple(each for each in made if each is not None))
         if appear.driver is not None:
             card = dataclasses.replace(card, driver=appear.driver)
         card = dataclasses.replace(card, unassigned=appear.unassigned)

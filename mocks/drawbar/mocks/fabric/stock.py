@@ -188,7 +188,11 @@ class Stock:
         """Puts a device on a port that is free or reserved for it."""
         self._ports[host_id, port_id] = device_id
         connection = contract.Connection(
-            host_id=host_id, port_id=port_id, slot_hint=port_id, request_id=request_id, mark=mark
+            host_id=host_id,
+            port_id=port_id,
+            slot_hint=self._slot_of(port_id),
+            request_id=request_id,
+            mark=mark,
         )
         self._change(device_id, lambda device: replace(device, connection=connection))
         self.tell_host(host_id)
@@ -313,12 +317,15 @@ class Stock:
         self._devices[device_id] = device
         self._history.device_changed(device)
 
+    def _slot_of(self, port_id: str) -> str | None:
+        return port_id if self._configuration.names_slots else None
+
     def _port(self, host_id: str, port_id: str) -> contract.Port:
         device_id = self._ports.get((host_id, port_id))
         state = contract.PortState.USED if device_id else contract.PortState.FREE
         if (host_id, port_id) in self.faulty:
             state = contract.PortState.FAULT
-        return contract.Port(id=port_id, state=state, device_id=device_id, slot_hint=port_id)
+        return contract.Port(id=port_id, state=state, device_id=device_id, slot_hint=self._slot_of(port_id))
 
 
 def _serial_of_slice(serial: str | None, number: int) -> str | None:

@@ -139,6 +139,33 @@ def test_a_failed_attach_has_reason_and_remedy(explain_command, cluster):
     assert "host-1 is full" in failed["message"]
 
 
+UUID_SOURCES = {"fabricSource": "Processor.UUID", "nodeSource": "/proc/driver/nvidia"}
+RECOGNISED = {
+    "a-number": (
+        {"kind": "gpu-uuid", **UUID_SOURCES},
+        "gpu-uuid (Processor.UUID = /proc/driver/nvidia)",
+    ),
+    "its-arrival": ({"kind": "sole-arrival"}, "sole-arrival"),
+}
+
+
+@pytest.mark.parametrize("target", ["claim/train", "device/gpu-1", "pod/train-0"])
+@pytest.mark.parametrize("case", RECOGNISED)
+def test_the_witness_by_which_a_device_was_recognised_is_one_line(explain_command, cluster, case, target):
+    by, words = RECOGNISED[case]
+    change = {"status": {"node": {"pciAddress": "0000:1b:00.0", "recognisedBy": by}}}
+    cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
+    _, by_check = explained(explain_command, target)
+    [line] = by_check["attachments.visible"]
+    assert (line["severity"], line["subject"]) == ("ok", "DeviceAttachment rack-1.gpu-1")
+    assert line["message"] == f"node node-1 recognised it as 0000:1b:00.0, by {words}"
+
+
+def test_a_device_that_was_not_recognised_has_no_such_line(explain_command, cluster):
+    _, by_check = explained(explain_command, "claim/train")
+    assert "attachments.visible" not in by_check
+
+
 def test_a_tainted_device_says_what_lifts_it(explain_command, cluster):
     status, by_check = explained(explain_command, "device/rack-1/enc-1/gpu-2")
     assert status == 0

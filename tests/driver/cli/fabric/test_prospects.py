@@ -67,11 +67,11 @@ def test_a_part_number_is_that_of_a_model():
     assert warnings(*devices) == []
 
 
-def test_slices_of_one_device_are_in_one_card():
+def test_a_slice_and_the_device_that_it_is_carved_from_are_one():
     origin = device("pool", dsn(1 << 40), carving=contract.Carving(free_bytes=1, is_pool=True))
-    slices = [device(f"pool.{n}", dsn(1 << 40), slice_of=contract.Slice(origin_id="pool")) for n in (1, 2)]
-    assert prospects.find_shared([origin, *slices]) == {}
-    assert warnings(origin, *slices) == []
+    part = device("pool.1", dsn(1 << 40), slice_of=contract.Slice(origin_id="pool"))
+    assert prospects.forecasts([origin, part], (HOST,))["pool.1"].means is Means.IDENTIFIER
+    assert warnings(origin, part) == []
 
 
 @pytest.mark.parametrize(("host", "means"), [(HOST, Means.SOLE_ARRIVAL), (HOST_WITH_SLOTS, Means.SLOT)])

@@ -125,13 +125,6 @@ def test_a_number_that_two_devices_have_identifies_neither():
     assert not identities.identify(first, shared=listed.shared(first)).sole_arrival
 
 
-def test_a_slice_does_not_share_the_numbers_of_its_device():
-    origin = device("a", "9f210f69a42db048")
-    part = device("a-1", "9f210f69a42db048", slice_of=contract.Slice(origin_id="a"))
-    listed = numbers.Numbers.from_devices([origin, part])
-    assert listed.shared(origin) == listed.shared(part) == frozenset()
-
-
 def test_a_serial_number_that_two_devices_have_is_shared_too():
     first, second = (
         contract.Device(id=name, device_class=DeviceClass.NVME, serial="S1 ") for name in ("a", "b")

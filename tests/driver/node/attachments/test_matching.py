@@ -10,7 +10,7 @@ from tests.scenes.cards import slot
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.attachments import witnesses as comparison
-from drawbar.driver.node.inventory import index
+from drawbar.driver.node.inventory import index, model
 from drawbar.fabric import witnesses
 from drawbar.fabric.contract import DeviceClass
 from drawbar.fabric.witnesses import Kind
@@ -441,6 +441,68 @@ def test_a_card_of_another_attachment_is_not_the_device(case):
     wanted = THIS_UUID if case == "the-others-card-with-our-number" else SOLE
     outcome = matching.match(inventory(shown), wanted, slot=place, arrivals=arrivals(), neighbours=neighbours)
     assert brief(outcome) == expected
+
+
+WAITS, WAITS_IN_SLOT = ("absent", None, "settles"), ("absent", "2", "settles")
+STARTING = function("2", driver="nvidia", unread=((Kind.GPU_UUID, model.Silence.NOT_INITIALISED),))
+SLOW_NIC = {
+    "device_class": DeviceClass.NIC,
+    "vendor": 0x8086,
+    "driver": "ice",
+    "net_interfaces": ("e0",),
+    "unread": ((Kind.VPD_SERIAL, model.Silence.VPD_SLOW),),
+}
+HIDDEN_NIC = SLOW_NIC | {"unread": ((Kind.VPD_SERIAL, model.Silence.NO_PRIVILEGE),)}
+THIS_NIC = identity("vpd-serial=MT2", device_class="nic", pci_id="8086:2330")
+FRESH = {
+    "no-driver-yet": (function("2"), THIS_UUID, WAITS_IN_SLOT),
+    "not-initialised": (STARTING, THIS_UUID, WAITS_IN_SLOT),
+    "vital-product-data-is-being-read": (function("2", **SLOW_NIC), THIS_NIC, WAITS_IN_SLOT),
+    "its-second-function-starts": (
+        (function("2", **HIDDEN_NIC), function("2", number=1, **SLOW_NIC)),
+        THIS_NIC,
+        WAITS_IN_SLOT,
+    ),
+    "it-shows-its-number": (shows("2", f"gpu-uuid={UUID}", driver="nvidia"), THIS_UUID, SECOND),
+    "it-shows-another-number": (shows("2", f"gpu-uuid={OTHER_UUID}", driver="nvidia"), THIS_UUID, WRONG),
+    "of-another-model": (
+        function("2", device=0x2331),
+        identity(f"gpu-uuid={UUID}", pci_id="10de:2330"),
+        WRONG,
+    ),
+    "of-a-guest": (function("2", driver="vfio-pci"), THIS_UUID, HERE),
+    "without-addresses-no-driver-comes": (function("2", unassigned_bars=(0,)), THIS_UUID, HERE),
+    "with-the-driver-of-another-maker": (function("2", driver="nouveau"), THIS_UUID, HERE),
+    "without-the-privilege": (function("2", **HIDDEN_NIC), THIS_NIC, HERE),
+    "of-kinds-that-the-fabric-does-not-show": (function("2"), identity(pci_id="10de:2330"), HERE),
+    "of-a-serial-number-of-any-kind": (
+        function("2", **NVME),
+        disk(serial="SN0001", pci_id="144d:a824"),
+        WAITS_IN_SLOT,
+    ),
+    "that-arrived-alone": (function("2"), THIS_UUID, WAITS),
+    "that-arrived-alone-for-a-guest": (function("2", driver="vfio-pci"), THIS_UUID, ARRIVED),
+}
+
+
+@pytest.mark.parametrize("case", FRESH)
+def test_a_fresh_card_that_may_show_a_number_is_waited_for_before_slot_and_arrival(case):
+    shown, wanted, expected = FRESH[case]
+    seen = inventory(*(shown if isinstance(shown, tuple) else (shown,)))
+    fresh = {comparison.fingerprint(card) for card in seen.cards}
+    place = "" if expected in (WAITS, ARRIVED) else "2"
+    assert brief(matching.match(seen, wanted, slot=place, arrivals=arrivals(), fresh=fresh)) == expected
+    later = {WAITS: ARRIVED, WAITS_IN_SLOT: HERE}.get(expected, expected)
+    assert brief(matching.match(seen, wanted, slot=place, arrivals=arrivals())) == later
+
+
+def test_a_fresh_card_that_was_recognised_is_not_waited_for():
+    (card,) = inventory(function("2")).cards
+    fresh = {comparison.fingerprint(card)}
+    outcome = matching.match(
+        inventory(function("2")), THIS_UUID, slot="2", record=recorded(function("2")), fresh=fresh
+    )
+    assert brief(outcome) == ("found", "0000:02:00.0", "record")
 
 
 def test_a_number_of_two_attachments_proves_neither():

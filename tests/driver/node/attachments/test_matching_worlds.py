@@ -163,6 +163,7 @@ class Node:
             self.inventory,
             identity,
             record=report,
+            fresh=() if settled else self.fingerprints(),
             arrivals=matching.Arrivals(before=baseline or frozenset(), doubt=doubt, settled=settled)
             if identity.sole_arrival
             else None,
@@ -256,5 +257,7 @@ def judge(node, piece, attached, *, settled):
     outcome = node.match(piece, attached, settled=settled)
     if isinstance(outcome, matching.Found):
         assert outcome.card.address == piece.function.address, (outcome.by, piece, node.present)
+        is_strong = outcome.by in ("identifier", "record")
+        assert settled or is_strong or not matching.can_tell_more(node.identities[piece], outcome.card)
         node.record(piece, outcome)
     return outcome

@@ -85,6 +85,13 @@ def bare(**when):
     return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
 
 
+def doubtful(kind, **changes):
+    """Return a device that is visible, and was recognised by this kind of witness; its driver may yet show its numbers."""
+    node = msgspec.structs.replace(HERE, recognised_by=attachments.Recognition(kind=kind))
+    fields = READY | {"match": matched(by="record"), "lagging": True} | changes
+    return observed(attachment(ATTACHED, VISIBLE, node=node), **fields)
+
+
 ARRIVAL = {
     "here": (arriving(matched()), 0, [("Initialise", CARD)]),
     "here-and-ready": (arriving(**READY), 0, [("ReportVisible", CARD)]),
@@ -154,6 +161,17 @@ ARRIVAL = {
     "controller-gave-up": (observed(attachment(ATTACHED, error=BROKEN)), 999, []),
     "awaited": (arriving(), 59, again(60)),
     "awaited-in-a-slot": (arriving(matching.Absent(slot=EMPTY)), 5, again(6)),
+    "awaited-among-cards-that-show-more-without-an-event": (arriving(lagging=True), 5, again(6)),
+    "may-be-a-card-that-shows-more": (arriving(matching.Absent(settles=True)), 5, again(6)),
+    "came-back-and-may-show-more": (
+        observed(VISIBLE_HERE, matching.Absent(slot=SLOT, settles=True)),
+        99,
+        again(100),
+    ),
+    "recognised-by-its-slot-and-may-show-another-number": (doubtful("slot"), 99, again(109)),
+    "recognised-by-its-arrival-and-may-show-another-number": (doubtful("sole-arrival"), 99, again(109)),
+    "recognised-by-its-slot-where-no-driver-is-late": (doubtful("slot", lagging=False), 99, []),
+    "recognised-by-a-number": (doubtful("nvme-serial"), 99, []),
     "never-came": (arriving(), 60, fails(plan.NOT_FOUND)),
     "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(plan.LINK_DOWN)),
     "its-link-is-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),

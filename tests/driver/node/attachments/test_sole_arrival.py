@@ -95,3 +95,17 @@ def test_what_vanishes_during_the_attach_is_remembered_too():
     before = node.ledger.baseline()
     node.change(go=[1])
     assert node.ledger.arrivals(before, node.now).vanished == {fingerprint(1)}
+
+
+def test_a_card_is_fresh_until_it_has_had_its_time_and_again_when_it_comes_back():
+    node, patience = Hardware(1), datetime.timedelta(seconds=10)
+    assert node.ledger.fresh(patience) == {fingerprint(1)}
+    node.wait(5)
+    node.change(come=[2])
+    assert node.ledger.fresh(patience) == {fingerprint(1), fingerprint(2)}
+    node.wait(5)
+    assert node.ledger.fresh(patience) == {fingerprint(2)}
+    node.change(go=[1])
+    node.change(come=[1])
+    node.wait(5)
+    assert node.ledger.fresh(patience) == {fingerprint(1)}

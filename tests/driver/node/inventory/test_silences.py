@@ -117,3 +117,30 @@ def test_each_kind_that_can_appear_has_its_reason(case):
     function, expected = CASES[case]
     assert silences.silences(function) == expected
     assert silences.is_lagging(function) == (LATER in expected.values())
+
+
+PENDING = {
+    "no driver yet": (made(NVME, 0x144D, None), frozenset(NVME_KINDS)),
+    "a driver for a guest": (made(NVME, 0x144D, "vfio-pci"), frozenset()),
+    "the driver of another": (made(GPU, 0x10DE, "nouveau"), frozenset()),
+    "no addresses for its memory": (made(NVME, 0x144D, None, unassigned_bars=(0,)), frozenset()),
+    "a driver that starts": (made(NIC, 0x8086, "ice"), {Kind.MAC}),
+    "slow and forbidden reads": (
+        made(
+            NIC,
+            0x15B3,
+            None,
+            unassigned_bars=(0,),
+            dsn_hidden=True,
+            unread=((Kind.VPD_SERIAL, Silence.VPD_SLOW), (Kind.BOARD_SERIAL, Silence.NO_PRIVILEGE)),
+        ),
+        {Kind.VPD_SERIAL},
+    ),
+    "nothing more to show": (made(NIC, 0x8086, "ice", net_interfaces=("e0",)), frozenset()),
+}
+
+
+@pytest.mark.parametrize("case", PENDING)
+def test_a_kind_whose_reason_passes_by_itself_is_pending(case):
+    function, expected = PENDING[case]
+    assert silences.pending(function) == expected

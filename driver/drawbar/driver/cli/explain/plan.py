@@ -298,6 +298,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
     )
     for attachment in held:
         yield from attachment_plan.judged(around, attachment, world.cluster.driver)
+        yield from _recognition(attachment)
     for fabric in _fabrics(world, held):
         connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
         if connected is not None:
@@ -313,6 +314,17 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
     if world.kind != "node":
         for name in world.nodes:
             yield from (finding for finding in _node(world, name) if finding.severity is not Severity.OK)
+
+
+def _recognition(attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
+    """Return the witness by which the node recognised the device, if it did."""
+    node = attachment.status.node
+    if node is not None and node.recognised_by is not None:
+        yield findings.ok(
+            Check.ATTACHMENTS_VISIBLE,
+            f"DeviceAttachment {attachment.metadata.name}",
+            f"node {attachment.spec.node_name} recognised it as {node.pci_address}, by {node.recognised_by}",
+        )
 
 
 def _fabrics(world: observed.World, held: list[attachments.DeviceAttachment]) -> tuple[fabrics.Fabric, ...]:

@@ -6,6 +6,7 @@ from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.fabric import observed, prospects
 from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import reach
+from drawbar.driver.controller.fabrics import numbers
 from drawbar.fabric import contract, recognition, witnesses
 
 # So many ids or attributes are in one sentence.
@@ -93,7 +94,7 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
             f"{_named(ids)} can be recognised by sole arrival alone: {shown}; attach one such device to a host at a time, "
             "and none by hand meanwhile"
         )
-    shared = prospects.find_shared(devices)
+    shared = numbers.Numbers.from_devices(devices).holders()
     # A serial number is shown a second time under its declared kind.
     declared = {
         (value, named) for (kind, value), named in shared.items() if kind is not witnesses.Kind.SERIAL

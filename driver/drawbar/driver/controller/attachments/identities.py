@@ -6,9 +6,9 @@ attached to one node at the same time, and the node lists its cards first.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller.fabrics import numbers
 from drawbar.fabric import contract, recognition, witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.witnesses import Kind
@@ -32,21 +32,23 @@ def identify(
         shared: its identifiers that other devices of the fabric have, too.
         host: that gets the device; None if it is not known.
     """
-    numbers, serial = device.identifiers, device.serial
-    undeclared = witnesses.identifier(Kind.SERIAL, serial or "")
-    if undeclared is not None and (undeclared.kind, undeclared.value) in shared:
-        numbers, serial = (*numbers, undeclared), None
-    unique = tuple(each for each in numbers if (each.kind, each.value) not in shared)
-    described = replace(device, serial=serial, identifiers=unique)
+    described = numbers.without(device, shared)
+    listed, serial = device.identifiers, described.serial
+    if device.serial and serial is None:
+        undeclared = witnesses.identifier(Kind.SERIAL, device.serial)
+        listed = (*listed, undeclared) if undeclared is not None else listed
     forecast = recognition.forecast(described, has_slot=_names_slots(host))
     return attachments.Identity(
         device_class=device.device_class.value,
         serial=serial or "",
         identifiers=tuple(
             attachments.DeviceIdentifier(
-                kind=each.kind.value, value=each.value, source=each.source, shared=each not in unique
+                kind=each.kind.value,
+                value=each.value,
+                source=each.source,
+                shared=each not in described.identifiers,
             )
-            for each in numbers
+            for each in listed
         ),
         pci_id=pci_id(device),
         sole_arrival=forecast.means is recognition.Means.SOLE_ARRIVAL,

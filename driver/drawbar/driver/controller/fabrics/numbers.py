@@ -1,10 +1,12 @@
 """The identifiers of a fabric's devices, and which devices have one in common; pure.
 
-A number that two devices have identifies neither of them. Each change of a device costs a few look-ups, so that an attach
-need not compare all devices.
+A number that two devices have identifies neither of them. A slice and the device that it is carved from are one device; two
+slices of a device are two, for each is a card of its own. Part numbers are those of a model, and left out. Each change of a device
+costs a few look-ups, so that an attach need not compare all devices.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Self
 
 from drawbar.fabric import contract, witnesses
@@ -16,7 +18,7 @@ class Numbers:
     """The identifiers of all devices; as large as these are."""
 
     def __init__(self) -> None:
-        self._devices: dict[Key, set[str]] = {}
+        self._devices: dict[Key, dict[str, None]] = {}
         self._keys: dict[str, frozenset[Key]] = {}
         self._origins: dict[str, str] = {}
 
@@ -38,31 +40,51 @@ class Numbers:
         if device.slice_of is not None:
             self._origins[device.id] = device.slice_of.origin_id
         for key in keys:
-            self._devices.setdefault(key, set()).add(device.id)
+            self._devices.setdefault(key, {})[device.id] = None
 
     def remove(self, device: contract.Device) -> None:
         """Forget a device."""
         self._origins.pop(device.id, None)
         for key in self._keys.pop(device.id, ()):
             left = self._devices[key]
-            left.discard(device.id)
+            left.pop(device.id, None)
             if not left:
                 del self._devices[key]
 
     def shared(self, device: contract.Device) -> frozenset[Key]:
-        """Return the identifiers that another device has, too. A slice and the device that it is carved from are one."""
-        own = device.slice_of.origin_id if device.slice_of is not None else device.id
-        return frozenset(
-            key
-            for key in _keys(device)
-            if any(
-                each not in (device.id, own) and self._origins.get(each) != device.id
-                for each in self._devices.get(key, ())
-            )
+        """Return the identifiers that another device has, too."""
+        origin = device.slice_of.origin_id if device.slice_of is not None else None
+        return frozenset(key for key in _keys(device) if self._has_another(key, device.id, origin))
+
+    def holders(self) -> Mapping[Key, tuple[str, ...]]:
+        """Return the identifiers that several devices have, each with the ids of these devices."""
+        named = (
+            (key, tuple(each for each in ids if self._has_another(key, each, self._origins.get(each))))
+            for key, ids in self._devices.items()
+            if len(ids) > 1
+        )
+        return {key: ids for key, ids in named if ids}
+
+    def _has_another(self, key: Key, device_id: str, origin_id: str | None) -> bool:
+        return any(
+            each not in (device_id, origin_id) and self._origins.get(each) != device_id
+            for each in self._devices.get(key, ())
         )
 
 
+def without(device: contract.Device, keys: Collection[Key]) -> contract.Device:
+    """Return the device without these identifiers."""
+    kept = tuple(each for each in device.identifiers if (each.kind, each.value) not in keys)
+    serial = None if (witnesses.Kind.SERIAL, _serial(device)) in keys else device.serial
+    return replace(device, identifiers=kept, serial=serial)
+
+
 def _keys(device: contract.Device) -> frozenset[Key]:
-    serial = witnesses.normal(witnesses.Kind.SERIAL, device.serial) if device.serial else ""
-    keys = {(each.kind, each.value) for each in device.identifiers}
+    serial = _serial(device)
+    kinds = (each for each in device.identifiers if each.kind is not witnesses.Kind.PART_NUMBER)
+    keys = {(each.kind, each.value) for each in kinds}
     return frozenset(keys | {(witnesses.Kind.SERIAL, serial)} if serial else keys)
+
+
+def _serial(device: contract.Device) -> str:
+    return witnesses.normal(witnesses.Kind.SERIAL, device.serial) if device.serial else ""

@@ -76,6 +76,7 @@ class Observed:
         released: the result of a release step in this round; None before it.
         cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not, or that it
             is under way.
+        lagging: cards of this node may show identifiers without an event.
     """
 
     attachment: attachments.DeviceAttachment
@@ -96,6 +97,7 @@ class Observed:
     leaving: model.Card | None = None
     released: plan.Outcome | None = None
     cleaned: str | plan.Working | None = None
+    lagging: bool = False
 
     @property
     def awaits_baseline(self) -> bool:
@@ -117,6 +119,15 @@ class Observed:
         if recorded is None:
             return self.match.by == matching.SOLE_ARRIVAL
         return self.match.is_proved and recorded.kind in (matching.SLOT, matching.SOLE_ARRIVAL)
+
+    @property
+    def may_be_disproved(self) -> bool:
+        """Whether the card was recognised by slot or arrival, and may yet show an identifier of the device or of another one."""
+        match, node = self.match, self.attachment.status.node
+        if not isinstance(match, matching.Found) or node is None or node.recognised_by is None:
+            return False
+        is_weak = not match.is_proved and node.recognised_by.kind in (matching.SLOT, matching.SOLE_ARRIVAL)
+        return is_weak and matching.can_tell_more(self.attachment.identity, match.card)
 
     @property
     def card(self) -> model.Card | None:

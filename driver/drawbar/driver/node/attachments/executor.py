@@ -111,6 +111,8 @@ _IN_ITS_PLACE = (
     "its class asks for virtual functions, and this node offers those of its own devices in place of the device: leave virtualFunctions "
     "out of the class, or turn localPool.virtualFunctions off"
 )
+_PARTS_OF_PATIENCE = 4
+"""A card may take at most this part of a device's time to show its identifiers: the rest is for its driver and its hook."""
 _ALL_ONES = "its configuration space answers with ones alone"
 Links = Callable[[str, Mapping[int, netdevs.FunctionLink]], None]
 
@@ -251,6 +253,7 @@ class Context:
             record=node if node is not None and node.boot_id == self.boot_id else None,
             arrivals=self._arrivals(attachment) if identity.sole_arrival else None,
             neighbours=self._neighbours(attachment),
+            fresh=self._fresh(attachment),
         )
 
     def _arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
@@ -258,6 +261,14 @@ class Context:
         if memory is None or memory.uid != attachment.metadata.uid:
             return self.ledger.arrivals(None, None)
         return self.ledger.arrivals(memory.baseline, memory.seen.since(attachments.ATTACHED))
+
+    def _fresh(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
+        """Return the cards that may show more identifiers in time: a device that leaves, or whose time is short, is decided at once."""
+        memory = self.memories.get(attachment.metadata.name)
+        attached_at = memory.seen.since(attachments.ATTACHED) if memory is not None else None
+        wait = min(datetime.timedelta(seconds=sole_arrival.FRESH_SECONDS), self.patience / _PARTS_OF_PATIENCE)
+        is_short = attached_at is not None and self.clock() >= attached_at + self.patience - wait
+        return frozenset() if attachment.deleting or is_short else self.ledger.fresh(wait)
 
     def _neighbours(self, attachment: attachments.DeviceAttachment) -> matching.Neighbours:
         """Return the other attachments of this node that still have, or wait for, a card."""
@@ -406,6 +417,7 @@ class _Work:
             leaving=self._memory.leaving,
             released=done.released,
             cleaned=done.cleaned,
+            lagging=context.arrivals.is_lagging,
         )
 
     def _patience(self) -> datetime.timedelta:
@@ -425,7 +437,9 @@ class _Work:
             if gone or unseen or (arriving and plan.dead_link(match.card) is not None):
                 self._memory.looked |= unseen
                 return functools.partial(arrivals.refresh, match.card.address)
-            return None
+            is_doubtful = not attachment.deleting and match.by == "record"
+            is_late = is_doubtful and matching.can_tell_more(attachment.identity, match.card)
+            return arrivals.refresh_lagging if is_late else None
         slot = matching.expected_slot(attachment, self._context.boot_id)
         waited_for = attachment.holds(attachments.ATTACHED) and not attachment.deleting
         if waited_for and attachment.status.error is None:

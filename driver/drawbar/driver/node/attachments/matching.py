@@ -10,20 +10,23 @@ Invariants:
 Order, the strongest first: an identifier, which follows the device into whatever slot; the card that this node recognised
 in this boot; the slot that the fabric connected, if the card in it is of the device's model; and the sole arrival.
 
+**Fresh cards.** A card that came a moment ago may show an identifier soon, once its driver is bound or has initialised it.
+Slot and sole arrival decide about such a card only when it has had its time.
+
 **Sole arrival.** Without a common identifier, the device is the one card of its model that arrived after the attach began.
 The rule holds only if this run of the daemon had seen all cards before the attach, no event was lost since, and no other
 attachment waits for such a card. The controller attaches such devices one after the other.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeGuard
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import witnesses
 from drawbar.driver.node.attachments.witnesses import Verdict, Witness
-from drawbar.driver.node.inventory import index, model
+from drawbar.driver.node.inventory import index, model, silences
 from drawbar.fabric import recognition
 from drawbar.fabric.classes import DeviceClass
 
@@ -79,7 +82,7 @@ class Absent:
 
     Attributes:
         slot: the slot where it is expected, if that is known and there is one.
-        settles: a card arrived that may be the device; it is not decided yet.
+        settles: a card arrived a moment ago that may be the device; it is not decided yet.
     """
 
     slot: model.Slot | None = None
@@ -178,6 +181,7 @@ def match(
     record: attachments.NodeReport | None = None,
     arrivals: Arrivals | None = None,
     neighbours: Neighbours = NO_NEIGHBOURS,
+    fresh: Container[str] = (),
 ) -> Match:
     """Return the device among the cards.
 
@@ -188,6 +192,7 @@ def match(
         record: this node's report of the device in this boot; None without one.
         arrivals: for a device that may be recognised by sole arrival; None for any other.
         neighbours: the other attachments of this node.
+        fresh: fingerprints of the cards that came a moment ago, and may show more identifiers soon.
     """
     recorded = _recorded_card(inventory, record)
     showing = _showing(inventory, identity)
@@ -201,10 +206,11 @@ def match(
         identity=identity,
         narrowed=tuple(each.card for each in showing),
         neighbours=neighbours,
+        fresh=fresh,
     )
     is_exact = record is not None and record.slot == slot
     placed = search.in_slot(slot, is_exact=is_exact)
-    if not isinstance(placed, Absent) or placed.slot is not None:
+    if not isinstance(placed, Absent) or placed.settles or placed.slot is not None:
         return placed
     if identity.sole_arrival:
         return search.arrived(arrivals)
@@ -243,6 +249,12 @@ def has_identifier(identity: attachments.Identity, card: model.Card) -> bool:
     numbers = (each for each in compared if each.kind not in witnesses.MODEL_KINDS)
     agrees = any(each.verdict is Verdict.AGREES for each in numbers)
     return agrees and witnesses.contradiction(compared) is None
+
+
+def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
+    """Return whether the card may still show an identifier of a kind that the fabric shows of the device."""
+    wanted = {each.kind for each in witnesses.evidence(identity)}.intersection(recognition.STRENGTH)
+    return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
 
 
 def compared_kinds(identity: attachments.Identity) -> str:
@@ -339,6 +351,7 @@ class _Search:
     identity: attachments.Identity
     narrowed: tuple[model.Card, ...]
     neighbours: Neighbours
+    fresh: Container[str]
 
     def in_slot(self, name: str, *, is_exact: bool) -> Match:
         """Return the device by its slot. The slot is exact if this node saw the device in it."""
@@ -355,6 +368,8 @@ class _Search:
         why = self._objection(card, compared)
         if why is not None:
             return Wrong(card=card, why=why, witnesses=compared)
+        if self._may_tell_more(card):
+            return Absent(slot=place, settles=True)
         if self.narrowed and card not in self.narrowed:
             return Unrecognised(
                 cards=self.narrowed, why=f"{card.address} is in its slot and shows none of its numbers"
@@ -373,6 +388,8 @@ class _Search:
         if not new:
             return Absent()
         card = new[0]
+        if not arrivals.settled or self._may_tell_more(card):
+            return Absent(settles=True)
         if self.narrowed and card not in self.narrowed:
             return Unrecognised(cards=(card, *self.narrowed), why=f"{card.address} shows none of its numbers")
         if witnesses.likeness(card) in {witnesses.likeness(gone) for gone in arrivals.vanished}:
@@ -380,8 +397,6 @@ class _Search:
         rival = self.neighbours.rival(card)
         if rival is not None:
             return Unrecognised(cards=new, why=f"DeviceAttachment {rival} waits for such a card too")
-        if not arrivals.settled:
-            return Absent(settles=True)
         fact = Witness(kind=SOLE_ARRIVAL, fabric="attach", host=card.address, verdict=Verdict.AGREES)
         return Found(card=card, by=SOLE_ARRIVAL, witnesses=(*witnesses.compare(self.identity, card), fact))
 
@@ -392,6 +407,10 @@ class _Search:
         if not witnesses.is_model(compared):
             return _unlike(self.identity, card)
         return "it is the device of another DeviceAttachment" if self._is_neighbours(card) else None
+
+    def _may_tell_more(self, card: model.Card) -> bool:
+        """Return whether the card may soon show an identifier of a kind that the fabric shows of the device."""
+        return witnesses.fingerprint(card) in self.fresh and can_tell_more(self.identity, card)
 
     def _is_neighbours(self, card: model.Card) -> bool:
         """Return whether the card is another attachment's device: by its record, or by a number that is not ours too."""

@@ -286,6 +286,8 @@ LOOK_FIRST_SECONDS = 0.05
 LOOK_SECONDS = 1.0
 """Between two looks at what tells nothing: a slot that a card may come into, a kernel that may change its mind. The first
 follow closely, for most of what a kernel is asked is done at once."""
+DOUBT_SECONDS = 10.0
+"""Between two looks at a card that was recognised without an identifier, and whose driver may show one without an event."""
 HEALTHY_AFTER_SECONDS = 10.0
 """That a new device is healthy is what everybody expects: one that goes again soon costs no write for it."""
 
@@ -347,7 +349,8 @@ def _make_ready(
             *_await(observed, now),
         )
     if _is_reported(observed, card):
-        return _health(observed, now)
+        look = actions.LookAgain(at=now + _seconds(DOUBT_SECONDS))
+        return _health(observed, now) or ((look,) if observed.lagging and observed.may_be_disproved else ())
     if dead_link(card) is not None:
         return _await(observed, now)
     return (actions.ReportVisible(card=card),)
@@ -450,6 +453,8 @@ def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     if not observed.attachment.holds(attachments.ATTACHED) or _is_failed(observed):
         return ()
     was_here = status.node is not None and status.node.boot_id == observed.boot_id
+    if was_here and isinstance(observed.match, matching.Absent) and observed.match.settles:
+        return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
     if was_here and is_another(observed.match):
         return (late(observed),)
     if was_here and not isinstance(observed.match, matching.Ambiguous):
@@ -491,7 +496,7 @@ def _await(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.
 def _next_look(observed: actions.Observed, now: datetime.datetime) -> datetime.datetime:
     """When something can have changed without an event: the device, or the slot that it is to come into."""
     match observed.match:
-        case matching.Absent(slot=None, settles=False):
+        case matching.Absent(slot=None, settles=False) if not observed.lagging:
             return _deadline(observed, now)
         case matching.Found() | matching.Unpowered() if observed.attempt is not None:
             return max(_next(observed.attempt), now + _seconds(LOOK_FIRST_SECONDS))

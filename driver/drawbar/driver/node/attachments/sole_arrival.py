@@ -5,6 +5,7 @@ such decision about an attach that began before its start.
 """
 
 import datetime
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from drawbar.fabric.classes import DeviceClass
 SETTLE_SECONDS = 2.0
 """From the fabric's report of the attach, and from the last card that came, to the decision: a second card that comes close
 behind the first one makes the case ambiguous."""
+FRESH_SECONDS = 10.0
+"""From a card's arrival until it is recognised without the identifiers that it may still show. Most drivers take a few seconds to
+initialise a card; a card that shows its identifiers at once does not wait."""
 VANISHED_SECONDS = 60.0
 """A card that comes back within this time, after its link or slot failed, is the card of before."""
 VANISHED_MAX = 256
@@ -57,7 +61,8 @@ class Ledger:
         self._devices = discovered
         self._clock = clock
         self._released = released
-        self._cards = self._present()
+        # By fingerprint when each card was first seen, the latest last.
+        self._cards = dict.fromkeys(self._present(), clock())
         self._vanished: OrderedDict[str, datetime.datetime] = OrderedDict()
         self._arrived_at: datetime.datetime | None = None
         discovered.subscribe(self._changed)
@@ -91,6 +96,12 @@ class Ledger:
             settled=attached_at is not None and self._clock() >= settles_at,
         )
 
+    def fresh(self, patience: datetime.timedelta) -> frozenset[str]:
+        """Return the fingerprints of the cards that came less than `patience` ago."""
+        since = self._clock() - patience
+        latest = itertools.takewhile(lambda card: card[1] > since, reversed(self._cards.items()))
+        return frozenset(card for card, _ in latest)
+
     def _vanished_since(self, moment: datetime.datetime) -> frozenset[str]:
         return frozenset(card for card, at in self._vanished.items() if at >= moment)
 
@@ -103,10 +114,13 @@ class Ledger:
     def _changed(self, changes: live.Changes) -> None:
         if not changes.functions:
             return
-        now, before, self._cards = self._clock(), self._cards, self._present()
-        if self._cards - before:
+        now, before, present = self._clock(), self._cards.keys(), self._present()
+        gone, came = before - present, present - before
+        if came:
             self._arrived_at = now
-        gone = before - self._cards
+        for card in gone:
+            del self._cards[card]
+        self._cards.update(dict.fromkeys(came, now))
         for card in gone.difference(self._released()) if gone else ():
             self._vanished[card] = now
             self._vanished.move_to_end(card)

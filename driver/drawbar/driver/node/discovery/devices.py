@@ -212,6 +212,11 @@ class Devices:
         await self._refresh([reader.Subject(reader.Kind.FUNCTION, address)])
         return self.card_at(address)
 
+    @property
+    def is_lagging(self) -> bool:
+        """Whether there are functions whose drivers show identifiers later, without an event."""
+        return bool(self._live.lagging)
+
     async def refresh_lagging(self) -> None:
         """Reads the functions again whose drivers show identifiers later, without an event; at most `_AT_ONCE`."""
         lagging = sorted(self._live.lagging)[:_AT_ONCE]

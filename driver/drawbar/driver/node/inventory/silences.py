@@ -104,6 +104,16 @@ def silences(function: PciFunction) -> Mapping[Kind, Silence]:
     return reasons
 
 
+def pending(function: PciFunction) -> frozenset[Kind]:
+    """Return the kinds that the function may show soon by itself: no driver is bound yet, or a read or a driver is still at work.
+
+    A kernel binds no driver to a function whose memory has no addresses, and takes no driver away from a function.
+    """
+    can_bind = function.driver is None and not function.unassigned_bars
+    passing = {Silence.NOT_INITIALISED, Silence.VPD_SLOW, *((Silence.DRIVER_NOT_BOUND,) if can_bind else ())}
+    return frozenset(kind for kind, silence in silences(function).items() if silence in passing)
+
+
 def is_lagging(function: PciFunction) -> bool:
     """Return whether identifiers can appear without an event, because the function's driver has not yet initialised it."""
     return Silence.NOT_INITIALISED in silences(function).values()
