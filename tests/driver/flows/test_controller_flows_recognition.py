@@ -85,10 +85,10 @@ async def test_two_devices_without_numbers_are_attached_one_after_the_other_and_
         await make_pod(cluster, "user", claims=2)
         node, devices = await cluster.running("user")
         assert devices == ["gpu-0", "gpu-1"]
-        known, given = await cards(cluster), await handed_out(cluster, "user")
+        shown, given = await cards(cluster), await handed_out(cluster, "user")
         for device, attachment in (await cluster.attachments()).items():
             report = attachment["status"]["node"]
-            assert (report["recognisedBy"]["kind"], known[device]) == (
+            assert (report["recognisedBy"]["kind"], shown[device]) == (
                 "sole-arrival",
                 (node, report["pciAddress"]),
             )
