@@ -182,6 +182,16 @@ async def test_a_gpu_that_shows_its_uuid_later_is_recognised_by_that_and_not_by_
     assert (by["kind"], by["nodeSource"].split("/")[:3]) == ("gpu-uuid", ["", "proc", "driver"])
 
 
+async def test_a_gpu_that_is_given_back_before_it_shows_its_uuid_is_released_from_its_slot(world):
+    await world.stop()
+    await world.plug(1, dataclasses.replace(GPU, initialised=False))
+    await world.attached(**identity(GPU))
+    await world.detach()
+    world.start()
+    await world.reports("Released")
+    assert world.power() == "0"
+
+
 @BRIEFLY_PATIENT
 async def test_a_gpu_that_shows_no_uuid_in_time_is_recognised_by_its_slot_and_upgraded_when_it_does(world):
     await world.plug(1, dataclasses.replace(GPU, initialised=False))
