@@ -1,5 +1,6 @@
 """What belongs to a card, and which slot it is in, on a recorded kernel: ARI, and devices that are two ports."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,10 @@ def test_where_nothing_numbers_the_ports_no_card_is_in_their_slot(root):
     ] * 2
 
 
-def test_virtual_functions_above_7_are_of_the_card_that_has_them(root):
+@pytest.mark.parametrize("has_slots", [True, False], ids=["in a slot", "without slots"])
+def test_virtual_functions_above_7_are_of_the_card_that_has_them(root, has_slots):
+    if not has_slots:
+        shutil.rmtree(root / "bus/pci/slots")
     inventory = reader.read(root)
     card = inventory.card_of(FUNCTIONS[0])
     assert tuple(function.address for function in card.functions) == FUNCTIONS
