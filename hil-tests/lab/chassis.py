@@ -13,6 +13,7 @@ from lab import errors, guest, machine, waiting
 
 UNPLUG_SECONDS = 30.0
 BLOCK_BYTES = 32 << 20
+REGION_BYTES = 1 << 20
 _MEMORY_SERIALS = 0x5E81_A100_0000_0000
 _QUEUES_PER_FUNCTION = 2
 
@@ -65,7 +66,20 @@ class Network:
     name: str
 
 
-Card = Disk | Memory | Controller | Network
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accelerator:
+    """An accelerator without a driver and without any identifier, that may be plugged in.
+
+    Attributes:
+        name: QEMU's name of the device, and of its content.
+        content: what its memory begins with.
+    """
+
+    name: str
+    content: str
+
+
+Card = Disk | Memory | Controller | Network | Accelerator
 """What can be plugged in."""
 
 
@@ -98,6 +112,14 @@ class Chassis:
             await self._guest.monitor.ask("object-add", labels)
         serial = _MEMORY_SERIALS | zlib.crc32(name.encode())
         return Memory(name=name, serial=serial, size_bytes=size_bytes, volatile=volatile, file=file)
+
+    async def accelerator(self, name: str) -> Accelerator:
+        """A new accelerator, not plugged in; its memory begins with a line with its name."""
+        file = self._folder / f"{self._guest.machine.name}-{name}.region"
+        await asyncio.to_thread(_write_image, file, name, REGION_BYTES)
+        backend = {"qom-type": "memory-backend-file", "mem-path": str(file), "share": True}
+        await self._guest.monitor.ask("object-add", {**backend, "id": f"{name}-memory", "size": REGION_BYTES})
+        return Accelerator(name=name, content=_first_line(name))
 
     def controller(self, name: str, *, functions: int = 2) -> Controller:
         """A controller that can have so many virtual functions, not plugged in; one at a time has its subsystem."""
@@ -145,6 +167,8 @@ class Chassis:
                 }
             case Network():
                 given = {"driver": "igb"}
+            case Accelerator():
+                given = {"driver": "ivshmem-plain", "memdev": f"{device.name}-memory"}
         await self._guest.monitor.ask("device_add", given | {"id": device.name, "bus": port})
 
     def where(self, port: str) -> dict[str, str]:
@@ -242,5 +266,9 @@ async def plugged(host: guest.Guest) -> list[str]:
 
 def _write_image(file: Path, name: str, size_bytes: int) -> None:
     with file.open("wb") as image:
-        image.write(f"this is {name}\n".encode())
+        image.write(_first_line(name).encode())
         image.truncate(size_bytes)
+
+
+def _first_line(name: str) -> str:
+    return f"this is {name}\n"

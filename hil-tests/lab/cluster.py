@@ -34,6 +34,7 @@ class Device:
         device: its DRA name.
         device_class: as in `drawbar.fabric.contract.DeviceClass`.
         slot: the hot-plug slot that the fabric connects it to; empty where it does not know.
+        sole_arrival: its node can read no identifier of it, so it is the only card of its model that arrives.
     """
 
     device: str
@@ -41,6 +42,7 @@ class Device:
     serial: str = ""
     pci_id: str = ""
     slot: str = ""
+    sole_arrival: bool = False
 
     @property
     def attachment(self) -> str:
@@ -186,9 +188,15 @@ class Cluster:
             "device": device.device,
             "nodeName": node,
             "hostID": node,
-            "identity": _without_empty(
-                deviceClass=device.device_class, serial=device.serial, pciID=device.pci_id, slot=device.slot
-            ),
+            "identity": {
+                **_without_empty(
+                    deviceClass=device.device_class,
+                    serial=device.serial,
+                    pciID=device.pci_id,
+                    slot=device.slot,
+                ),
+                "soleArrival": device.sole_arrival,
+            },
         }
         if not erase:
             spec["clean"] = "reset"

@@ -152,5 +152,9 @@ def _described(card: chassis.Card, port: str) -> cluster.Device:
             # It has no serial number.
             slot = port.rpartition("-")[2]
             return cluster.Device(device=card.name, device_class="nic", pci_id="8086:10c9", slot=slot)
+        case chassis.Accelerator():
+            return cluster.Device(
+                device=card.name, device_class="accelerator", pci_id="1af4:1110", sole_arrival=True
+            )
         case chassis.Disk() | chassis.Controller():
             return cluster.Device(device=card.name, serial=card.serial)

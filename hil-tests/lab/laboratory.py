@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lab import errors, guest, initrd, machine, monitor, packages, waiting
+from lab import errors, firmware, guest, initrd, machine, monitor, packages, waiting
 
 CHECKOUT = Path(__file__).parents[2]
 PREFIX = "drawbar-lab-"
@@ -89,6 +89,9 @@ class Lab:
         places = machine.Places.below(self.folder, self.logs, made.name)
         if plugged is None:
             await asyncio.to_thread(packages.file_system, places.disk, DISK_BYTES)
+        if made.paired_ports:
+            table = firmware.slots_of_two_ports(machine.PAIRED_DEVICE, machine.PAIRED_SLOTS)
+            await asyncio.to_thread(places.firmware.write_bytes, table)
         # A QEMU that is killed leaves its sockets behind.
         places.channel.unlink(missing_ok=True)
         arguments = machine.command(

@@ -16,6 +16,9 @@ from lab import packages
 
 CHANNEL = "drawbar.lab"
 SUBSYSTEM = "subsystem"
+PAIRED_DEVICE = 0x10
+PAIRED_SLOTS = (11, 12)
+"""The first device on bus 0 whose functions are two ports, and the numbers that the firmware gives to their slots."""
 PROCESSORS = "1"
 """Not two: while one of them maps a device that was plugged in, QEMU 7.2 (tcg) may take the other's write to any device's
 register, its own timer's included, for one to another device. The guest hangs then, or QEMU crashes: docs/lab.md."""
@@ -33,6 +36,9 @@ class Machine:
         accelerator: `tcg` works everywhere.
         uuid: the identity that its firmware reports; None: something of QEMU's.
         newer: it has QEMU 10.0 and Linux 6.12 of Debian's backports, and so volatile CXL memory and `igb`.
+        paired_ports: it has two devices besides whose functions are two root ports each. Of `pair-1` and `pair-2`, with a
+            network card each, the firmware numbers the slots, 11 and 12. `pair-3` and `pair-4`, in slots 13 and 14, are
+            hot-plug ports.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Machine:
     accelerator: str = "tcg"
     uuid: str | None = None
     newer: bool = False
+    paired_ports: bool = False
 
     @property
     def processor(self) -> str:
@@ -73,6 +80,7 @@ class Places:
         console: the serial console; what it says is in `log` too.
         errors: what QEMU itself says.
         disk: what of the guest outlives a reboot: an ext4 file system for /var/lib/kubelet.
+        firmware: an ACPI table, of a machine with paired ports.
     """
 
     monitor: Path
@@ -82,6 +90,7 @@ class Places:
     log: Path
     errors: Path
     disk: Path
+    firmware: Path
 
     @classmethod
     def below(cls, folder: Path, logs: Path, name: str) -> "Places":
@@ -94,6 +103,7 @@ class Places:
             log=logs / f"{name}.console.log",
             errors=logs / f"{name}.qemu.log",
             disk=folder / f"{name}.disk",
+            firmware=folder / f"{name}.aml",
         )
 
 
@@ -129,6 +139,7 @@ def command(
         *_files(places),
         *_sockets(places),
         *_ports(machine),
+        *(_paired_ports(places) if machine.paired_ports else ()),
     ]
 
 
@@ -177,6 +188,20 @@ def _ports(machine: Machine) -> list[str]:
     for number, name in enumerate(machine.cxl_port_names):
         place = f"port={number},chassis=2,slot={101 + number}"
         arguments += ["-device", f"cxl-rp,id={name},bus=cxl,{place}"]
+    return arguments
+
+
+def _paired_ports(places: Places) -> list[str]:
+    table = f"sig=SSDT,rev=2,oem_id=DRAWBR,oem_table_id=SLOTS,oem_rev=1,data={places.firmware}"
+    arguments = ["-acpitable", table]
+    for number in range(4):
+        device, function = divmod(number, 2)
+        place = f"addr={PAIRED_DEVICE + device:x}.{function},multifunction=on,chassis=3,slot={11 + number}"
+        hot_plug = "on" if device else "off"
+        port = f"pcie-root-port,id=pair-{number + 1},bus=pcie.0,{place},hotplug={hot_plug}"
+        arguments += ["-device", port]
+        if not device:
+            arguments += ["-device", f"e1000e,bus=pair-{number + 1},mac=52:54:00:00:00:{11 + number:02x}"]
     return arguments
 
 

@@ -1,6 +1,6 @@
 """The control plane of the cluster: our controller on the QEMU fabric, and doubles of scheduler and claim controller.
 
-The guest is a host of the fabric, and the lab's disks are its pool: what the controller does reaches a real kernel.
+The guest is a host of the fabric, and the lab's devices are its pool: what the controller does reaches a real kernel.
 """
 
 import asyncio
@@ -16,15 +16,16 @@ from drawbar.fabric import contract
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.fabric.qemu import adapter as qemu
 from drawbar.mocks import claims, eviction, scheduler
-from lab import waiting, worker
+from lab import slotless, waiting, worker
 
 FABRIC = "qemu"
 ENCLOSURE = "shelf"
 IMAGE_BYTES = 32 << 20
+REGION_BYTES = 1 << 20
 
 
 class Plane:
-    """A cluster that gives out a pool of disks. Make it with `giving_out`.
+    """A cluster that gives out a pool of disks or accelerators. Make it with `giving_out`.
 
     Attributes:
         adapter: the fabric.
@@ -35,14 +36,13 @@ class Plane:
         self.node, self.cluster = node, node.cluster
         self.adapter, self.images = adapter, images
 
-    async def pod(self, name: str, *, node: str | None = None) -> None:
-        """Make a pod with a claim to one disk, for that node if one is named; the scheduler does the rest."""
-        spec = {
-            "devices": {"requests": [{"name": "disk", "exactly": {"deviceClassName": "nvme.drawbar.dev"}}]}
-        }
+    async def pod(self, name: str, *, node: str | None = None, device_class: str = "nvme") -> None:
+        """Make a pod with a claim to one device, for that node if one is named; the scheduler does the rest."""
+        wanted = {"deviceClassName": f"{device_class}.drawbar.dev"}
+        spec = {"devices": {"requests": [{"name": "device", "exactly": wanted}]}}
         await self.cluster.create(kinds.CLAIM_TEMPLATE, name, spec={"spec": spec})
-        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "disk"}]}}
-        uses = [{"name": "disk", "resourceClaimTemplateName": name}]
+        container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "device"}]}}
+        uses = [{"name": "device", "resourceClaimTemplateName": name}]
         chosen = {} if node is None else {"nodeSelector": {"kubernetes.io/hostname": node}}
         await self.cluster.create(
             kinds.POD, name, spec={"containers": [container], "resourceClaims": uses} | chosen
@@ -77,15 +77,19 @@ def first_line(image: Path) -> str:
         return file.readline(IMAGE_BYTES).decode(errors="replace")
 
 
-def _describe(nodes: Sequence[worker.Worker], folder: Path, images: dict[str, Path]) -> Path:
-    """Make the disks, and write what the adapter reads."""
+def _describe(
+    nodes: Sequence[worker.Worker], folder: Path, images: dict[str, Path], regions: Sequence[Path]
+) -> Path:
+    """Make the devices, and write what the adapter reads."""
     devices = []
     for number, (serial, image) in enumerate(images.items()):
-        with image.open("wb") as file:
-            file.write(f"pooled disk {number}\n".encode())
-            file.truncate(IMAGE_BYTES)
+        _write(image, f"pooled disk {number}", IMAGE_BYTES)
         about = {"id": f"pool-{number}", "enclosure": ENCLOSURE, "model": "lab"}
         devices.append({"driver": "nvme", "serial": serial, "file": str(image)} | about)
+    for number, region in enumerate(regions):
+        _write(region, f"twin-{number}", REGION_BYTES)
+        about = {"id": f"twin-{number}", "enclosure": ENCLOSURE, "model": "twin"}
+        devices.append({"driver": "ivshmem-plain", "file": str(region)} | about)
     hosts = [
         {"id": node.name, "qmp": str(node.guest.places.fabric), "ports": list(node.guest.machine.port_names)}
         for node in nodes
@@ -95,6 +99,12 @@ def _describe(nodes: Sequence[worker.Worker], folder: Path, images: dict[str, Pa
     return path
 
 
+def _write(path: Path, line: str, size_bytes: int) -> None:
+    with path.open("wb") as file:
+        file.write(f"{line}\n".encode())
+        file.truncate(size_bytes)
+
+
 @contextlib.asynccontextmanager
 async def giving_out(
     node: worker.Worker,
@@ -102,26 +112,33 @@ async def giving_out(
     *,
     other_nodes: Sequence[worker.Worker] = (),
     disks: int = 2,
+    twins: int = 0,
+    names_slots: bool = True,
     withdrawn: bool = True,
 ) -> AsyncIterator[Plane]:
-    """A pool of disks that is published for a node, or several of one cluster.
+    """A pool of devices that is published for a node, or several of one cluster.
 
     Args:
         node: the host of the fabric.
         other_nodes: further hosts.
         folder: of the disks, sockets and kubeconfigs.
         disks: how many.
+        twins: how many accelerators without an identifier, all alike; the memory of each begins with its name.
+        names_slots: the fabric names the slots of the nodes' ports.
         withdrawn: in the end the pool is withdrawn, which takes until all is given back; without it the cluster is
             left as it is, for who ends it anyway.
     """
     images = {f"POOL{number:04}": folder / f"pool-{number}.img" for number in range(disks)}
-    described = await asyncio.to_thread(_describe, (node, *other_nodes), folder, images)
+    regions = [folder / f"twin-{number}.region" for number in range(twins)]
+    described = await asyncio.to_thread(_describe, (node, *other_nodes), folder, images, regions)
     server = node.cluster.server
     connection = config.from_kubeconfig(server.kubeconfig(folder / "plane.kubeconfig", "admin"))
     account = server.kubeconfig(folder / "controller.kubeconfig", "drawbar:drawbar-controller")
-    adapter = await qemu.QemuAdapter.connect(
+    adapter: contract.FabricAdapter = await qemu.QemuAdapter.connect(
         contract.AdapterConfig(name=FABRIC, endpoint=f"file:{described}")
     )
+    if not names_slots:
+        adapter = slotless.SlotlessAdapter(adapter)
     async with contextlib.AsyncExitStack() as stack:
         stack.push_async_callback(adapter.close)
         enter = stack.enter_async_context
@@ -139,7 +156,7 @@ async def giving_out(
         spec = {"adapter": "grpc", "endpoint": endpoint, "policy": policy}
         await node.cluster.create(kinds.FABRIC, FABRIC, spec=spec)
         plane = Plane(node, adapter, images)
-        await waiting.until(plane.devices, lambda devices: len(devices) == disks)
+        await waiting.until(plane.devices, lambda devices: len(devices) == disks + twins)
         try:
             yield plane
         finally:
