@@ -344,6 +344,8 @@ TASKS = {
     "kube/mirror.py": "the loop of the watch, kept as a whole",
     "node/recording/recorder.py": "of a verb",
     "node/attachments/hooks.py": "an attempt of one hook",
+    "node/attachments/local.py": "workers, which keep themselves",
+    "node/local/neighbours.py": "the loop of a watch, kept as a whole",
     "node/discovery/devices.py": "the parts of the loop of the inventory, kept as a whole",
     "controller/leadership/elector.py": "the parts of the loop of leadership, kept as a whole",
     "controller/classic/executor.py": "the attempts of a round, which ends with them",

@@ -27,7 +27,10 @@ SLOT = 4
 
 def built_in(*classes, **more):
     """Settings of a node whose last slot is its own; pods of these classes are bound when their device is ready."""
-    return {"local_pool": residents.Selection(slots=(str(SLOT),), bind_when_ready=classes, **more)}
+    selection = residents.Selection(
+        classes=("gpu", "fpga"), slots=(str(SLOT),), bind_when_ready=classes, **more
+    )
+    return {"local_pool": selection}
 
 
 FPGAS = built_in("fpga")

@@ -69,7 +69,9 @@ async def test_a_claim_for_a_place_gets_the_device_that_the_fabric_chose_and_the
         attachment = await recorded(cluster, place)
         assert attachment["spec"]["deviceID"] == place
         identity = worlds.disk(2)
-        assert attachment["status"]["device"] == {
+        device = attachment["status"]["device"]
+        assert device.pop("identifiers")[0]["value"] == identity["serial"].lower()
+        assert device == {
             "id": "disk-2",
             "serial": identity["serial"],
             "pciID": f"{identity['pciVendor']:04x}:{identity['pciDevice']:04x}",

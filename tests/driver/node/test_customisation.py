@@ -1,5 +1,7 @@
 """What parameters change in what a container gets, and the numbers of network interfaces."""
 
+from dataclasses import replace
+
 import pytest
 
 from drawbar.cdi import spec
@@ -87,13 +89,16 @@ def network_card(tmp_path):
     card = model.Card(functions=(function,))
     (interface,) = function.net_interfaces
 
-    def made(device, prefix=None, share=None, device_class=DeviceClass.NIC):
+    def made(device, prefix=None, share=None, *, has_interface=True):
         said = {"network": {"interfacePrefix": prefix}} if prefix else {}
         record = records.PreparedDevice(
             pool="p", device=device, cdi_id=f"x/y={device}", parameters=said, share_id=share
         )
         host = classes.Host.from_sysfs(tree.root)
-        return finding.Found(record=record, card=card, device_class=device_class, claim_uid="u", host=host)
+        shown = card if has_interface else model.Card(functions=(replace(function, net_interfaces=()),))
+        return finding.Found(
+            record=record, card=shown, device_class=DeviceClass.NIC, claim_uid="u", host=host
+        )
 
     assert interface
     return made
@@ -121,7 +126,7 @@ def test_shares_of_one_device_are_one_device(network_card):
 
 
 def test_a_device_without_interfaces_takes_no_number(network_card):
-    given = [network_card("a", "data", device_class="other"), network_card("b", "data")]
+    given = [network_card("a", "data", has_interface=False), network_card("b", "data")]
     assert [card.record.first_interface for card in finding.numbered(given)] == [0, 0]
 
 

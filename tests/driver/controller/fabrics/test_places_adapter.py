@@ -84,7 +84,8 @@ async def test_a_claim_gets_a_place_and_shows_the_device_that_came(chooser, unti
         )
         attachment = recorded[f"fab.{first}"]
         assert attachment["spec"]["deviceID"] == first
-        assert attachment["status"]["device"] == {"id": "disk-3", "serial": "SN3"}
+        device = attachment["status"]["device"]
+        assert (device["id"], device["serial"], device["identifiers"][0]["value"]) == ("disk-3", "SN3", "sn3")
         assert await place_names(cluster) == [1, 2, 3]
         assert (await cluster.slices())[0]["devices"][0]["attributes"] == attributes
         await cluster.deallocate()

@@ -314,6 +314,18 @@ RECORDED = {
         recorded(function("2"), kind="gpu-uuid"),
         ("found", "0000:02:00.0", "record"),
     ),
+    "another-card-came-into-its-slot": (
+        inventory(shows("2", f"gpu-uuid={OTHER_UUID}")),
+        THIS_UUID,
+        recorded(function("2"), kind="gpu-uuid"),
+        WRONG,
+    ),
+    "another-card-came-to-its-address": (
+        inventory(shows("", f"gpu-uuid={OTHER_UUID}")),
+        identity(f"gpu-uuid={UUID}"),
+        recorded(BARE, kind="gpu-uuid"),
+        ABSENT,
+    ),
 }
 
 
@@ -321,6 +333,20 @@ RECORDED = {
 def test_a_device_stays_the_card_that_was_recognised(case):
     seen, wanted, record, expected = RECORDED[case]
     assert brief(matching.match(seen, wanted, slot=record.slot, record=record)) == expected
+
+
+@pytest.mark.parametrize("kind", ["gpu-uuid", "sole-arrival"])
+def test_a_card_in_the_place_of_a_lost_one_is_the_device_whose_number_it_shows(kind):
+    card, record = shows("2", f"gpu-uuid={UUID}"), recorded(function("2"), kind=kind)
+    lost = identity(f"gpu-uuid={OTHER_UUID}", sole_arrival=True)
+    seen = inventory(card)
+    held = matching.held_card(seen, lost, record)
+    beside = matching.Neighbours(identities=(lost,), cards=frozenset({held} - {""}))
+    assert brief(matching.match(seen, THIS_UUID, slot="2", neighbours=beside)) == SECOND
+    after = matching.match(
+        seen, lost, slot="2", record=record, neighbours=matching.Neighbours(identities=(THIS_UUID,))
+    )
+    assert brief(after) == WRONG
 
 
 SOLE = identity(pci_id="10de:2330", sole_arrival=True)

@@ -281,7 +281,7 @@ class Context:
         recognised = {each.metadata.name: self._recorded(each) for each in rest}
         return matching.Neighbours(
             identities=tuple(each.identity for each in rest),
-            cards=frozenset(card for card in recognised.values() if card),
+            cards=frozenset(card for card in map(self._held_card, rest) if card),
             waiting=tuple(
                 matching.Waiting(
                     name=each.metadata.name,
@@ -301,6 +301,10 @@ class Context:
         if node is None or node.boot_id != self.boot_id or node.recognised_by is None:
             return ""
         return node.recognised_by.fingerprint
+
+    def _held_card(self, attachment: attachments.DeviceAttachment) -> str:
+        node = attachment.status.node if self._recorded(attachment) else None
+        return matching.held_card(self.arrivals.inventory, attachment.identity, node)
 
     def _released(self) -> frozenset[str]:
         """Return the fingerprints of the cards that may leave this node."""

@@ -195,6 +195,8 @@ def match(
         fresh: fingerprints of the cards that came a moment ago, and may show more identifiers soon.
     """
     recorded = _recorded_card(inventory, record)
+    if recorded is not None and record is not None and _was_exchanged(recorded, record, identity, neighbours):
+        recorded = None
     showing = _showing(inventory, identity)
     proved = tuple(each for each in showing if _proves(showing, each, identity, neighbours))
     if proved:
@@ -255,6 +257,19 @@ def can_tell_more(identity: attachments.Identity, card: model.Card) -> bool:
     """Return whether the card may still show an identifier of a kind that the fabric shows of the device."""
     wanted = {each.kind for each in witnesses.evidence(identity)}.intersection(recognition.STRENGTH)
     return any(not wanted.isdisjoint(silences.pending(function)) for function in card.functions)
+
+
+def held_card(
+    inventory: index.Inventory, identity: attachments.Identity, record: attachments.NodeReport | None
+) -> str:
+    """Return the fingerprint of the recognised card while it is at its place; empty where it shows another device's number.
+
+    A card that comes into the slot of a lost one can have the same address and model.
+    """
+    card = _recorded_card(inventory, record)
+    if card is None or witnesses.contradiction(witnesses.compare(identity, card)) is not None:
+        return ""
+    return witnesses.fingerprint(card)
 
 
 def compared_kinds(identity: attachments.Identity) -> str:
@@ -329,6 +344,20 @@ def _recorded_card(inventory: index.Inventory, record: attachments.NodeReport | 
     if card is None or witnesses.fingerprint(card) != record.recognised_by.fingerprint:
         return None
     return card
+
+
+def _was_exchanged(
+    card: model.Card, record: attachments.NodeReport, identity: attachments.Identity, neighbours: Neighbours
+) -> bool:
+    """Return whether another card came into the place of the recognised one: at the same address, and of the same model.
+
+    A card that was recognised without an identifier and then shows another one was the wrong card from the beginning, unless
+    it is the device of another attachment.
+    """
+    if witnesses.contradiction(witnesses.compare(identity, card)) is None:
+        return False
+    was_proved = record.recognised_by is not None and record.recognised_by.kind not in (SLOT, SOLE_ARRIVAL)
+    return was_proved or any(has_identifier(each, card) for each in neighbours.identities)
 
 
 def _recognised_before(card: model.Card, identity: attachments.Identity) -> Found | Wrong:
