@@ -53,6 +53,7 @@ class _Service:
         self.history = History()
         self.pending: dict[str, tuple[str, str] | None] = {}
         self.oddities: tuple[str, ...] = ()
+        self.unread: Mapping[str, str] = {}
         self._client = connection
         self._method = method
         # Where the service chooses the device.
@@ -81,6 +82,7 @@ class _Service:
                 self.history.interrupt(trouble)
                 raise
             self._view = self._bounded(self._method.view())
+            self.unread = self._view.unread
             if self._view.oddities != self.oddities:
                 self.oddities = self._view.oddities
                 for sentence in self.oddities:
@@ -126,12 +128,15 @@ class _Service:
 
     def publish(self) -> None:
         """See `works.Backend`."""
-        self.history.publish(tuple(self._view.devices.values()), self._hosts())
+        self.history.publish(
+            tuple(self._view.devices.values()), self._hosts(), unread=self._view.unread.keys()
+        )
 
     def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
         """See `works.Backend`."""
         hosts = {host.id: host for host in self._hosts()}
         devices, busy = self.history.devices, self.pending.keys()
+        self._check_read(request.device_id)
         match request:
             case contract.AttachRequest():
                 self._check_followed(request)
@@ -149,6 +154,20 @@ class _Service:
                 return judgement.create_slice(request, devices, busy=busy)
             case contract.DeleteSliceRequest():
                 return judgement.delete_slice(request, devices, busy=busy)
+
+    def _check_read(self, device_id: str | None) -> None:
+        """Refuse to judge a device that is not shown while a part of the service cannot be read.
+
+        Raises:
+            Unavailable: it may be there, and attached.
+        """
+        view = self._method.view()
+        if device_id is not None and view.unread and device_id not in view.devices:
+            raise errors.Unavailable(
+                f"device {device_id} is not listed, and the Redfish service cannot show all of its parts "
+                f"({next(iter(view.unread.values()))}); look at the service",
+                reason="NOT_READ",
+            )
 
     @property
     def carves(self) -> bool:
@@ -266,6 +285,7 @@ class _Service:
 
     async def _detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
         def plan() -> methods.Call | None:
+            self._check_read(device_id)
             return self._method.detach(request, device_id)
 
         await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
@@ -476,7 +496,12 @@ class RedfishAdapter(contract.FabricAdapter):
         async with self._bounded(), self._service.looking(whole=True):
             self._check_limits()
             history = self._service.history
-            return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
+            return contract.Inventory(
+                version=history.version,
+                devices=tuple(history.devices.values()),
+                unread=contract.bound_sentences(self._service.unread.values()),
+                oddities=contract.bound_sentences(self._service.oddities),
+            )
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """As the contract says."""

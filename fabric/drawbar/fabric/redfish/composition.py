@@ -34,6 +34,8 @@ class _Read:
         parts: the first part of each device, with the name of its array, by device id.
         zones: by the URI of a block that a host consists of, the ids of its resource zones.
         oddities: see `methods.View`.
+        unread: see `methods.View`; without systems.
+        unread_systems: the same of systems; while there is one, a block of no system may be in it.
     """
 
     blocks: Mapping[str, Document] = field(default_factory=dict)
@@ -43,6 +45,8 @@ class _Read:
     parts: Mapping[str, tuple[str, Document]] = field(default_factory=dict)
     zones: Mapping[str, frozenset[str]] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unread_systems: Mapping[str, str] = field(default_factory=dict)
 
 
 class Composition:
@@ -67,12 +71,12 @@ class Composition:
         further = await parts.read_identifying(
             reader, ((block, _describing(block, resources)) for block in blocks)
         )
-        read = _devices(blocks, resources, further)
+        read = _devices(blocks, resources, further, unread=reader.unread.keys())
         zones = await _zones(reader, service.link("ResourceZones") if service is not None else None, listed)
         of_hosts = {
             block.uri: zones[block.uri] for block in listed if _is_of_host(block) and block.uri in zones
         }
-        read = replace(read, zones=of_hosts, devices=_grouped(read, zones))
+        read = replace(read, zones=of_hosts, devices=_grouped(read, zones), unread=dict(reader.unread))
         self._read = await self._with_systems(reader, read)
 
     async def read_connections(self, reader: Reader) -> None:
@@ -103,7 +107,7 @@ class Composition:
                 used[host_id].append(device_id)
                 connection = contract.Connection(host_id=host_id, port_id=methods.port_id(host_id, device_id))
                 devices[device_id] = replace(device, connection=connection)
-            elif block.uri in unreachable:
+            elif block.uri in unreachable or read.unread_systems:
                 continue
             elif block.value("CompositionStatus", "Reserved") is True:
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
@@ -117,7 +121,8 @@ class Composition:
             )
             for host_id, system in read.systems.items()
         }
-        return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities))
+        unread = {**read.unread, **read.unread_systems}
+        return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
         """See `methods.Method`."""
@@ -150,7 +155,9 @@ class Composition:
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""
         uri = reader.root.link("Systems")
-        listed = await reader.members(uri) if uri is not None else ()
+        with reader.noticing() as find_unread:
+            listed = await reader.members(uri) if uri is not None else ()
+        unread = {each: reader.unread[each] for each in find_unread()}
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
@@ -158,7 +165,7 @@ class Composition:
                 unnamed.append(system)
             else:
                 systems[system.id] = system
-        return replace(read, systems=systems, unnamed=tuple(unnamed))
+        return replace(read, systems=systems, unnamed=tuple(unnamed), unread_systems=unread)
 
 
 def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
@@ -188,11 +195,16 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
         FabricError: the service lists more than it may.
     """
     try:
-        zones = await reader.members(uri) if uri is not None else ()
+        with reader.noticing() as find_unread:
+            zones = await reader.members(uri) if uri is not None else ()
     except errors.FabricError as error:
         if budget.is_exceeded(error):
             raise
         zones = ()
+    # Of zones that are known in part nothing is ruled out.
+    if unread := find_unread():
+        reader.forget_unread(unread)
+        return {}
     if len(zones) < 2:
         return {}
     ids = {zone.uri: zone.id for zone in zones}
@@ -253,7 +265,11 @@ def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document
 
 
 def _devices(
-    blocks: list[Document], read: Mapping[str, Document], further: Mapping[str, tuple[Document, ...]]
+    blocks: list[Document],
+    read: Mapping[str, Document],
+    further: Mapping[str, tuple[Document, ...]],
+    *,
+    unread: Set[str],
 ) -> _Read:
     devices: dict[str, contract.Device] = {}
     used: dict[str, Document] = {}
@@ -264,6 +280,8 @@ def _devices(
             oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
             continue
         if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
+            continue
+        if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue
         describing = (*_describing(block, read), *further.get(block.uri, ()))
         devices[block.id] = entities.device(block.id, block, describing)

@@ -34,11 +34,13 @@ class View:
         devices: with their connections, by id.
         hosts: without the ports that are only reserved, by id.
         oddities: one sentence for everything that is listed in a way that cannot be used.
+        unread: by URI, a sentence for everything that the service failed to show; what depends on it is left out.
     """
 
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 class Method(Protocol):

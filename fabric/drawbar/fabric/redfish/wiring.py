@@ -30,18 +30,21 @@ async def read(reader: Reader, switches_uri: str | None) -> Ports:
     if switches_uri is None:
         return {}
     try:
-        switches = await reader.members(switches_uri)
-        if len(switches) < 2:
-            return {}
-        return {
-            switch.uri: await reader.members(uri) if (uri := switch.link("Ports")) is not None else ()
-            for switch in switches
-        }
+        with reader.noticing() as find_unread:
+            switches = await reader.members(switches_uri)
+            ports = {
+                switch.uri: await reader.members(uri) if (uri := switch.link("Ports")) is not None else ()
+                for switch in switches
+                if len(switches) > 1
+            }
     except errors.FabricError as error:
         # What connects everything is no reason to lose sight of it.
         if budget.is_exceeded(error):
             raise
         return {}
+    unread = find_unread()
+    reader.forget_unread(unread)
+    return {} if unread else ports
 
 
 def divide(fabric_id: str, endpoints: Mapping[str, Document], ports: Ports) -> Groups:
