@@ -20,6 +20,7 @@ from drawbar.fabric.redfish import (
     composition,
     connections,
     constrained,
+    entities,
     methods,
     parameters,
     profiles,
@@ -470,7 +471,7 @@ class RedfishAdapter(contract.FabricAdapter):
         return profiles.by_fabrics(
             fabric
             for fabric in await reading.Reader(self._client).members(uri)
-            if not wanted or fabric.id in wanted
+            if (fabric.id in wanted if wanted else entities.has_devices(fabric))
         )
 
     async def capabilities(self) -> contract.Capabilities:

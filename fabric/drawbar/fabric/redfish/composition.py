@@ -16,7 +16,15 @@ from drawbar.fabric.redfish.reading import Reader
 # A block of one of these is a machine, or a part of one that cannot be moved.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
 # Arrays of links of a block, the most telling first.
-_PARTS = ("Processors", "Memory", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage")
+_PARTS = (
+    "Processors",
+    "Memory",
+    "Drives",
+    "NetworkInterfaces",
+    "EthernetInterfaces",
+    "Storage",
+    "SimpleStorage",
+)
 # Below a collection of blocks: the blocks, and what they consist of.
 LEVELS = 2
 _UNUSABLE = {"Failed", "Unavailable"}
@@ -66,15 +74,20 @@ class Composition:
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
         listed = await reader.members(blocks_uri, levels=LEVELS)
-        blocks = [block for block in listed if not _is_of_host(block)]
-        resources = await _parts(reader, blocks)
+        movable = [block for block in listed if not _is_of_host(block)]
+        resources = await _parts(reader, movable)
+        # What a block is, is said by its parts, also where its type is not given.
+        blocks = [block for block in movable if not _has_cpu(block, resources)]
+        movable_uris = {block.uri for block in blocks}
         further = await parts.read_identifying(
             reader, ((block, _describing(block, resources)) for block in blocks)
         )
         read = _devices(blocks, resources, further, unread=reader.unread.keys())
         zones = await _zones(reader, service.link("ResourceZones") if service is not None else None, listed)
         of_hosts = {
-            block.uri: zones[block.uri] for block in listed if _is_of_host(block) and block.uri in zones
+            block.uri: zones[block.uri]
+            for block in listed
+            if block.uri not in movable_uris and block.uri in zones
         }
         read = replace(read, zones=of_hosts, devices=_grouped(read, zones), unread=dict(reader.unread))
         self._read = await self._with_systems(reader, read)
@@ -220,7 +233,12 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
 
 def _is_of_host(block: Document) -> bool:
     """Return whether the block is a machine, or a part of one that cannot be moved."""
-    return not _HOST_TYPES.isdisjoint(_types(block))
+    return not _HOST_TYPES.isdisjoint(_types(block)) or bool(block.objects("ComputerSystems"))
+
+
+def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
+    """Return whether a CPU is in the block."""
+    return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
 
 
 def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:

@@ -24,12 +24,16 @@ class Fabric:
         zones_uris: where its collection of zones, or of connections, may be: as linked, then as the schema has it.
         endpoints: of the fabric, by URI.
         ports: of its switches; see `wiring`.
+        is_between_devices: whether it connects devices with each other, as NVLink does.
+        oddities: see `methods.View`.
     """
 
     id: str
     zones_uris: tuple[str, ...]
     endpoints: Mapping[str, Document]
     ports: wiring.Ports = field(default_factory=dict)
+    is_between_devices: bool = False
+    oddities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +151,17 @@ class Zones:
             )
         read = await self._ends(reader, fabrics)
         unread = dict(reader.unread)
+        oddities += [sentence for fabric in fabrics.values() for sentence in fabric.oddities]
         read = replace(read, oddities=(*oddities, *read.oddities, *_dangling(reader, fabrics)), unread=unread)
         self._read = self._grouped(await self._with_zones(reader, read))
 
     def _unusable(self, document: Document) -> str:
         """Return why the devices of a fabric are not listed, in a sentence; empty where they are."""
+        if not self._wanted and not entities.has_devices(document):
+            return (
+                f"the fabric {document.id} is of the type {document.text('FabricType')}, so its devices are not listed; set the "
+                f"parameter `fabrics: {document.id}` if they should be"
+            )
         other = {"Zones": "Connections", "Connections": "Zones"}[self.collection]
         if document.link(self.collection) is not None or document.link(other) is None:
             return ""
@@ -167,12 +177,20 @@ class Zones:
         Raises:
             FabricError: its endpoints cannot be read.
         """
-        endpoints = await _endpoints(reader, document)
+        listed = await _endpoints(reader, document)
+        endpoints = tuple(each for each in listed if self._wanted or entities.is_of_device_protocol(each))
+        protocols = {each.text("EndpointProtocol") for each in listed if each not in endpoints}
         return Fabric(
             id=document.id,
             zones_uris=_places(document, self.collection),
             endpoints={endpoint.uri: endpoint for endpoint in endpoints},
             ports=await wiring.read(reader, document.link("Switches")),
+            is_between_devices=document.text("FabricType").lower() in entities.LINK_FABRICS,
+            oddities=tuple(
+                f"the fabric {document.id} has endpoints of the protocol {protocol}, whose devices are not listed; set the "
+                f"parameter `fabrics: {document.id}` if they should be"
+                for protocol in sorted(protocols)
+            ),
         )
 
     async def read_connections(self, reader: Reader) -> None:
@@ -507,6 +525,9 @@ def from_ends(
     devices: dict[str, contract.Device] = {}
     named: dict[str, Document] = {}
     oddities = []
+    of_no_class = {
+        uri for fabric in fabrics.values() if fabric.is_between_devices for uri in fabric.endpoints
+    }
     for device_id, target, links in targets:
         linked = [behind[uri] for uri in links if uri in behind]
         if any(entities.is_gone(document) for document in (target, *linked)) or not unread.isdisjoint(links):
@@ -514,8 +535,14 @@ def from_ends(
         if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
             oddities.append(f"the device {target.uri} has an Id that is too long or not unique")
             continue
+        if entities.is_cpu(linked):
+            oddities.append(f"the endpoint {target.uri} is a host's CPU, so it is no device")
+            continue
         describing = (*_describing(behind, links), *further.get(target.uri, ()))
-        devices[device_id] = entities.device(device_id, target, describing)
+        device = entities.device(device_id, target, describing)
+        if target.uri in of_no_class:
+            device = replace(device, device_class=contract.DeviceClass.OTHER)
+        devices[device_id] = device
         named[device_id] = target
     by_system: dict[str, list[Document]] = {}
     for uri, endpoint in initiators:
