@@ -121,6 +121,7 @@ def create(
     if any(chunk.value(note_place) == content for chunk in domain.chunks.values()):
         return None
     body = {
+        documents.TYPE: "#MemoryChunks.v1_5_0.MemoryChunks",
         "Name": f"Slice of {domain.device_id}",
         "AddressRangeType": "Volatile",
         "MemoryChunkSizeMiB": request.memory_bytes // entities.MIB,

@@ -246,11 +246,11 @@ def _changed(system: Document, block: Document, blocks: tuple[str, ...], action:
     offered = system.action(action)
     if offered is None:
         body = {"Links": {"ResourceBlocks": documents.references(blocks)}}
-        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag)
+        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
     named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
     if system.etag:
         named["ComputerSystemETag"] = system.etag
-    return methods.Call(method="POST", uri=offered, body=named)
+    return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
 
 
 async def _parts(reader: Reader, blocks: list[Document]) -> Mapping[str, Document]:

@@ -18,12 +18,14 @@ class Call:
         uri: of the resource, collection or action.
         body: None without one.
         etag: the resource must not have changed since it was read with this ETag.
+        is_shared: other devices of the host are in the resource too; it is verified that they stay.
     """
 
     method: str
     uri: str
     body: documents.Json | None = None
     etag: str | None = None
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

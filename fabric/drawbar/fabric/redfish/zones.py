@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
 from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, wiring
-from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
 
@@ -349,6 +349,7 @@ class Zones:
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
         """Return the properties of the resource that connects the two, without a note."""
         return {
+            TYPE: "#Zone.v1_6_0.Zone",
             "Name": name,
             "ZoneType": "ZoneOfEndpoints",
             "Links": {"Endpoints": documents.references((initiator, target.uri))},
@@ -368,12 +369,14 @@ class Zones:
         document = zone.document
         offered = document.action(action)
         if offered is not None:
-            body: dict[str, object] = {"Endpoint": {documents.ID: target}}
+            named: dict[str, object] = {"Endpoint": {documents.ID: target}}
             if document.etag:
-                body["ZoneETag"] = document.etag
-            return methods.Call(method="POST", uri=offered, body=body)
-        body = {"Links": {"Endpoints": documents.references(endpoints)}}
-        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag)
+                named["ZoneETag"] = document.etag
+            return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
+        body = {"Endpoints": documents.references(endpoints)}
+        if self._profile.zone_body is profiles.ZoneBody.LINKS:
+            body = {"Links": body}
+        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag, is_shared=True)
 
     async def _with_zones(self, reader: Reader, read: Read) -> Read:
         """Return what was read with the zones as they are now."""
