@@ -365,6 +365,27 @@ async def test_all_pages_of_a_listing_show_one_moment(endpoint):
         assert len((await adapter.devices()).devices) == 2 * services.PAGE_ITEMS + 2
 
 
+class Sick(SimulatedFabric):
+    """Cannot show parts of its listing."""
+
+    async def devices(self):
+        unread = tuple(f"part {number} cannot be read{'.' * 300}" for number in range(40))
+        return contract.Inventory(version="1", devices=(), unread=unread, oddities=("SAS is left out",))
+
+
+async def test_the_parts_that_a_listing_leaves_out_arrive_within_bounds(endpoint):
+    async with (
+        Sick.running(DESCRIBED) as fabric,
+        server.serving(fabric, endpoint, name="t", version="1"),
+        await GrpcAdapter.connect(config(endpoint)) as adapter,
+    ):
+        inventory = await adapter.devices()
+    assert inventory.oddities == ("SAS is left out",)
+    assert len(inventory.unread) == contract.SENTENCES_MAX
+    assert inventory.unread[-1] == "25 more parts"
+    assert max(len(sentence.encode()) for sentence in inventory.unread) <= contract.SENTENCE_BYTES
+
+
 class Endless(Plugin):
     """Its listing was always changed since the page before."""
 

@@ -28,6 +28,18 @@ async def test_a_device_that_goes_is_reported_gone():
     assert list(history.devices) == ["d1"]
 
 
+async def test_a_device_in_doubt_is_not_reported_gone_and_watchers_list_again():
+    history = History()
+    history.publish(DEVICES, HOSTS)
+    for listed, unread in ((DEVICES, {"/a"}), (DEVICES[:1], {"/a"}), (DEVICES[:1], set())):
+        version = history.version
+        history.publish(listed, HOSTS, unread=unread)
+        assert [event async for event in history.follow(version)] == [contract.Resync()]
+    version = history.version
+    history.publish(DEVICES[:1], HOSTS)
+    assert history.version == version
+
+
 async def test_a_host_that_goes_sends_watchers_to_list_again():
     history = History()
     history.publish(DEVICES, HOSTS)

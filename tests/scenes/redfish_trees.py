@@ -1,5 +1,7 @@
 """Resources of a Redfish service as a method reads them, without a service."""
 
+import contextlib
+
 from drawbar.fabric import errors
 from drawbar.fabric.redfish import documents
 
@@ -20,6 +22,8 @@ class Tree:
     def __init__(self, *resources):
         self.resources = {resource["@odata.id"]: resource for resource in resources}
         self.reads = []
+        self.unread = {}
+        self.dangling = set()
 
     @property
     def root(self):
@@ -36,6 +40,15 @@ class Tree:
         return await self.resolved(
             tuple(documents.Document.from_json(entry) for entry in collection.objects("Members"))
         )
+
+    available_members = members
+
+    @contextlib.contextmanager
+    def noticing(self):
+        yield set
+
+    def forget_unread(self, uris):
+        """All can be read."""
 
     async def newest(self, uri, most):
         return (await self.members(uri))[-most:]

@@ -32,12 +32,12 @@ class Manager:
     """A fabric's manager, which is its adapter and the adapter's class; a watch yields what is put into `events`.
 
     Attributes:
-        devices_now, hosts_now: what a listing shows.
+        devices_now, hosts_now, unread_now: what a listing shows.
         listed: when the listings began, on the loop's clock.
     """
 
     def __init__(self):
-        self.devices_now, self.hosts_now = (), ()
+        self.devices_now, self.hosts_now, self.unread_now = (), (), ()
         self.events, self.listed = asyncio.Queue(), []
 
     def validate(self, config):
@@ -51,7 +51,9 @@ class Manager:
 
     async def devices(self):
         self.listed.append(asyncio.get_running_loop().time())
-        return contract.Inventory(version=str(len(self.listed)), devices=self.devices_now)
+        return contract.Inventory(
+            version=str(len(self.listed)), devices=self.devices_now, unread=self.unread_now
+        )
 
     async def hosts(self):
         return self.hosts_now

@@ -74,6 +74,8 @@ class Reason(StrEnum):
     """ABORTED: the device has an operation in flight."""
     STALE_ETAG = "STALE_ETAG"
     """ABORTED: the device changed since it was read."""
+    OTHERS_LOST = "OTHERS_LOST"
+    """FAILED_PRECONDITION: the change took other devices from `host_id` too."""
     NOT_CONFIGURED = "NOT_CONFIGURED"
     """UNAUTHENTICATED: a plugin that was restarted has no credentials yet; they are sent again."""
     SOCKET_FORBIDDEN = "SOCKET_FORBIDDEN"

@@ -7,7 +7,7 @@ falls out of what is remembered and gets a resync, so nothing grows.
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Set
 from dataclasses import replace
 
 from drawbar.fabric import contract, errors
@@ -30,6 +30,8 @@ class History:
         self._events: dict[int, contract.WatchEvent] = {}
         self._devices: dict[str, contract.Device] = {}
         self._hosts: dict[str, contract.Host] = {}
+        # Parts that could not be read.
+        self._unread: Set[str] = frozenset()
         self._news = asyncio.Event()
         self._trouble: errors.FabricError | None = None
         # A sentence by what it is about.
@@ -50,12 +52,23 @@ class History:
         """The hosts as last published."""
         return tuple(self._hosts.values())
 
-    def publish(self, devices: tuple[contract.Device, ...], hosts: tuple[contract.Host, ...]) -> None:
-        """Publish what was read; devices come without etags, and one that is unchanged keeps its own."""
+    def publish(
+        self,
+        devices: tuple[contract.Device, ...],
+        hosts: tuple[contract.Host, ...],
+        *,
+        unread: Set[str] = frozenset(),
+    ) -> None:
+        """Publish what was read; devices come without etags, and one that is unchanged keeps its own.
+
+        While a part cannot be read a missing device is in doubt: watchers list anew, and are not told that it is gone.
+        """
         self._trouble = None
         listed_hosts = {host.id: host for host in hosts}
-        if self._hosts.keys() - listed_hosts.keys():
+        is_in_doubt = bool(unread) and bool(self._devices.keys() - {device.id for device in devices})
+        if self._hosts.keys() - listed_hosts.keys() or unread != self._unread or is_in_doubt:
             self._resync()
+        self._unread = frozenset(unread)
         for host in hosts:
             if self._hosts.get(host.id) != host:
                 self._append(contract.HostChanged(version=self._next(), host=host))
@@ -70,6 +83,8 @@ class History:
                 self._append(contract.DeviceChanged(version=self._next(), device=changed))
         for device_id in self._devices.keys() - listed:
             del self._devices[device_id]
+            if unread:
+                continue
             self._append(contract.DeviceGone(version=self._next(), device_id=device_id))
 
     def operation_changed(self, operation: contract.Operation) -> None:

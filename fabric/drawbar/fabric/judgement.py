@@ -272,6 +272,9 @@ def verified(
         error: of the answer.
         shows_requests: see `works.Works`.
     """
+    if error is not None and error.reason == errors.Reason.OTHERS_LOST:
+        # Whatever became of this device.
+        return error
     connection = None if device is None else device.connection
     match request:
         case contract.AttachRequest():

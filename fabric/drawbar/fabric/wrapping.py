@@ -169,8 +169,8 @@ class KeepingAdapter(WrappingAdapter):
         self._stop_arranging()
         await super().close()
 
-    async def _read(self) -> str:
-        """List the devices, except for what is reported meanwhile; return the version.
+    async def _read(self) -> contract.Inventory:
+        """List the devices, except for what is reported meanwhile; return the listing.
 
         Of listings that overlap, the one that began last stays, in whatever order they end.
         """
@@ -182,13 +182,18 @@ class KeepingAdapter(WrappingAdapter):
         finally:
             del self._meanwhile[number]
         if number < self._newest:
-            return inventory.version
+            return inventory
         self._newest = number
-        listed: dict[str, contract.Device | None] = {device.id: device for device in inventory.devices}
+        # What is missing while a part cannot be read is in doubt, and counts as it was.
+        former = self._devices if inventory.unread else {}
+        listed: dict[str, contract.Device | None] = {
+            **former,
+            **{device.id: device for device in inventory.devices},
+        }
         self._devices = {
             device_id: device for device_id, device in (listed | meanwhile).items() if device is not None
         }
-        return inventory.version
+        return inventory
 
     def _put(self, device_id: str, device: contract.Device | None) -> None:
         """Take over what was reported of a device; None where it is gone."""

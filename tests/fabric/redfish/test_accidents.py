@@ -441,8 +441,8 @@ async def test_a_service_that_restarts_forgets_the_task_and_the_attach_fails(tri
 @pytest.mark.parametrize(
     ("kind", "error", "reason"),
     [
-        (FaultKind.LOST_REPLY, errors.Unavailable, "UNAVAILABLE"),
-        (FaultKind.HALF_BODY, errors.Unavailable, "UNAVAILABLE"),
+        (FaultKind.LOST_REPLY, errors.Unavailable, "BROKEN_OFF"),
+        (FaultKind.HALF_BODY, errors.Unavailable, "BROKEN_OFF"),
         (FaultKind.BUSY, errors.Unavailable, "SERVICE_BUSY"),
         (FaultKind.HTML, errors.Unavailable, "MALFORMED_ANSWER"),
         (FaultKind.HUGE, errors.Unavailable, "LIMIT_EXCEEDED"),

@@ -138,6 +138,7 @@ async def test_a_slice_is_made_by_a_post_with_its_note_and_once():
     assert (call.method, call.uri) == ("POST", f"{DOMAIN}/MemoryChunks")
     note = 'drawbar:{"request":"r1","mark":"m"}'
     assert call.body == {
+        "@odata.type": "#MemoryChunks.v1_5_0.MemoryChunks",
         "Name": "Slice of C.D",
         "AddressRangeType": "Volatile",
         "MemoryChunkSizeMiB": 2048,

@@ -340,14 +340,19 @@ async def test_an_answer_that_is_none_of_a_reading_is_refused(script):
         await connection.get("/a")
 
 
-async def test_a_member_that_cannot_be_read_fails_the_listing_and_one_that_is_gone_does_not(script):
+async def test_a_member_that_cannot_be_read_is_noted_and_one_that_is_gone_is_not(script):
     script.on("GET", "/c", {"Members": [{"@odata.id": "/c/1"}, {"@odata.id": "/c/gone"}]})
     script.on("GET", "/c/1", {"@odata.id": "/c/1", "Id": "1"})
     connection = await script.connect()
-    assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1"]
+    reader = reading.Reader(connection)
+    assert [member.id for member in await reader.members("/c")] == ["1"]
+    assert (reader.unread, reader.dangling) == ({}, {"/c/gone"})
     script.on("GET", "/c/1", (403, {}, {}))
-    with pytest.raises(errors.PermissionDenied):
-        await reading.Reader(connection).members("/c")
+    assert await reader.members("/c") == ()
+    assert reader.unread == {"/c/1": "/c/1 cannot be read: the service answers with 403"}
+    script.on("GET", "/c", (503, {}, {}))
+    with pytest.raises(errors.Unavailable):
+        await reader.members("/c")
 
 
 @pytest.mark.parametrize(

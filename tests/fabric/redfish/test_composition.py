@@ -70,6 +70,50 @@ async def test_a_block_that_cannot_be_moved_is_no_device(resource):
     assert (view.devices, view.oddities) == ({}, ())
 
 
+CPU = {
+    "@odata.id": f"{BLOCKS}/c/Processors/cpu",
+    "@odata.type": "#Processor.v1_22_0.Processor",
+    "ProcessorType": "CPU",
+}
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        block("c", Processors=links(CPU["@odata.id"])),
+        block("c", "Processor", Processors=links(GPU_URI, CPU["@odata.id"])),
+        {"@odata.id": f"{BLOCKS}/c", "Id": "c", "Processors": [CPU]},
+        block("c", ComputerSystems=links(f"{ROOT}/Systems/s1")),
+    ],
+    ids=["no type", "another type", "no property, and the CPU in the block", "a system"],
+)
+async def test_a_block_with_a_cpu_or_a_system_is_of_a_host(compute):
+    """A detach of it would take the CPU out of the host."""
+    view = (await _read(compute, CPU, OFFLOAD, GPU, system("s1", "c"), system("s2"))).view()
+    assert list(view.devices) == ["OffloadBlock9"]
+    assert sorted(view.hosts) == ["s1", "s2"]
+
+
+async def test_a_host_keeps_its_cpu_when_a_device_is_attached():
+    method = await _read(block("c", Processors=links(CPU["@odata.id"])), CPU, DRIVE, system("s1", "c"))
+    call = method.attach(_attach(), "DriveBlock3", "")
+    assert call.body == {"Links": {"ResourceBlocks": links(f"{BLOCKS}/c", f"{BLOCKS}/DriveBlock3")}}
+
+
+@pytest.mark.parametrize("array", ["Storage", "SimpleStorage"])
+async def test_a_drive_behind_storage_describes_its_block(array):
+    uri = f"{BLOCKS}/b/{array}/1"
+    storage, drive = f"{ROOT}/Storage/1", f"{ROOT}/Storage/1/Drives/1"
+    listed = [
+        {"@odata.id": drive, "@odata.type": "#Drive.v1_21_0.Drive", "Protocol": "NVMe", "SerialNumber": "S9"},
+        {"@odata.id": storage, "Id": "1", "Drives": links(drive)},
+    ]
+    behind = {"Links": {"Storage": link(storage)}} if array == "SimpleStorage" else {"Drives": links(drive)}
+    part = {"@odata.id": uri, "@odata.type": f"#{array}.v1_3_0.{array}", "Id": "1", **behind}
+    device = (await _read(block("b", "Storage", **{array: links(uri)}), part, *listed)).view().devices["b"]
+    assert (device.device_class, device.serial) == (contract.DeviceClass.NVME, "S9")
+
+
 async def test_a_block_that_another_client_has_reserved_is_left_out_and_named():
     reserved = block("b", "Storage", CompositionStatus={"Reserved": True})
     view = (await _read(reserved, system("s1"))).view()

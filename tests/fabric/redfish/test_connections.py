@@ -119,6 +119,7 @@ async def test_a_device_of_several_chunks_is_connected_with_all_of_them():
     assert notes.Note.from_text(text, prefix=notes.PREFIX) == NOTE
     access = {"AccessCapabilities": ["Read", "Write"]}
     assert call.body == {
+        "@odata.type": "#Connection.v1_3_0.Connection",
         "Name": "F.both at h2",
         "ConnectionType": "Memory",
         "MemoryChunkInfo": [access | {"MemoryChunk": link(uri(name))} for name in ("c3", "c4")],

@@ -53,6 +53,15 @@ DRIVE = {
 }
 
 
+MEMORY = {
+    "@odata.type": "#Memory.v1_21_0.Memory",
+    "@odata.id": "/redfish/v1/Chassis/c/Memory/1",
+    "MemoryType": "DRAM",
+    "MemoryDeviceType": "DDR5",
+    "CapacityMiB": 4096,
+}
+
+
 def _endpoint(*entities_, **properties):
     return Document(
         uri="/redfish/v1/Fabrics/CXL/Endpoints/T2",
@@ -162,6 +171,22 @@ def test_an_empty_place_is_no_device(state, is_gone):
         (_endpoint(_entity("NetworkController")), [], DeviceClass.NIC),
         (_endpoint(), [DRIVE], DeviceClass.NVME),
         (_endpoint(_entity("Volume")), [], DeviceClass.OTHER),
+        (_endpoint(_entity("Drive")), [], DeviceClass.NVME),
+        (_endpoint(_entity("Drive"), EndpointProtocol="SAS"), [], DeviceClass.OTHER),
+        (_endpoint(_entity("Drive")), [DRIVE | {"Protocol": "SAS"}], DeviceClass.OTHER),
+        (_endpoint(), [DRIVE | {"Protocol": "SATA"}], DeviceClass.OTHER),
+        (_endpoint(), [DRIVE | {"Protocol": "NVMeOverFabrics"}], DeviceClass.OTHER),
+        (_endpoint(), [DRIVE | {"Protocol": "PCIe"}], DeviceClass.NVME),
+        (_endpoint(), [DRIVE | {"Protocol": None}], DeviceClass.NVME),
+        (_endpoint(), [DRIVE | {"Protocol": None, "MediaType": "HDD"}], DeviceClass.OTHER),
+        (_endpoint(), [MEMORY], DeviceClass.OTHER),
+        (_endpoint(_entity("Memory")), [MEMORY], DeviceClass.OTHER),
+        (_endpoint(_entity("Memory")), [], DeviceClass.OTHER),
+        (_endpoint(_entity("Memory"), EndpointProtocol="CXL"), [MEMORY], DeviceClass.CXL_MEMORY),
+        (_endpoint(), [MEMORY | {"MemoryDeviceType": "CXL"}], DeviceClass.CXL_MEMORY),
+        (_endpoint(), [MEMORY | {"CXL": {}}], DeviceClass.OTHER),
+        (_endpoint(), [MEMORY | {"CXL": {"LabelStorageSizeBytes": 1}}], DeviceClass.CXL_MEMORY),
+        (_endpoint(), [MEMORY, LOGICAL_DEVICE], DeviceClass.CXL_MEMORY),
         (_endpoint({"EntityPciId": 7, "EntityType": []}), [{"ProcessorType": {}}], DeviceClass.OTHER),
     ],
 )

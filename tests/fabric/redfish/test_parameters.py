@@ -3,7 +3,7 @@ import re
 import pytest
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import parameters
+from drawbar.fabric.redfish import parameters, profiles
 
 
 def _config(endpoint="https://manager.example", credentials=None, timeout_seconds=30.0, **given):
@@ -21,9 +21,21 @@ def test_everything_has_a_default():
 
 
 def test_everything_may_be_given():
-    given = {"profile": "h3", "fabrics": "A, B,", "ports": "8", "pollSeconds": "5", "taskSeconds": "60"}
+    given = {
+        "profile": "h3",
+        "fabrics": "A, B,",
+        "ports": "8",
+        "zoneBody": "endpoints",
+        "pollSeconds": "5",
+        "taskSeconds": "60",
+    }
     assert parameters.parse(_config(**given)) == parameters.Parameters(
-        profile="h3", fabrics=frozenset({"A", "B"}), ports=8, poll_seconds=5, task_seconds=60
+        profile="h3",
+        fabrics=frozenset({"A", "B"}),
+        ports=8,
+        zone_body=profiles.ZoneBody.ENDPOINTS,
+        poll_seconds=5,
+        task_seconds=60,
     )
 
 
@@ -57,6 +69,7 @@ def test_an_endpoint_is_an_origin(endpoint):
         (_config("http://manager.example", contract.Credentials(username="u", password="p")), "in the clear"),
         (_config("http://manager.example", contract.Credentials(token="t")), "in the clear"),
         (_config(timeout_seconds=0), "not positive"),
+        (_config(zoneBody="array"), "give endpoints or links"),
         (_config(timeout_seconds=float("nan")), "not positive"),
         (_config(profile="other"), "unknown; there are"),
         (_config(fabrics=" , "), "names none"),
@@ -94,7 +107,14 @@ def test_a_password_in_the_endpoint_is_not_quoted(endpoint):
 
 def test_the_schema_describes_every_parameter_that_is_read():
     schema = parameters.schema()
-    given = {"profile": "h3", "fabrics": "A,B", "ports": "8", "pollSeconds": "5", "taskSeconds": "60"}
+    given = {
+        "profile": "h3",
+        "fabrics": "A,B",
+        "ports": "8",
+        "zoneBody": "links",
+        "pollSeconds": "5",
+        "taskSeconds": "60",
+    }
     assert schema["properties"].keys() == given.keys()
     assert schema["additionalProperties"] is False
     for name, content in given.items():

@@ -131,6 +131,55 @@ async def test_only_the_fabrics_that_are_named_are_read():
         await _read(tree, fabrics=frozenset({"F", "G"}))
 
 
+@pytest.mark.parametrize("kind", ["Ethernet", "SAS", "NVMeOverFabrics", "InfiniBand", "FC"])
+async def test_networks_and_storage_are_left_out_unless_they_are_named(kind):
+    tree = redfish_trees.fabric(initiator("h1"), target("d1"))
+    tree.resources[f"{ROOT}/Fabrics/F"]["FabricType"] = kind
+    view = (await _read(tree)).view()
+    assert (view.devices, view.hosts) == ({}, {})
+    (sentence,) = view.oddities
+    assert f"the fabric F is of the type {kind}" in sentence
+    assert "fabrics: F" in sentence
+    view = (await _read(tree, fabrics=frozenset({"F"}))).view()
+    assert (list(view.devices), view.oddities) == (["F.d1"], ())
+
+
+@pytest.mark.parametrize("kind", ["PCIe", "CXL", "MultiProtocol", None, "GenZ", "NVLink", "UALink"])
+async def test_fabrics_of_devices_are_read(kind):
+    tree = redfish_trees.fabric(initiator("h1"), target("d1", kind="Drive"))
+    tree.resources[f"{ROOT}/Fabrics/F"]["FabricType"] = kind
+    device = (await _read(tree)).view().devices["F.d1"]
+    is_link = kind in ("GenZ", "NVLink", "UALink")
+    assert device.device_class is (contract.DeviceClass.OTHER if is_link else contract.DeviceClass.NVME)
+
+
+async def test_endpoints_of_a_network_or_of_storage_are_left_out_unless_the_fabric_is_named():
+    tree = redfish_trees.fabric(
+        initiator("h1"),
+        *(target(name) | {"EndpointProtocol": kind} for name, kind in (("d1", "PCIe"), ("d2", "NVMe"))),
+        target("d3") | {"EndpointProtocol": "SAS"},
+    )
+    view = (await _read(tree)).view()
+    assert list(view.devices) == ["F.d1", "F.d2"]
+    assert "endpoints of the protocol SAS" in view.oddities[0]
+    assert len((await _read(tree, fabrics=frozenset({"F"}))).view().devices) == 3
+
+
+async def test_the_cpu_of_a_host_is_no_device():
+    uri = f"{ROOT}/Systems/1/Processors/1"
+    cpu = {"@odata.id": uri, "Id": "1", "ProcessorType": "CPU"}
+    view = (await _read(redfish_trees.fabric(target("d1", uri, kind="Processor"), cpu))).view()
+    assert view.devices == {}
+    assert "host's CPU" in view.oddities[0]
+
+
+@pytest.mark.parametrize("name", ["ConnectedPorts", "Ports"])
+async def test_the_switch_is_shown_by_either_name_of_the_ports(name):
+    port = f"{ROOT}/Fabrics/F/Switches/SW1/Ports/3"
+    tree = redfish_trees.fabric(target("d1") | {"Links": {name: links(port)}})
+    assert (await _read(tree)).view().devices["F.d1"].switch == "F.SW1"
+
+
 async def test_a_service_without_fabrics_is_refused():
     with pytest.raises(errors.Unimplemented, match="no fabrics"):
         await _read(redfish_trees.Tree({"@odata.id": ROOT}))

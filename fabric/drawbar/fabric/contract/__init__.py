@@ -15,6 +15,8 @@ from drawbar.fabric.contract.changes import (
 from drawbar.fabric.contract.credentials import Credentials, Tls
 from drawbar.fabric.contract.inventory import (
     COMPUTE_CAPABILITY,
+    SENTENCE_BYTES,
+    SENTENCES_MAX,
     SWITCH,
     Carving,
     Connection,
@@ -25,6 +27,7 @@ from drawbar.fabric.contract.inventory import (
     Port,
     PortState,
     Slice,
+    bound_sentences,
     carved,
 )
 from drawbar.fabric.contract.networks import Networks
@@ -43,6 +46,8 @@ from drawbar.fabric.contract.operations import (
 from drawbar.fabric.contract.reach import DEVICE_GROUPS_MAX, HOST_GROUPS_MAX, bound_groups, reaches
 
 __all__ = [
+    "SENTENCES_MAX",
+    "SENTENCE_BYTES",
     "AdapterConfig",
     "Credentials",
     "Tls",
@@ -83,5 +88,6 @@ __all__ = [
     "DEVICE_GROUPS_MAX",
     "HOST_GROUPS_MAX",
     "bound_groups",
+    "bound_sentences",
     "reaches",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from drawbar.fabric import attributes as own_attributes
-from drawbar.fabric import witnesses
+from drawbar.fabric import errors, witnesses
 from drawbar.fabric.classes import DeviceClass
 from drawbar.fabric.contract import reach
 
@@ -19,6 +19,10 @@ COMPUTE_CAPABILITY = re.compile(r"(?:0|[1-9][0-9]{0,8})(?:\.(?:0|[1-9][0-9]{0,8}
 
 SWITCH = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_.:/-]{0,62}[A-Za-z0-9])?")
 """The id of a switch, such as chassis-1:sw-0: at most 64 characters, as an attribute that claims match has room for."""
+
+SENTENCES_MAX = 16
+SENTENCE_BYTES = 256
+"""The most sentences about parts that a listing leaves out, and the longest one."""
 
 
 class Health(StrEnum):
@@ -196,14 +200,27 @@ class Inventory:
     Attributes:
         version: opaque; `FabricAdapter.watch` continues from it. Compare for equality only.
         devices: each id once.
+        unread: a sentence for each part of the fabric that cannot be read for now; see `bound_sentences`. While there is one,
+            a device or host that is missing is in doubt and not gone.
+        oddities: a sentence for each part that is left out for good, such as a fabric of another kind.
     """
 
     version: str
     devices: tuple[Device, ...]
+    unread: tuple[str, ...] = ()
+    oddities: tuple[str, ...] = ()
 
     def device(self, device_id: str) -> Device | None:
         """The device of that id, or None when the fabric has none."""
         return next((device for device in self.devices if device.id == device_id), None)
+
+
+def bound_sentences(sentences: Iterable[str]) -> tuple[str, ...]:
+    """Return at most `SENTENCES_MAX` sentences, each cut to `SENTENCE_BYTES`; the last one counts the others."""
+    listed = tuple(sentences)
+    kept = listed if len(listed) <= SENTENCES_MAX else listed[: SENTENCES_MAX - 1]
+    more = (f"{len(listed) - len(kept)} more parts",) if len(kept) < len(listed) else ()
+    return tuple(errors.cut(sentence, SENTENCE_BYTES) for sentence in (*kept, *more))
 
 
 def carved(devices: Iterable[Device]) -> frozenset[str]:

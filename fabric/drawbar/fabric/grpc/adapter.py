@@ -137,11 +137,16 @@ class GrpcAdapter(contract.FabricAdapter):
     async def devices(self) -> contract.Inventory:
         """As the contract says."""
         version = ""
+        unread: tuple[str, ...] = ()
+        oddities: tuple[str, ...] = ()
 
         async def ask(token: str) -> pb.ListDevicesResponse:
-            nonlocal version
+            nonlocal version, unread, oddities
             page = await self._ask(self._fabric.ListDevices, pb.ListDevicesRequest(page_token=token))
-            version = version if token else page.snapshot_version
+            if not token:
+                version = page.snapshot_version
+                unread = contract.bound_sentences(page.unread)
+                oddities = contract.bound_sentences(page.oddities)
             return page
 
         def read(page: pb.ListDevicesResponse, listing: budget.Listing) -> Iterable[contract.Device]:
@@ -149,7 +154,7 @@ class GrpcAdapter(contract.FabricAdapter):
             return map(conversion.device, page.devices)
 
         devices = await self._listed(ask, read)
-        return contract.Inventory(version=version, devices=devices)
+        return contract.Inventory(version=version, devices=devices, unread=unread, oddities=oddities)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """As the contract says."""

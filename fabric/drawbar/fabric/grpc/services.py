@@ -157,10 +157,14 @@ class FabricManager(pb_grpc.FabricManagerServicer):
     async def ListDevices(self, request: pb.ListDevicesRequest, context: Context) -> pb.ListDevicesResponse:
         """The devices of one moment, in pages."""
         async with _answering(context):
+            unread: tuple[str, ...] = ()
+            oddities: tuple[str, ...] = ()
             if request.page_token:
                 page = self._devices.further(request.page_token, size=request.page_size)
             else:
                 inventory = await self._adapter.devices()
+                unread = contract.bound_sentences(inventory.unread)
+                oddities = contract.bound_sentences(inventory.oddities)
                 page = self._devices.first(
                     inventory.devices, version=inventory.version, size=request.page_size
                 )
@@ -168,6 +172,8 @@ class FabricManager(pb_grpc.FabricManagerServicer):
                 devices=[conversion.device_message(device) for device in page.items],
                 next_page_token=page.token,
                 snapshot_version=page.version,
+                unread=unread,
+                oddities=oddities,
             )
 
     async def GetDevice(self, request: pb.GetDeviceRequest, context: Context) -> pb.Device:

@@ -20,6 +20,7 @@ from drawbar.fabric.redfish import (
     composition,
     connections,
     constrained,
+    entities,
     methods,
     parameters,
     profiles,
@@ -44,6 +45,7 @@ LIMIT_BACKOFF_SECONDS_MAX = 300.0
 EVENTS_GOOD_SECONDS = 60.0
 # Of one change, each after another client has changed the same resource.
 ATTEMPTS = 4
+OTHERS_NAMED_MAX = 5
 
 
 class _Service:
@@ -53,6 +55,7 @@ class _Service:
         self.history = History()
         self.pending: dict[str, tuple[str, str] | None] = {}
         self.oddities: tuple[str, ...] = ()
+        self.unread: Mapping[str, str] = {}
         self._client = connection
         self._method = method
         # Where the service chooses the device.
@@ -81,6 +84,7 @@ class _Service:
                 self.history.interrupt(trouble)
                 raise
             self._view = self._bounded(self._method.view())
+            self.unread = self._view.unread
             if self._view.oddities != self.oddities:
                 self.oddities = self._view.oddities
                 for sentence in self.oddities:
@@ -126,12 +130,15 @@ class _Service:
 
     def publish(self) -> None:
         """See `works.Backend`."""
-        self.history.publish(tuple(self._view.devices.values()), self._hosts())
+        self.history.publish(
+            tuple(self._view.devices.values()), self._hosts(), unread=self._view.unread.keys()
+        )
 
     def judge(self, request: judgement.Request) -> judgement.Stay | judgement.Begin:
         """See `works.Backend`."""
         hosts = {host.id: host for host in self._hosts()}
         devices, busy = self.history.devices, self.pending.keys()
+        self._check_read(request.device_id)
         match request:
             case contract.AttachRequest():
                 self._check_followed(request)
@@ -149,6 +156,20 @@ class _Service:
                 return judgement.create_slice(request, devices, busy=busy)
             case contract.DeleteSliceRequest():
                 return judgement.delete_slice(request, devices, busy=busy)
+
+    def _check_read(self, device_id: str | None) -> None:
+        """Refuse to judge a device that is not shown while a part of the service cannot be read.
+
+        Raises:
+            Unavailable: it may be there, and attached.
+        """
+        view = self._method.view()
+        if device_id is not None and view.unread and device_id not in view.devices:
+            raise errors.Unavailable(
+                f"device {device_id} is not listed, and the Redfish service cannot show all of its parts "
+                f"({next(iter(view.unread.values()))}); look at the service",
+                reason="NOT_READ",
+            )
 
     @property
     def carves(self) -> bool:
@@ -218,7 +239,7 @@ class _Service:
                 )
             return self._method.attach(request, device_id, port_id)
 
-        await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
+        await self._carry_out(request.host_id, self._is_about(device_id), plan, report, meant=device_id)
 
     async def _attach_any(
         self, method: constrained.Constrained, request: contract.AttachRequest, device_id: str, report: Report
@@ -266,9 +287,10 @@ class _Service:
 
     async def _detach(self, request: contract.DetachRequest, device_id: str, report: Report) -> None:
         def plan() -> methods.Call | None:
+            self._check_read(device_id)
             return self._method.detach(request, device_id)
 
-        await self._carry_out(request.host_id, self._is_about(device_id), plan, report)
+        await self._carry_out(request.host_id, self._is_about(device_id), plan, report, meant=device_id)
 
     async def _change_slices(self, request: judgement.Slicing, report: Report) -> None:
         """Make or delete a slice."""
@@ -294,6 +316,8 @@ class _Service:
         plan: Callable[[], methods.Call | None],
         report: Report,
         conclude: Callable[[], Awaitable[bool]] | None = None,
+        *,
+        meant: str = "",
     ) -> None:
         """Send what the plan makes of a new reading: again where another client changed the resource in between.
 
@@ -305,6 +329,7 @@ class _Service:
             plan: returns the request, from a new reading.
             report: called with the progress.
             conclude: called once the change may be made; returns whether it is.
+            meant: the device that is attached or detached; the host's others have to stay.
         """
 
         def progressed(progress: client.Progress) -> None:
@@ -316,6 +341,7 @@ class _Service:
                     async with self._lock:
                         await self._reread()
                         call = plan()
+                        others = self._connections() if call is not None and call.is_shared else {}
                     if call is None:
                         return
                     try:
@@ -328,6 +354,7 @@ class _Service:
                     except errors.FabricError as error:
                         if error.side_effects_unknown:
                             await self._settled(concerns)
+                            await self._check_kept(others, call, turn, meant)
                             with contextlib.suppress(errors.FabricError):
                                 if conclude is not None and await conclude():
                                     return
@@ -335,11 +362,53 @@ class _Service:
                     else:
                         if conclude is not None:
                             await conclude()
+                        await self._check_kept(others, call, turn, meant)
                         return
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
+
+    def _connections(self) -> dict[str, str]:
+        """Return by the id of each attached device its host."""
+        listed = self._method.view().devices.values()
+        return {device.id: device.connection.host_id for device in listed if device.connection is not None}
+
+    async def _check_kept(
+        self, before: Mapping[str, str], call: methods.Call, host_id: str, meant: str
+    ) -> None:
+        """Verify that a change of a resource which other devices share has left them where they were.
+
+        Raises:
+            FailedPrecondition: it has not.
+        """
+        kept = sorted(name for name, owner in before.items() if owner == host_id and name != meant)
+        if not kept:
+            return
+        try:
+            async with self._lock:
+                await self._method.read_connections(reading.Reader(self._client))
+                view = self._method.view()
+        except errors.FabricError as error:
+            # The look at the end of the operation meets the same trouble.
+            _logger.warning("what a change left is not verified", extra={"error": error.message})
+            return
+        lost = [
+            name
+            for name in kept
+            if name in view.devices and getattr(view.devices[name].connection, "host_id", None) != host_id
+        ]
+        if lost:
+            _logger.error(
+                "a change took other devices from their host", extra={"uri": call.uri, "devices": lost}
+            )
+            raise errors.FailedPrecondition(
+                f"the Redfish service answered {call.method} {call.uri} and took other devices from host {host_id} with it "
+                f"({', '.join(lost[:OTHERS_NAMED_MAX])}); attach them again at the service, and look at `profile` and `zoneBody` "
+                f"before the next change",
+                reason=errors.Reason.OTHERS_LOST,
+                host_id=host_id,
+            )
 
     async def _settled(self, concerns: Callable[[Set[str]], bool]) -> None:
         """Wait for the ends of the service's changes that may be the caller's: one may be a task whose monitor was in a lost reply."""
@@ -410,6 +479,8 @@ class RedfishAdapter(contract.FabricAdapter):
         profile = profiles.PROFILES[name]
         if self._parameters.ports:
             profile = replace(profile, ports=self._parameters.ports)
+        if self._parameters.zone_body is not None:
+            profile = replace(profile, zone_body=self._parameters.zone_body)
         self._profile = profile
         method: methods.Method
         if profile.method is profiles.MethodName.ZONES:
@@ -450,7 +521,7 @@ class RedfishAdapter(contract.FabricAdapter):
         return profiles.by_fabrics(
             fabric
             for fabric in await reading.Reader(self._client).members(uri)
-            if not wanted or fabric.id in wanted
+            if (fabric.id in wanted if wanted else entities.has_devices(fabric))
         )
 
     async def capabilities(self) -> contract.Capabilities:
@@ -476,7 +547,14 @@ class RedfishAdapter(contract.FabricAdapter):
         async with self._bounded(), self._service.looking(whole=True):
             self._check_limits()
             history = self._service.history
-            return contract.Inventory(version=history.version, devices=tuple(history.devices.values()))
+            return contract.Inventory(
+                version=history.version,
+                devices=tuple(history.devices.values()),
+                unread=contract.bound_sentences(self._service.unread.values()),
+                oddities=contract.bound_sentences(
+                    (*filter(None, (self._profile.unverified,)), *self._service.oddities)
+                ),
+            )
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """As the contract says."""

@@ -35,6 +35,7 @@ class Appliance(connections.Connections):
                 for device_id, chunk in chunks
             ],
             initiators=ports,
+            unread=reader.unread.keys(),
         )
 
     def _body(self, _name: str, initiator: str, target: Document) -> dict[str, object]:
@@ -65,11 +66,11 @@ async def _chunks(reader: Reader, hosts: Set[str]) -> list[tuple[str, Document]]
     listed: dict[str, tuple[str, Document]] = {}
     for name in ("Systems", "Chassis"):
         uri = reader.root.link(name)
-        for owner in await reader.members(uri) if uri is not None else ():
+        for owner in await reader.available_members(uri) if uri is not None else ():
             domains = owner.link("MemoryDomains") if owner.uri not in hosts else None
-            for domain in await reader.members(domains) if domains is not None else ():
+            for domain in await reader.available_members(domains) if domains is not None else ():
                 collection = domain.link("MemoryChunks")
-                for chunk in await reader.members(collection) if collection is not None else ():
+                for chunk in await reader.available_members(collection) if collection is not None else ():
                     device_id = f"{owner.id}.{domain.id}.{chunk.id}"
                     listed.setdefault(chunk.uri, (device_id, chunk))
     return list(listed.values())

@@ -54,18 +54,18 @@ async def read(reader: Reader) -> tuple[Domain, ...]:
     """Return the domains of all chassis of which chunks can be made.
 
     Raises:
-        FabricError: they cannot be read.
+        FabricError: the service cannot be read for now.
     """
     uri = reader.root.link("Chassis")
     collections = [
         domains
-        for chassis in (await reader.members(uri) if uri is not None else ())
+        for chassis in (await reader.available_members(uri) if uri is not None else ())
         if (domains := chassis.link("MemoryDomains")) is not None
     ]
     documents_read = [
         document
         for collection in collections
-        for document in await reader.members(collection)
+        for document in await reader.available_members(collection)
         if document.value("AllowsMemoryChunkCreation") is True
         and document.link("MemoryChunks") is not None
         and document.links("Links", "FabricAdapters")
@@ -75,15 +75,16 @@ async def read(reader: Reader) -> tuple[Domain, ...]:
     for document in documents_read:
         chunks_uri = document.link("MemoryChunks") or ""
         origin = f"{entities.chassis(document.uri)}.{document.id}"
+        with reader.noticing() as find_unread:
+            chunks = await reader.available_members(chunks_uri)
+        # The memory of a chunk that cannot be read would count as free.
+        if find_unread() or not reader.unread.keys().isdisjoint(_part_uris(document)):
+            continue
         listed.append(
             Domain(
                 document=document,
                 chunks_uri=chunks_uri,
-                chunks={
-                    f"{origin}.{chunk.id}": chunk
-                    for chunk in await reader.members(chunks_uri)
-                    if not entities.is_gone(chunk)
-                },
+                chunks={f"{origin}.{chunk.id}": chunk for chunk in chunks if not entities.is_gone(chunk)},
                 parts=tuple(behind[uri] for uri in _part_uris(document) if uri in behind),
             )
         )
@@ -120,6 +121,7 @@ def create(
     if any(chunk.value(note_place) == content for chunk in domain.chunks.values()):
         return None
     body = {
+        documents.TYPE: "#MemoryChunks.v1_5_0.MemoryChunks",
         "Name": f"Slice of {domain.device_id}",
         "AddressRangeType": "Volatile",
         "MemoryChunkSizeMiB": request.memory_bytes // entities.MIB,

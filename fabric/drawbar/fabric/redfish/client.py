@@ -40,7 +40,8 @@ TASK_PAUSE_SECONDS_MIN = 0.1
 TASK_PAUSE_SECONDS_MAX = 10.0
 # Of Task (`TaskState`); "Killed" is that of services before Task 1.2.
 ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
-_MALFORMED = "MALFORMED_ANSWER"
+MALFORMED = "MALFORMED_ANSWER"
+BROKEN_OFF = "BROKEN_OFF"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 # A URI with a slash at its end, as a value of JSON.
 _SLASHED = re.compile(rb'"(/[^"\\\s]{1,1000})/"')
@@ -565,6 +566,7 @@ class Client:
                 ) from error
             raise errors.Unavailable(
                 f"the Redfish service broke off {what}: {_breach(error)}{self._scheme_remedy()}",
+                reason=BROKEN_OFF,
                 side_effects_unknown=changes,
             ) from error
 
@@ -600,7 +602,7 @@ class Client:
     def _odd(self, what: str, did: str, *, changes: bool) -> errors.Unavailable:
         return errors.Unavailable(
             f"the Redfish service at {self._base.host} was asked {what} and {did}; look at the endpoint and the service",
-            reason=_MALFORMED,
+            reason=MALFORMED,
             side_effects_unknown=changes,
         )
 

@@ -16,7 +16,15 @@ from drawbar.fabric.redfish.reading import Reader
 # A block of one of these is a machine, or a part of one that cannot be moved.
 _HOST_TYPES = {"Compute", "ComputerSystem"}
 # Arrays of links of a block, the most telling first.
-_PARTS = ("Processors", "Memory", "Drives", "NetworkInterfaces", "EthernetInterfaces", "Storage")
+_PARTS = (
+    "Processors",
+    "Memory",
+    "Drives",
+    "NetworkInterfaces",
+    "EthernetInterfaces",
+    "Storage",
+    "SimpleStorage",
+)
 # Below a collection of blocks: the blocks, and what they consist of.
 LEVELS = 2
 _UNUSABLE = {"Failed", "Unavailable"}
@@ -34,6 +42,8 @@ class _Read:
         parts: the first part of each device, with the name of its array, by device id.
         zones: by the URI of a block that a host consists of, the ids of its resource zones.
         oddities: see `methods.View`.
+        unread: see `methods.View`; without systems.
+        unread_systems: the same of systems; while there is one, a block of no system may be in it.
     """
 
     blocks: Mapping[str, Document] = field(default_factory=dict)
@@ -43,6 +53,8 @@ class _Read:
     parts: Mapping[str, tuple[str, Document]] = field(default_factory=dict)
     zones: Mapping[str, frozenset[str]] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unread_systems: Mapping[str, str] = field(default_factory=dict)
 
 
 class Composition:
@@ -62,17 +74,22 @@ class Composition:
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
         listed = await reader.members(blocks_uri, levels=LEVELS)
-        blocks = [block for block in listed if not _is_of_host(block)]
-        resources = await _parts(reader, blocks)
+        movable = [block for block in listed if not _is_of_host(block)]
+        resources = await _parts(reader, movable)
+        # What a block is, is said by its parts, also where its type is not given.
+        blocks = [block for block in movable if not _has_cpu(block, resources)]
+        movable_uris = {block.uri for block in blocks}
         further = await parts.read_identifying(
             reader, ((block, _describing(block, resources)) for block in blocks)
         )
-        read = _devices(blocks, resources, further)
+        read = _devices(blocks, resources, further, unread=reader.unread.keys())
         zones = await _zones(reader, service.link("ResourceZones") if service is not None else None, listed)
         of_hosts = {
-            block.uri: zones[block.uri] for block in listed if _is_of_host(block) and block.uri in zones
+            block.uri: zones[block.uri]
+            for block in listed
+            if block.uri not in movable_uris and block.uri in zones
         }
-        read = replace(read, zones=of_hosts, devices=_grouped(read, zones))
+        read = replace(read, zones=of_hosts, devices=_grouped(read, zones), unread=dict(reader.unread))
         self._read = await self._with_systems(reader, read)
 
     async def read_connections(self, reader: Reader) -> None:
@@ -103,7 +120,7 @@ class Composition:
                 used[host_id].append(device_id)
                 connection = contract.Connection(host_id=host_id, port_id=methods.port_id(host_id, device_id))
                 devices[device_id] = replace(device, connection=connection)
-            elif block.uri in unreachable:
+            elif block.uri in unreachable or read.unread_systems:
                 continue
             elif block.value("CompositionStatus", "Reserved") is True:
                 oddities.append(f"the resource block {block.uri} is reserved by another client")
@@ -117,7 +134,8 @@ class Composition:
             )
             for host_id, system in read.systems.items()
         }
-        return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities))
+        unread = {**read.unread, **read.unread_systems}
+        return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
         """See `methods.Method`."""
@@ -150,7 +168,9 @@ class Composition:
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""
         uri = reader.root.link("Systems")
-        listed = await reader.members(uri) if uri is not None else ()
+        with reader.noticing() as find_unread:
+            listed = await reader.members(uri) if uri is not None else ()
+        unread = {each: reader.unread[each] for each in find_unread()}
         systems: dict[str, Document] = {}
         unnamed = []
         for system in listed:
@@ -158,7 +178,7 @@ class Composition:
                 unnamed.append(system)
             else:
                 systems[system.id] = system
-        return replace(read, systems=systems, unnamed=tuple(unnamed))
+        return replace(read, systems=systems, unnamed=tuple(unnamed), unread_systems=unread)
 
 
 def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
@@ -188,11 +208,16 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
         FabricError: the service lists more than it may.
     """
     try:
-        zones = await reader.members(uri) if uri is not None else ()
+        with reader.noticing() as find_unread:
+            zones = await reader.members(uri) if uri is not None else ()
     except errors.FabricError as error:
         if budget.is_exceeded(error):
             raise
         zones = ()
+    # Of zones that are known in part nothing is ruled out.
+    if unread := find_unread():
+        reader.forget_unread(unread)
+        return {}
     if len(zones) < 2:
         return {}
     ids = {zone.uri: zone.id for zone in zones}
@@ -208,7 +233,12 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
 
 def _is_of_host(block: Document) -> bool:
     """Return whether the block is a machine, or a part of one that cannot be moved."""
-    return not _HOST_TYPES.isdisjoint(_types(block))
+    return not _HOST_TYPES.isdisjoint(_types(block)) or bool(block.objects("ComputerSystems"))
+
+
+def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
+    """Return whether a CPU is in the block."""
+    return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
 
 
 def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:
@@ -216,11 +246,11 @@ def _changed(system: Document, block: Document, blocks: tuple[str, ...], action:
     offered = system.action(action)
     if offered is None:
         body = {"Links": {"ResourceBlocks": documents.references(blocks)}}
-        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag)
+        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
     named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
     if system.etag:
         named["ComputerSystemETag"] = system.etag
-    return methods.Call(method="POST", uri=offered, body=named)
+    return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
 
 
 async def _parts(reader: Reader, blocks: list[Document]) -> Mapping[str, Document]:
@@ -253,7 +283,11 @@ def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document
 
 
 def _devices(
-    blocks: list[Document], read: Mapping[str, Document], further: Mapping[str, tuple[Document, ...]]
+    blocks: list[Document],
+    read: Mapping[str, Document],
+    further: Mapping[str, tuple[Document, ...]],
+    *,
+    unread: Set[str],
 ) -> _Read:
     devices: dict[str, contract.Device] = {}
     used: dict[str, Document] = {}
@@ -264,6 +298,8 @@ def _devices(
             oddities.append(f"the resource block {block.uri} has an Id that is too long or not unique")
             continue
         if block.text("CompositionStatus", "CompositionState") in _UNUSABLE or entities.is_gone(block):
+            continue
+        if not unread.isdisjoint(uri for name in _PARTS for uri in block.links(name)):
             continue
         describing = (*_describing(block, read), *further.get(block.uri, ()))
         devices[block.id] = entities.device(block.id, block, describing)

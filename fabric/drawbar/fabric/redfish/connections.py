@@ -130,6 +130,7 @@ class Connections(zones.Zones):
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
         chunks = (target.uri,) if target.uri in self._endpoints_of_slices else entities.chunks(target)
         return {
+            documents.TYPE: "#Connection.v1_3_0.Connection",
             "Name": name,
             "ConnectionType": "Memory",
             "MemoryChunkInfo": [

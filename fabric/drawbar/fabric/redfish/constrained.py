@@ -69,7 +69,7 @@ class Constrained(composition.Composition):
         body = self._request(device) if device is not None else None
         if body is None:
             raise methods.gone("device", device_id)
-        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag)
+        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
 
     def _request(self, device: contract.Device) -> Json | None:
         name, part = self._read.parts.get(device.id, ("", Document(uri="")))

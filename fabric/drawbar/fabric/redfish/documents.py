@@ -16,6 +16,7 @@ Json = Mapping[str, Any]
 
 ID = "@odata.id"
 ETAG = "@odata.etag"
+TYPE = "@odata.type"
 # No id, name or model that is longer fits on the wire of the contract.
 TEXT_BYTES = 128
 # Some services write numbers as text.

@@ -15,6 +15,13 @@ MIB = 1024 * 1024
 # What is not there any more is listed by some services, in the state that its place has.
 _GONE_STATES = {"Absent", "Deferring", "UnavailableOffline"}
 
+# Of `FabricType`, in lower case: fabrics whose devices are functions of PCIe; empty: not given.
+_DEVICE_FABRICS = frozenset({"", "cxl", "multiprotocol", "pcie"})
+# Fabrics between the devices themselves: those are listed, and are of no class that a claim asks for.
+LINK_FABRICS = frozenset({"genz", "nvlink", "ualink"})
+# Of `EndpointProtocol`, in lower case.
+_DEVICE_PROTOCOLS = _DEVICE_FABRICS | LINK_FABRICS | {"nvme"}
+
 # Of `EntityType` (Endpoint): what a fabric is made of.
 _FABRIC_TYPES = {"Bridge", "FabricBridge", "Manager", "Switch"}
 # Transfer rate in MT/s by the names of `PCIeTypes` (PCIeDevice).
@@ -44,6 +51,27 @@ def is_target(endpoint: Document) -> bool:
 def is_part_of_fabric(endpoint: Document) -> bool:
     """Return whether behind the endpoint is a part of the fabric itself, such as a switch."""
     return not _FABRIC_TYPES.isdisjoint(models.entity_types(endpoint))
+
+
+def has_devices(fabric: Document) -> bool:
+    """Return whether the fabric is of a type that connects devices, and no network or storage."""
+    return fabric.text("FabricType").lower() in _DEVICE_FABRICS | LINK_FABRICS
+
+
+def is_of_device_protocol(endpoint: Document) -> bool:
+    """Return whether the endpoint is of a protocol that connects devices."""
+    return endpoint.text("EndpointProtocol").lower() in _DEVICE_PROTOCOLS
+
+
+def is_cpu(parts: Iterable[Document]) -> bool:
+    """Return whether the only processors among these parts are CPUs: they belong to a host."""
+    types = {part.text("ProcessorType") for part in parts} - {""}
+    return types == {"CPU"}
+
+
+def ports(endpoint: Document) -> tuple[str, ...]:
+    """Return the URIs of the ports that the endpoint is connected to; `Ports` is the name before Endpoint 1.4."""
+    return (*endpoint.links("Links", "ConnectedPorts"), *endpoint.links("Links", "Ports"))
 
 
 def links(endpoint: Document) -> tuple[str, ...]:
@@ -79,7 +107,7 @@ def chassis(uri: str) -> str:
 
 def switch(endpoint: Document) -> str:
     """Return the switch that all connected ports of an endpoint are on, as `FABRIC.SWITCH`; empty where that is not one."""
-    parts = [uri.split("/") for uri in endpoint.links("Links", "ConnectedPorts")]
+    parts = [uri.split("/") for uri in ports(endpoint)]
     switches = {
         f"{port[4]}.{port[6]}" if len(port) > 7 and (port[3], port[5]) == ("Fabrics", "Switches") else ""
         for port in parts

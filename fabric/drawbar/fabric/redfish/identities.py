@@ -125,6 +125,7 @@ def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Ite
         if any(models.schema(part) == "NetworkAdapter" for part in parts):
             yield collected("Ports")
     if device_class is DeviceClass.NVME or is_unknown:
+        yield linked("Links", "Storage")
         yield linked("Links", "Drives")
         yield linked("Drives")
         yield linked("Links", "StorageControllers")

@@ -18,12 +18,14 @@ class Call:
         uri: of the resource, collection or action.
         body: None without one.
         etag: the resource must not have changed since it was read with this ETag.
+        is_shared: other devices of the host are in the resource too; it is verified that they stay.
     """
 
     method: str
     uri: str
     body: documents.Json | None = None
     etag: str | None = None
+    is_shared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +36,13 @@ class View:
         devices: with their connections, by id.
         hosts: without the ports that are only reserved, by id.
         oddities: one sentence for everything that is listed in a way that cannot be used.
+        unread: by URI, a sentence for everything that the service failed to show; what depends on it is left out.
     """
 
     devices: Mapping[str, contract.Device] = field(default_factory=dict)
     hosts: Mapping[str, contract.Host] = field(default_factory=dict)
     oddities: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 class Method(Protocol):

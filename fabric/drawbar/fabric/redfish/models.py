@@ -77,9 +77,7 @@ _OF_VENDORS = (contract.DeviceClass.ACCELERATOR, contract.DeviceClass.GPU)
 _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
     {
         "AccelerationFunction": contract.DeviceClass.ACCELERATOR,
-        "Drive": contract.DeviceClass.NVME,
         "EthernetInterface": contract.DeviceClass.NIC,
-        "Memory": contract.DeviceClass.CXL_MEMORY,
         "MemoryChunk": contract.DeviceClass.CXL_MEMORY,
         "MemoryChunks": contract.DeviceClass.CXL_MEMORY,
         "NetworkAdapter": contract.DeviceClass.NIC,
@@ -88,6 +86,8 @@ _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
         "NetworkInterface": contract.DeviceClass.NIC,
     }
 )
+# Of `Protocol` (Drive) and `EndpointProtocol`, in lower case: drives that are functions of PCIe. Empty: not given.
+_NVME_PROTOCOLS = frozenset({"", "cxl", "multiprotocol", "nvme", "pcie"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,9 +137,40 @@ def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contra
     if any(part.text("CXLDevice", "DeviceType") == "Type3" or _is_type_3(part) for part in parts):
         return contract.DeviceClass.CXL_MEMORY
     for kind in (*entity_types(origin), *map(schema, parts)):
+        if kind == "Drive" and _is_nvme(origin, parts):
+            return contract.DeviceClass.NVME
+        if kind == "Memory" and _is_cxl(origin, parts):
+            return contract.DeviceClass.CXL_MEMORY
         if kind in _BY_ENTITY:
             return _BY_ENTITY[kind]
     return contract.DeviceClass.GPU if any(_part_numbers(parts)) else contract.DeviceClass.OTHER
+
+
+def _is_nvme(origin: Document, parts: tuple[Document, ...]) -> bool:
+    """Return whether a drive has NVMe, as far as it tells: not SAS or SATA, and no disk that turns."""
+    drives = [part for part in parts if schema(part) == "Drive"]
+    protocols = {drive.text("Protocol").lower() for drive in drives} or {
+        origin.text("EndpointProtocol").lower()
+    }
+    return protocols <= _NVME_PROTOCOLS and all(drive.text("MediaType") != "HDD" for drive in drives)
+
+
+def _is_cxl(origin: Document, parts: tuple[Document, ...]) -> bool:
+    """Return whether memory shows that it is behind CXL; a DIMM is memory too."""
+    kinds = {schema(part) for part in parts} | set(entity_types(origin))
+    if (
+        not kinds.isdisjoint({"CXLLogicalDevice", "CXLDevice"})
+        or origin.text("EndpointProtocol").upper() == "CXL"
+    ):
+        return True
+    return any(
+        bool(part.value("CXL"))
+        or "CXL" in f"{part.text('MemoryType')} {part.text('MemoryDeviceType')}".upper()
+        or part.link("Links", "CXLLogicalDevice") is not None
+        or bool(part.links("Links", "CXLLogicalDevices"))
+        for part in parts
+        if schema(part) in ("", "Memory")
+    )
 
 
 def _classes_of_functions(origin: Document, parts: tuple[Document, ...]) -> Iterator[contract.DeviceClass]:

@@ -21,6 +21,7 @@ class Parameters:
         profile: a name of `profiles.PROFILES`; empty: as the service root shows.
         fabrics: ids of the service's fabrics that are used; empty: all.
         ports: how many devices one host port carries; 0: as the profile says.
+        zone_body: where the body of a changed zone has its endpoints; None: as the profile says.
         poll_seconds: how often the service is read while it sends no events.
         task_seconds: the longest that an attach or detach may take.
     """
@@ -28,6 +29,7 @@ class Parameters:
     profile: str = ""
     fabrics: frozenset[str] = frozenset()
     ports: int = 0
+    zone_body: profiles.ZoneBody | None = None
     poll_seconds: float = POLL_SECONDS
     task_seconds: float = TASK_SECONDS
 
@@ -49,6 +51,11 @@ SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "description": "How many devices one host port carries",
             "type": "string",
             "pattern": "^[1-9][0-9]{0,2}$",
+        },
+        "zoneBody": {
+            "description": "Where the body of a changed zone has its endpoints: below Links, or at its top",
+            "type": "string",
+            "enum": sorted(profiles.ZoneBody),
         },
         "pollSeconds": {
             "description": f"How often the service is read while it sends no events; {POLL_SECONDS:.0f} without",
@@ -79,6 +86,12 @@ def parse(config: contract.AdapterConfig) -> Parameters:
         problems.append(
             f'the profile "{profile}" is unknown; there are {", ".join(sorted(profiles.PROFILES))}'
         )
+    zone_body = given.pop("zoneBody", "")
+    if zone_body and zone_body not in list(profiles.ZoneBody):
+        problems.append(
+            f'the parameter "zoneBody" is "{zone_body}"; give {" or ".join(sorted(profiles.ZoneBody))}'
+        )
+        zone_body = ""
     listed = given.pop("fabrics", "")
     fabrics = frozenset(name.strip() for name in listed.split(",") if name.strip())
     if listed and not fabrics:
@@ -99,6 +112,7 @@ def parse(config: contract.AdapterConfig) -> Parameters:
         profile=profile,
         fabrics=fabrics,
         ports=int(number("ports", 0, 999)),
+        zone_body=profiles.ZoneBody(zone_body) if zone_body else None,
         poll_seconds=number("pollSeconds", POLL_SECONDS, 9999),
         task_seconds=number("taskSeconds", TASK_SECONDS, 9999),
     )

@@ -12,7 +12,6 @@ from drawbar.fabric.redfish.reading import Reader
 LEVELS = 3
 # So few members of one collection are read one by one.
 READ_SINGLY = 1
-_MALFORMED = "MALFORMED_ANSWER"
 # How far resources with identifiers are from those that an endpoint links to: a PCIe device, its processor, its assembly.
 ROUNDS = 2
 
@@ -21,7 +20,7 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
     """Return the resources by URI: whole collections where the service expands them; one that is gone is left out.
 
     Raises:
-        FabricError: a resource cannot be read.
+        FabricError: the service cannot be read for now.
     """
     wanted: dict[str, set[str]] = {}
     for uri in uris:
@@ -32,8 +31,10 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
         if len(members) > READ_SINGLY and reader.expands:
             try:
                 listed = await reader.members(collection, levels=LEVELS)
-            except errors.Refused:
-                # Not a collection after all.
+            except errors.FabricError as error:
+                if not reading.is_of_resource(error):
+                    raise
+                # Not a collection after all, or one that fails at a sick member.
                 listed = ()
         parts |= {document.uri: document for document in listed}
         rest = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(members - parts.keys()))
@@ -96,39 +97,23 @@ def _find_more(origin: Document, parts: tuple[Document, ...], *, expands: bool) 
 async def _read_if_shown(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
     """Return the resources by URI without those that the service refuses to show."""
     listed = tuple(uris)
-    try:
-        return await read(reader, listed)
-    except errors.FabricError as error:
-        if not _is_of_resource(error):
-            raise
-
-    async def read_one(uri: str) -> Mapping[str, Document]:
-        try:
-            return await read(reader, (uri,))
-        except errors.FabricError as error:
-            if not _is_of_resource(error):
-                raise
-            return {}
-
-    singly = await reading.in_parallel(listed, read_one)
-    return {uri: document for each in singly for uri, document in each.items()}
+    resources = await read(reader, listed)
+    reader.forget_unread(listed)
+    return resources
 
 
 async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
     """Return the members of a collection, or the first one alone where the service does not expand them."""
     try:
-        if reader.expands:
-            return await reader.members(collection)
-        page = await reader.get(collection)
-        return await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
+        with reader.noticing() as unread:
+            if reader.expands:
+                listed = await reader.members(collection)
+            else:
+                page = await reader.get(collection)
+                listed = await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
     except errors.FabricError as error:
-        if not _is_of_resource(error):
+        if not reading.is_of_resource(error):
             raise
         return ()
-
-
-def _is_of_resource(error: errors.FabricError) -> bool:
-    """Return whether the service answered, and has trouble with this resource alone: the rest of the listing is good."""
-    if isinstance(error, errors.Unavailable):
-        return error.reason == _MALFORMED or error.reason.startswith("HTTP_5")
-    return isinstance(error, errors.Refused | errors.PermissionDenied)
+    reader.forget_unread(unread())
+    return listed

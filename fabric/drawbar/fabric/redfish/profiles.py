@@ -27,6 +27,15 @@ class ZoneStyle(StrEnum):
     """One host port with all its devices; a zone that is there is changed."""
 
 
+class ZoneBody(StrEnum):
+    """Where the body of a changed zone has its endpoints."""
+
+    LINKS = "links"
+    """`{"Links": {"Endpoints": [...]}}`, as in the schema."""
+    ENDPOINTS = "endpoints"
+    """`{"Endpoints": [...]}`, as in PCIe fabrics after Intel's Rack Scale Design."""
+
+
 class NotePlace(StrEnum):
     """Which property of a connection keeps a client's text."""
 
@@ -42,16 +51,20 @@ class Profile:
     Attributes:
         method: see `MethodName`.
         zone_style: see `ZoneStyle`; `PAIR` but for `zones`.
+        zone_body: see `ZoneBody`; of the style `PORT`.
         note_place: see `NotePlace`.
         products: what the service root's `Product` or `Vendor` begins with, in lower case.
         ports: how many devices one host port carries.
+        unverified: what was never tried on the product, in a sentence; empty where it was.
     """
 
     method: MethodName = MethodName.ZONES
     zone_style: ZoneStyle = ZoneStyle.PAIR
+    zone_body: ZoneBody = ZoneBody.LINKS
     note_place: NotePlace = NotePlace.DESCRIPTION
     products: tuple[str, ...] = ()
     ports: int = 16
+    unverified: str = ""
 
 
 GENERIC = "generic"
@@ -59,7 +72,15 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
         GENERIC: Profile(),
         "sunfish": Profile(products=("sunfish", "openfabrics")),
-        "h3": Profile(zone_style=ZoneStyle.PORT, note_place=NotePlace.NONE, products=("h3", "falcon")),
+        "h3": Profile(
+            zone_style=ZoneStyle.PORT,
+            note_place=NotePlace.NONE,
+            products=("h3", "falcon"),
+            unverified=(
+                "the profile h3 was never tried on a product of H3, whose documentation does not show the body of a change: attach "
+                "a first device to a host without others, and if it is not shown, set the parameter `zoneBody: endpoints`"
+            ),
+        ),
         "connections": Profile(method=MethodName.CONNECTIONS),
         "cma": Profile(method=MethodName.APPLIANCE, note_place=NotePlace.NONE, ports=1),
         "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),

@@ -8,6 +8,7 @@ or from the switches that it names. Where that is not known of a single port tha
 from collections.abc import Iterable, Mapping
 
 from drawbar.fabric import budget, contract, errors
+from drawbar.fabric.redfish import entities
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -30,18 +31,21 @@ async def read(reader: Reader, switches_uri: str | None) -> Ports:
     if switches_uri is None:
         return {}
     try:
-        switches = await reader.members(switches_uri)
-        if len(switches) < 2:
-            return {}
-        return {
-            switch.uri: await reader.members(uri) if (uri := switch.link("Ports")) is not None else ()
-            for switch in switches
-        }
+        with reader.noticing() as find_unread:
+            switches = await reader.members(switches_uri)
+            ports = {
+                switch.uri: await reader.members(uri) if (uri := switch.link("Ports")) is not None else ()
+                for switch in switches
+                if len(switches) > 1
+            }
     except errors.FabricError as error:
         # What connects everything is no reason to lose sight of it.
         if budget.is_exceeded(error):
             raise
         return {}
+    unread = find_unread()
+    reader.forget_unread(unread)
+    return {} if unread else ports
 
 
 def divide(fabric_id: str, endpoints: Mapping[str, Document], ports: Ports) -> Groups:
@@ -92,7 +96,7 @@ def _switches_of(endpoints: Mapping[str, Document], ports: Ports) -> dict[str, s
     owner = {port.uri: switch for switch, listed in ports.items() for port in listed}
     switches: dict[str, set[str]] = {}
     for uri, endpoint in endpoints.items():
-        for connected in endpoint.links("Links", "ConnectedPorts"):
+        for connected in entities.ports(endpoint):
             if connected in owner:
                 switches.setdefault(uri, set()).add(owner[connected])
     for switch, listed in ports.items():
@@ -104,7 +108,7 @@ def _switches_of(endpoints: Mapping[str, Document], ports: Ports) -> dict[str, s
 
 def _shows_all_links(ports: Ports, endpoints: Mapping[str, Document]) -> bool:
     """Return whether it is known of each port that may have a link where that leads."""
-    taken = {port for endpoint in endpoints.values() for port in endpoint.links("Links", "ConnectedPorts")}
+    taken = {port for endpoint in endpoints.values() for port in entities.ports(endpoint)}
     return all(
         port.uri in taken
         or port.text("PortType") in _ENDS

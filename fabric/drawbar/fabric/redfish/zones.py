@@ -5,13 +5,13 @@ made by POST and ended by DELETE. In the style `port` a zone is a host port with
 is changed, always from the array and the ETag that were read together, so that a change of another client is not lost.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
 from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, wiring
-from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
 
@@ -21,15 +21,19 @@ class Fabric:
 
     Attributes:
         id: of the fabric.
-        zones_uri: of its collection of zones, or of connections.
+        zones_uris: where its collection of zones, or of connections, may be: as linked, then as the schema has it.
         endpoints: of the fabric, by URI.
         ports: of its switches; see `wiring`.
+        is_between_devices: whether it connects devices with each other, as NVLink does.
+        oddities: see `methods.View`.
     """
 
     id: str
-    zones_uri: str
+    zones_uris: tuple[str, ...]
     endpoints: Mapping[str, Document]
     ports: wiring.Ports = field(default_factory=dict)
+    is_between_devices: bool = False
+    oddities: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +72,12 @@ class Read:
         initiators: by host id the URIs of its endpoints.
         host_ids: by the URI of an initiator.
         endpoint_ids: by the URI of an endpoint its id among those of all fabrics.
-        unnamed: the URIs of initiators of which the host has an Id that is too long or not unique.
+        unnamed: the URIs of initiators whose host cannot be read, or has an Id that is too long or not unique.
         oddities: see `methods.View`.
+        unread: see `methods.View`; without zones.
+        unread_zones: the same of zones and their collections.
+        collections: by the id of a fabric the URI of its collection of zones.
+        doubtful: the ids of fabrics of which some zones cannot be read: a device in no zone may be attached.
     """
 
     fabrics: Mapping[str, Fabric] = field(default_factory=dict)
@@ -82,6 +90,10 @@ class Read:
     endpoint_ids: Mapping[str, str] = field(default_factory=dict)
     unnamed: frozenset[str] = frozenset()
     oddities: tuple[str, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)
+    unread_zones: Mapping[str, str] = field(default_factory=dict)
+    collections: Mapping[str, str] = field(default_factory=dict)
+    doubtful: frozenset[str] = frozenset()
 
 
 class Zones:
@@ -106,29 +118,87 @@ class Zones:
             raise errors.Unimplemented(
                 "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
             )
-        fabrics = {}
+        fabrics: dict[str, Fabric] = {}
+        oddities: list[str] = []
+        # But for links that lead nowhere: a service with these answers, and will not change soon.
+        failures: list[errors.FabricError] = []
         for document in await reader.members(uri):
             if self._wanted and document.id not in self._wanted:
                 continue
-            endpoints_uri, zones_uri = document.link("Endpoints"), document.link(self.collection)
-            if endpoints_uri is None or zones_uri is None:
+            if problem := self._unusable(document):
+                oddities.append(problem)
                 continue
-            listed = {endpoint.uri: endpoint for endpoint in await reader.members(endpoints_uri)}
-            ports = await wiring.read(reader, document.link("Switches"))
-            fabrics[document.id] = Fabric(id=document.id, zones_uri=zones_uri, endpoints=listed, ports=ports)
-        if missing := self._wanted - fabrics.keys():
+            try:
+                fabrics[document.id] = await self._fabric(reader, document)
+            except errors.FabricError as error:
+                if isinstance(error, errors.NotFound) and document.link("Endpoints") is None:
+                    oddities.append(
+                        f"the fabric {document.id} has no Endpoints, so no device of it is listed"
+                    )
+                    continue
+                reader.note_unread(document.uri, error)
+                if not isinstance(error, errors.NotFound):
+                    failures.append(error)
+        if failures and not fabrics:
+            raise failures[0]
+        if not reader.unread and (missing := self._wanted - fabrics.keys()):
+            problem = (
+                "; ".join(oddities)
+                or f"look at its fabrics, then at `fabrics` and `profile` ({self.collection})"
+            )
             raise errors.NotFound(
-                f'the Redfish service has no fabric "{min(missing)}" with Endpoints and {self.collection}'
+                f'the Redfish service has no fabric "{min(missing)}" that can be used: {problem}'
             )
         read = await self._ends(reader, fabrics)
-        self._read = self._grouped(replace(read, zones=await self._zones(reader, fabrics)))
+        unread = dict(reader.unread)
+        oddities += [sentence for fabric in fabrics.values() for sentence in fabric.oddities]
+        read = replace(read, oddities=(*oddities, *read.oddities, *_dangling(reader, fabrics)), unread=unread)
+        self._read = self._grouped(await self._with_zones(reader, read))
+
+    def _unusable(self, document: Document) -> str:
+        """Return why the devices of a fabric are not listed, in a sentence; empty where they are."""
+        if not self._wanted and not entities.has_devices(document):
+            return (
+                f"the fabric {document.id} is of the type {document.text('FabricType')}, so its devices are not listed; set the "
+                f"parameter `fabrics: {document.id}` if they should be"
+            )
+        other = {"Zones": "Connections", "Connections": "Zones"}[self.collection]
+        if document.link(self.collection) is not None or document.link(other) is None:
+            return ""
+        profile = "connections" if other == "Connections" else profiles.GENERIC
+        return (
+            f"the fabric {document.id} has {other} and no {self.collection}, so its devices are not listed; set the parameter "
+            f"`profile: {profile}` if they should be"
+        )
+
+    async def _fabric(self, reader: Reader, document: Document) -> Fabric:
+        """Read a fabric's endpoints and switches.
+
+        Raises:
+            FabricError: its endpoints cannot be read.
+        """
+        listed = await _endpoints(reader, document)
+        endpoints = tuple(each for each in listed if self._wanted or entities.is_of_device_protocol(each))
+        protocols = {each.text("EndpointProtocol") for each in listed if each not in endpoints}
+        return Fabric(
+            id=document.id,
+            zones_uris=_places(document, self.collection),
+            endpoints={endpoint.uri: endpoint for endpoint in endpoints},
+            ports=await wiring.read(reader, document.link("Switches")),
+            is_between_devices=document.text("FabricType").lower() in entities.LINK_FABRICS,
+            oddities=tuple(
+                f"the fabric {document.id} has endpoints of the protocol {protocol}, whose devices are not listed; set the "
+                f"parameter `fabrics: {document.id}` if they should be"
+                for protocol in sorted(protocols)
+            ),
+        )
 
     async def read_connections(self, reader: Reader) -> None:
         """See `methods.Method`."""
         if not self._read.fabrics:
             await self.read(reader)
             return
-        self._read = replace(self._read, zones=await self._zones(reader, self._read.fabrics))
+        self._read = await self._with_zones(reader, self._read)
 
     def view(self) -> methods.View:
         """See `methods.Method`."""
@@ -142,7 +212,7 @@ class Zones:
             uri = read.targets[device_id].uri
             place = places.get(uri)
             if place is None:
-                if uri not in unreachable:
+                if uri not in unreachable and not self._is_in_doubt(uri):
                     devices[device_id] = device
                 continue
             host_id = read.host_ids[place.initiator]
@@ -169,7 +239,13 @@ class Zones:
             )
             for host_id, host in read.hosts.items()
         }
-        return methods.View(devices=devices, hosts=hosts, oddities=read.oddities)
+        unread = {**read.unread, **read.unread_zones}
+        return methods.View(devices=devices, hosts=hosts, oddities=read.oddities, unread=unread)
+
+    def _is_in_doubt(self, target: str) -> bool:
+        """Return whether a target in no zone may be in one that cannot be read."""
+        fabrics = self._read.fabrics
+        return any(self._reaches(fabrics[fabric_id], target) for fabric_id in self._read.doubtful)
 
     def device_ids(self, uris: Set[str]) -> frozenset[str]:
         """See `methods.Method`."""
@@ -194,7 +270,7 @@ class Zones:
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
             body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
-        return methods.Call(method="POST", uri=fabric.zones_uri, body=body)
+        return methods.Call(method="POST", uri=self._read.collections[fabric.id], body=body)
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
@@ -234,6 +310,7 @@ class Zones:
                 for _, endpoint in endpoints
                 if entities.is_initiator(endpoint)
             ],
+            unread=reader.unread.keys(),
         )
 
     def _grouped(self, read: Read) -> Read:
@@ -272,6 +349,7 @@ class Zones:
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
         """Return the properties of the resource that connects the two, without a note."""
         return {
+            TYPE: "#Zone.v1_6_0.Zone",
             "Name": name,
             "ZoneType": "ZoneOfEndpoints",
             "Links": {"Endpoints": documents.references((initiator, target.uri))},
@@ -291,28 +369,52 @@ class Zones:
         document = zone.document
         offered = document.action(action)
         if offered is not None:
-            body: dict[str, object] = {"Endpoint": {documents.ID: target}}
+            named: dict[str, object] = {"Endpoint": {documents.ID: target}}
             if document.etag:
-                body["ZoneETag"] = document.etag
-            return methods.Call(method="POST", uri=offered, body=body)
-        body = {"Links": {"Endpoints": documents.references(endpoints)}}
-        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag)
+                named["ZoneETag"] = document.etag
+            return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
+        body = {"Endpoints": documents.references(endpoints)}
+        if self._profile.zone_body is profiles.ZoneBody.LINKS:
+            body = {"Links": body}
+        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag, is_shared=True)
 
-    async def _zones(self, reader: Reader, fabrics: Mapping[str, Fabric]) -> tuple[Zone, ...]:
-        listed = []
-        for fabric in fabrics.values():
-            for document in await reader.members(fabric.zones_uri):
-                endpoints = self._endpoints(document, fabric)
-                if endpoints is None:
-                    continue
-                place = self._profile.note_place
-                note = (
-                    notes.Note.from_text(document.value(place), prefix=notes.PREFIX)
-                    if place
-                    else notes.Note()
-                )
-                listed.append(Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note))
-        return tuple(sorted(listed, key=lambda zone: zone.document.uri))
+    async def _with_zones(self, reader: Reader, read: Read) -> Read:
+        """Return what was read with the zones as they are now."""
+        listed: list[Zone] = []
+        unread: dict[str, str] = {}
+        collections: dict[str, str] = {}
+        doubtful: set[str] = set()
+        failures: list[errors.FabricError] = []
+        for fabric in read.fabrics.values():
+            with reader.noticing() as find_unread:
+                try:
+                    collections[fabric.id], documents_read = await _zones(reader, fabric)
+                except errors.FabricError as error:
+                    reader.note_unread(fabric.zones_uris[0], error)
+                    failures.append(error)
+                    collections[fabric.id], documents_read = fabric.zones_uris[0], ()
+            listed += self._zones_of(fabric, documents_read)
+            if sick := find_unread():
+                doubtful.add(fabric.id)
+                unread |= {uri: reader.unread[uri] for uri in sick}
+        if failures and len(failures) == len(read.fabrics):
+            raise failures[0]
+        return replace(
+            read,
+            zones=tuple(sorted(listed, key=lambda zone: zone.document.uri)),
+            unread_zones=unread,
+            collections=collections,
+            doubtful=frozenset(doubtful),
+        )
+
+    def _zones_of(self, fabric: Fabric, listed: Iterable[Document]) -> Iterator[Zone]:
+        for document in listed:
+            endpoints = self._endpoints(document, fabric)
+            if endpoints is None:
+                continue
+            place = self._profile.note_place
+            note = notes.Note.from_text(document.value(place), prefix=notes.PREFIX) if place else notes.Note()
+            yield Zone(fabric=fabric.id, document=document, endpoints=endpoints, note=note)
 
     def _places(self) -> dict[str, _Place]:
         """Return where each target is connected: in a zone with a note before one without."""
@@ -346,6 +448,53 @@ class Zones:
         )
 
 
+def _places(document: Document, collection: str) -> tuple[str, ...]:
+    """Return where a collection of a fabric may be: as linked, then as the schema has it."""
+    linked = document.link(collection)
+    return tuple(dict.fromkeys((*((linked,) if linked is not None else ()), f"{document.uri}/{collection}")))
+
+
+async def _endpoints(reader: Reader, document: Document) -> tuple[Document, ...]:
+    """Return the endpoints of a fabric.
+
+    Raises:
+        FabricError: their collection cannot be read, or found.
+    """
+    linked, *fallback = _places(document, "Endpoints")
+    try:
+        return await reader.members(linked)
+    except errors.NotFound:
+        if not fallback:
+            raise
+    return await reader.members(fallback[0])
+
+
+async def _zones(reader: Reader, fabric: Fabric) -> tuple[str, tuple[Document, ...]]:
+    """Return a fabric's collection of zones, and its members; some services make the collection with its first member.
+
+    Raises:
+        FabricError: the collection cannot be read.
+    """
+    for uri in fabric.zones_uris:
+        try:
+            return uri, await reader.members(uri)
+        except errors.NotFound:
+            continue
+    return fabric.zones_uris[-1], ()
+
+
+def _dangling(reader: Reader, fabrics: Mapping[str, Fabric]) -> Iterator[str]:
+    """Yield a sentence for each device whose endpoint links to what the service does not have."""
+    for fabric in fabrics.values():
+        for endpoint in fabric.endpoints.values():
+            missing = [uri for uri in entities.links(endpoint) if uri in reader.dangling]
+            if missing and entities.is_target(endpoint):
+                yield (
+                    f"device {fabric.id}.{endpoint.id} is listed without its details: the fabric manager has no "
+                    f"{missing[0]}, which its endpoint links to; tell the vendor"
+                )
+
+
 async def _parts(reader: Reader, endpoints: Iterable[Document]) -> Mapping[str, Document]:
     """Return what is behind endpoints by URI."""
     uris: set[str] = set()
@@ -364,6 +513,7 @@ def from_ends(
     further: Mapping[str, tuple[Document, ...]] = MappingProxyType({}),
     targets: Iterable[tuple[str, Document, tuple[str, ...]]],
     initiators: Iterable[tuple[str, Document]],
+    unread: Set[str] = frozenset(),
 ) -> Read:
     """Return devices and hosts, without zones.
 
@@ -373,19 +523,29 @@ def from_ends(
         further: by the URI of an endpoint, resources with more identifiers of its device.
         targets: device ids, with the endpoint or memory chunk, and the URIs of what describes it.
         initiators: endpoints, with the URI of the host.
+        unread: what the service failed to show; devices and hosts that depend on it are left out.
     """
     devices: dict[str, contract.Device] = {}
     named: dict[str, Document] = {}
     oddities = []
+    of_no_class = {
+        uri for fabric in fabrics.values() if fabric.is_between_devices for uri in fabric.endpoints
+    }
     for device_id, target, links in targets:
         linked = [behind[uri] for uri in links if uri in behind]
-        if any(entities.is_gone(document) for document in (target, *linked)):
+        if any(entities.is_gone(document) for document in (target, *linked)) or not unread.isdisjoint(links):
             continue
         if len(device_id.encode()) > contract.STRING_BYTES or device_id in devices:
             oddities.append(f"the device {target.uri} has an Id that is too long or not unique")
             continue
+        if entities.is_cpu(linked):
+            oddities.append(f"the endpoint {target.uri} is a host's CPU, so it is no device")
+            continue
         describing = (*_describing(behind, links), *further.get(target.uri, ()))
-        devices[device_id] = entities.device(device_id, target, describing)
+        device = entities.device(device_id, target, describing)
+        if target.uri in of_no_class:
+            device = replace(device, device_class=contract.DeviceClass.OTHER)
+        devices[device_id] = device
         named[device_id] = target
     by_system: dict[str, list[Document]] = {}
     for uri, endpoint in initiators:
@@ -394,6 +554,9 @@ def from_ends(
     uris: dict[str, tuple[str, ...]] = {}
     unnamed: set[str] = set()
     for uri, listed in sorted(by_system.items()):
+        if uri in unread:
+            unnamed |= {endpoint.uri for endpoint in listed}
+            continue
         system = behind.get(uri, listed[0])
         host_id = system.id
         if host_id in hosts or len(host_id.encode()) > contract.STRING_BYTES:

@@ -32,7 +32,7 @@ def dsn(number):
 
 def warnings(*devices, hosts=(HOST,)):
     can = contract.Capabilities(marks=True)
-    said = oddities.oddities(SOURCE, can, hosts, devices)
+    said = oddities.oddities(SOURCE, can, hosts, contract.Inventory(version="1", devices=devices))
     return [sentence for sentence in said if "recognised" in sentence or "show the same" in sentence]
 
 

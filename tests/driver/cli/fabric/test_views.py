@@ -108,10 +108,23 @@ def test_the_document_has_the_attributes_of_the_adapter_as_plain_values():
     assert shown["attributes"] == {"a.com/b": True, "a.com/n": 7, "a.com/v": "1.2.3"}
 
 
+def listing(*devices, **changes):
+    return contract.Inventory(version="1", devices=devices, **changes)
+
+
+def test_a_part_that_is_left_out_is_odd():
+    inventory = listing(PLAIN, unread=("/zone/1 cannot be read",), oddities=("the fabric SAS is left out",))
+    sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), inventory)
+    assert sentences[:2] == (
+        "/zone/1 cannot be read; its devices are in doubt",
+        "the fabric SAS is left out",
+    )
+
+
 def test_an_attribute_that_was_dropped_is_odd():
     refused = attributes.collect([("drawbar.dev/class", "gpu")]).refused
     device = dataclasses.replace(PLAIN, serial="1", refused_attributes=refused)
-    sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), (device,))
+    sentences = oddities.oddities(SOURCE, contract.Capabilities(), (), listing(device))
     (sentence,) = [each for each in sentences if "attribute" in each]
     assert "gpu-1 is offered without an attribute of its adapter" in sentence
     assert "drawbar.dev is not the adapter's own" in sentence
@@ -127,7 +140,9 @@ def test_an_attribute_that_was_dropped_is_odd():
 )
 def test_an_offer_that_cannot_be_meant_is_odd(offer, words):
     spec = fabrics.FabricSpec(adapter="a", endpoint="e", offer=fabrics.Offer(**offer))
-    sentences = oddities.oddities(observed.Source(name="f", spec=spec), contract.Capabilities(), (), (PLAIN,))
+    sentences = oddities.oddities(
+        observed.Source(name="f", spec=spec), contract.Capabilities(), (), listing(PLAIN)
+    )
     matching = [each for each in sentences if "spec.offer" in each]
     assert len(matching) == (words is not None)
     assert all(words in each for each in matching)

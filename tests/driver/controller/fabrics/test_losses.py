@@ -56,6 +56,19 @@ def test_when_a_device_is_lost(witness, sudden, lost_at):
     assert lost == ([] if lost_at is None else [lost_at])
 
 
+@pytest.mark.parametrize("witness", [None, LOST, SILENT, SHOWS])
+def test_a_listing_with_a_part_that_cannot_be_read_takes_nothing_away(witness):
+    witnesses = {} if witness is None else {"d": witness}
+    missing = {}
+    for now in range(0, 100, 10):
+        judged = losses.judge(["d"], missing=missing, witnesses=witnesses, now=now, partial=True)
+        assert (judged.lost, set(judged.missing)) == ((), {"d"})
+        assert not judged.missing["d"].undecided, "a part that stays sick is no reason to list every 10 s"
+        missing = judged.missing
+    judged = losses.judge(["d"], missing=missing, witnesses=witnesses, now=100)
+    assert bool(judged.lost) is (witness is LOST)
+
+
 @pytest.mark.parametrize(("absent", "sudden"), [(0, False), (2, False), (3, True), (8, True)])
 def test_more_than_a_quarter_at_once_makes_a_listing_doubtful(absent, sudden):
     names = [f"d{number}" for number in range(absent)]
@@ -122,6 +135,26 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
         assert len(manager.listed) == listed, (
             "a watched fabric in which nothing is missing is not listed again"
         )
+
+
+@virtualtime.in_virtual_time
+async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
+    manager, listener = Manager(), Recording()
+    async with sessions.running(manager, listener) as opened:
+        devices, hosts = manager.devices_now, manager.hosts_now
+        manager.devices_now, manager.hosts_now = devices[1:], hosts[1:]
+        manager.unread_now = ("/Chassis/c cannot be read",)
+        manager.events.put_nowait(contract.Resync())
+        listed = len(manager.listed)
+        await asyncio.sleep(600)
+        assert (opened.devices, ids(opened), listener.gone) == (devices, ["h1", "h0"], [])
+        assert "/Chassis/c cannot be read" in opened.troubles[session.UNREAD]
+        assert len(manager.listed) - listed < 13
+        manager.unread_now = ()
+        manager.events.put_nowait(contract.Resync())
+        await asyncio.sleep(61)
+        assert session.UNREAD not in opened.troubles
+        assert listener.gone == ["d0"]
 
 
 @virtualtime.in_virtual_time

@@ -257,9 +257,9 @@ async def _check(args: argparse.Namespace) -> int:
     async with _source(args) as (source, _), connections.connected(source) as adapter:
         async with progress.shown("reading the fabric"):
             can = await adapter.capabilities()
-            devices = (await adapter.devices()).devices
+            inventory = await adapter.devices()
             hosts = await adapter.hosts()
-        _print(args, views.check(source, can, hosts, devices), views.show_check)
+        _print(args, views.check(source, can, hosts, inventory), views.show_check)
     return 0
 
 

@@ -17,10 +17,13 @@ def oddities(
     source: observed.Source,
     can: contract.Capabilities,
     hosts: tuple[contract.Host, ...],
-    devices: tuple[contract.Device, ...],
+    inventory: contract.Inventory,
 ) -> tuple[str, ...]:
     """Return a sentence with the remedy for everything that is odd."""
+    devices = inventory.devices
     return (
+        *(f"{sentence}; its devices are in doubt" for sentence in inventory.unread),
+        *inventory.oddities,
         *_setup(source, can, hosts, devices),
         *_devices(hosts, devices),
         *_recognition(hosts, devices),

@@ -301,7 +301,7 @@ def check(
     source: observed.Source,
     can: contract.Capabilities,
     hosts: tuple[contract.Host, ...],
-    listed: tuple[contract.Device, ...],
+    inventory: contract.Inventory,
 ) -> dict[str, Any]:
     """Return everything that was read of a fabric, as JSON values."""
     mapped = oddities.node_map(source, hosts)
@@ -312,8 +312,8 @@ def check(
         "as": identity(source.credentials),
         "capabilities": capabilities(can),
         "hosts": [host(item, mapped) for item in hosts],
-        "devices": devices(listed, hosts, source),
-        "odd": list(oddities.oddities(source, can, hosts, listed)),
+        "devices": devices(inventory.devices, hosts, source),
+        "odd": list(oddities.oddities(source, can, hosts, inventory)),
     }
 
 

@@ -4,6 +4,7 @@ One listing may be empty or partial: a manager that restarts, or an adapter that
 attached is lost only when its node agrees, or when the node does not show it and two further listings, each at least
 `APART_SECONDS` after the one before, lack it too. A listing that lacks more than a quarter of all devices at once is held
 as doubtful: then free devices stay, too, until two further listings agree. Until a device is lost it counts as it was.
+A listing of which the manager cannot read a part does not count: what it lacks counts as it was.
 The first listing after a start is compared with what is attached and what is published. Hosts are judged in the same way,
 without reports of nodes.
 """
@@ -36,7 +37,7 @@ class Missing:
     """A device that was listed, or has an attachment, and is not listed now.
 
     Attributes:
-        listings: how many listings lacked it that count.
+        listings: how many listings lacked it that count; 0 if a part of each could not be read.
         counted_at: when the last of them was read, on the event loop's clock.
     """
 
@@ -46,7 +47,7 @@ class Missing:
     @property
     def undecided(self) -> bool:
         """Whether further listings are needed."""
-        return self.listings < LISTINGS
+        return 0 < self.listings < LISTINGS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +85,7 @@ def judge(
     witnesses: Mapping[str, Witness],
     now: float,
     sudden: bool = False,
+    partial: bool = False,
 ) -> Judgement:
     """Decide about devices that are not listed any more.
 
@@ -93,14 +95,19 @@ def judge(
         witnesses: what nodes report, by the name of each device that has an attachment.
         now: when the listing was read, on the event loop's clock.
         sudden: so many at once that the listing itself is in doubt.
+        partial: the manager could not read a part of the listing.
     """
+    if partial:
+        return Judgement(
+            missing={name: missing.get(name, Missing(listings=0, counted_at=now)) for name in absent}
+        )
     lost: list[str] = []
     kept: dict[str, Missing] = {}
     for name in absent:
         seen = _counted(missing.get(name), now)
         reported = witnesses.get(name)
         unneeded = reported is None and not sudden and name not in missing
-        confirmed = reported is not Witness.SHOWS and not seen.undecided
+        confirmed = reported is not Witness.SHOWS and seen.listings >= LISTINGS
         if reported is Witness.LOST or unneeded or confirmed:
             lost.append(name)
         else:
@@ -146,6 +153,7 @@ class Tracker:
         witnesses: Mapping[str, Witness],
         now: float,
         count: int | None = None,
+        partial: bool = False,
     ) -> tuple[str, ...]:
         """Take over a listing, or a report about one device; return the names of those that are lost.
 
@@ -155,9 +163,12 @@ class Tracker:
             witnesses: what nodes report, by name.
             now: when that was read, on the event loop's clock.
             count: of all there are, in the judgement of a listing, which may itself be in doubt.
+            partial: the manager could not read a part of the listing.
         """
         sudden = count is not None and is_sudden(absent, self.missing, count)
-        judged = judge(absent, missing=self.missing, witnesses=witnesses, now=now, sudden=sudden)
+        judged = judge(
+            absent, missing=self.missing, witnesses=witnesses, now=now, sudden=sudden, partial=partial
+        )
         remaining = {name: entry for name, entry in self.missing.items() if name not in over}
         self.missing = remaining | dict(judged.missing)
         return judged.lost
@@ -168,7 +179,7 @@ class Tracker:
 
 
 def _counted(before: Missing | None, now: float) -> Missing:
-    if before is None:
+    if before is None or not before.listings:
         return Missing(listings=1, counted_at=now)
     if now < before.counted_at + APART_SECONDS:
         return before

@@ -77,10 +77,10 @@ class PlacesAdapter(wrapping.KeepingAdapter):
 
     async def devices(self) -> contract.Inventory:
         """Return all places, whose changes count as reported."""
-        version = await self._read()
+        listed = await self._read()
         self._arranged = places.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
         self._reported = dict(self._arranged.places)
-        return contract.Inventory(version=version, devices=self.shown)
+        return replace(listed, devices=self.shown)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Attach a device of the place's model, unless an earlier call has done it.

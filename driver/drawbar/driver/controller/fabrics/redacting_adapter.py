@@ -72,6 +72,15 @@ class RedactingAdapter(wrapping.WrappingAdapter):
             # Without its cause, which may quote what it was given; the log has it, redacted.
             raise defect(error, self._credentials, fabric=self._fabric, name=self._name) from None
 
+    async def devices(self) -> contract.Inventory:
+        """As the contract says, without secrets in its sentences."""
+        inventory = await super().devices()
+        return replace(
+            inventory,
+            unread=contract.bound_sentences(map(self._credentials.redacted, inventory.unread)),
+            oddities=contract.bound_sentences(map(self._credentials.redacted, inventory.oddities)),
+        )
+
     def _shown(self, operation: contract.Operation) -> contract.Operation:
         if operation.error is None:
             return operation

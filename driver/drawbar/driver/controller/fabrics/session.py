@@ -61,6 +61,8 @@ MISSING_HOSTS = "hosts"
 LISTING, NEWCOMERS, WATCH, STREAM, SLICES = "listing", "new devices", "watch", "stream", "slices"
 LIMITED = (LISTING, NEWCOMERS, WATCH, STREAM, SLICES)
 NAMESAKES = "device names"
+UNREAD = "parts that cannot be read"
+UNREAD_SHOWN_MAX = 5
 NAMESAKES_SHOWN_MAX = 5
 NO_HOSTS = (
     "the fabric manager lists no host at all, although devices were offered or attached before: nothing of its first listing "
@@ -625,7 +627,8 @@ class Session:
         hosts_by_id = {host.id: host for host in listed_hosts}
         hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._reported_hosts}
         self._version = inventory.version
-        if not self._judge_hosts(hosts_by_id):
+        self.report(UNREAD, _unread(inventory))
+        if not self._judge_hosts(hosts_by_id, partial=bool(inventory.unread)):
             return
         hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._hosts_lost.missing}
         held = {name: device.id for name, device in self._devices.items()}
@@ -637,7 +640,7 @@ class Session:
         self.report(NAMESAKES, _namesakes((*namesakes, *((device_id, "a share") for device_id in reserved))))
         listed = {names.label(device.id): device for device in inventory.devices if device.id in shown}
         first, self.listed = not self.listed, True
-        lost = self._judge(listed, first=first)
+        lost = self._judge(listed, first=first, partial=bool(inventory.unread))
         changed_hosts = hosts_by_id != self._hosts
         self._hosts = hosts_by_id
         if changed_hosts or first:
@@ -663,7 +666,7 @@ class Session:
             else "",
         )
 
-    def _judge_hosts(self, listed: Mapping[str, contract.Host]) -> bool:
+    def _judge_hosts(self, listed: Mapping[str, contract.Host], *, partial: bool) -> bool:
         """Judge what the absence of hosts from a listing means; return whether the listing can be taken over."""
         expected = dict.fromkeys((*self._hosts, *self._hosts_lost.missing))
         if not self.listed:
@@ -671,12 +674,14 @@ class Session:
             expected = {} if listed or not used else {"": None}
         absent = [host_id for host_id in expected if host_id not in listed]
         over = tuple(self._hosts_lost.missing)
-        self._hosts_lost.judge(absent, over, witnesses={}, now=_monotonic(), count=len(expected))
+        self._hosts_lost.judge(
+            absent, over, witnesses={}, now=_monotonic(), count=len(expected), partial=partial
+        )
         accepted = self.listed or not self._hosts_lost.missing
         self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(expected)) if accepted else NO_HOSTS)
         return accepted
 
-    def _judge(self, listed: Mapping[str, contract.Device], *, first: bool) -> tuple[str, ...]:
+    def _judge(self, listed: Mapping[str, contract.Device], *, first: bool, partial: bool) -> tuple[str, ...]:
         """Judge what the absence of devices from a listing means; return the names of those that are lost."""
         expected = dict.fromkeys((*self._devices, *self._devices_lost.missing))
         witnesses = self._listener.witnesses(self.name) if first or expected.keys() - listed.keys() else {}
@@ -689,7 +694,7 @@ class Session:
         absent = [name for name in absent if name not in withdrawn]
         over = [name for name in self._devices_lost.missing if name not in self._reported_devices]
         lost = self._devices_lost.judge(
-            absent, over, witnesses=witnesses, now=_monotonic(), count=len(expected)
+            absent, over, witnesses=witnesses, now=_monotonic(), count=len(expected), partial=partial
         )
         return (*lost, *sorted(withdrawn))
 
@@ -764,6 +769,18 @@ class Session:
 
 def _named_as_shares(inventory: contract.Inventory) -> tuple[str, ...]:
     return tuple(device.id for device in inventory.devices if names.is_share(device.id))
+
+
+def _unread(inventory: contract.Inventory) -> str:
+    """Return a sentence on the parts of a listing that the manager failed to show; empty without any."""
+    if not inventory.unread:
+        return ""
+    count = len(inventory.unread) - UNREAD_SHOWN_MAX
+    more = f"; and {count} more" if count > 0 else ""
+    return (
+        f"the fabric manager cannot show a part of its listing, whose devices count as they were: "
+        f"{'; '.join(inventory.unread[:UNREAD_SHOWN_MAX])}{more}; look at its log, then run `drawbar fabric check`"
+    )
 
 
 def _namesakes(pairs: Sequence[tuple[str, str]]) -> str:

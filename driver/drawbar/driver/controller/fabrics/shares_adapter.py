@@ -112,9 +112,9 @@ class SharesAdapter(wrapping.KeepingAdapter):
 
     async def devices(self) -> contract.Inventory:
         """Return all devices, with the shares in place of their slices."""
-        version = await self._read()
+        listed = await self._read()
         self.arrange()
-        return contract.Inventory(version=version, devices=self.shown)
+        return replace(listed, devices=self.shown)
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """Attach a device; of a share make the slice first.
@@ -222,15 +222,15 @@ class SharesAdapter(wrapping.KeepingAdapter):
                 case _:
                     yield event
 
-    async def _read(self) -> str:
-        version = await super()._read()
+    async def _read(self) -> contract.Inventory:
+        listed = await super()._read()
         self.reserved = tuple(filter(names.is_share, self._devices))
         for device_id in self.reserved:
             del self._devices[device_id]
         self._slices = {
             device_id: device for device_id, device in self._devices.items() if device.slice_of is not None
         }
-        return version
+        return listed
 
     def _put(self, device_id: str, device: contract.Device | None) -> None:
         super()._put(device_id, device)

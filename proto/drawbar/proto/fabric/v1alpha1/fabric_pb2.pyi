@@ -1154,21 +1154,39 @@ class ListDevicesResponse(_message.Message):
     DEVICES_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SNAPSHOT_VERSION_FIELD_NUMBER: _builtins.int
+    UNREAD_FIELD_NUMBER: _builtins.int
+    ODDITIES_FIELD_NUMBER: _builtins.int
     next_page_token: _builtins.str
     snapshot_version: _builtins.str
     """The moment that the listing shows; opaque. Watch continues from it."""
     @_builtins.property
     def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Device]: ...
+    @_builtins.property
+    def unread(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A sentence for each part of the fabric that cannot be read for now, on the
+        first page; at most 16, of at most 256 bytes. While there is one, a device
+        or host that is missing is in doubt and counts as it was. Watch sends
+        Resync when these parts change.
+        """
+
+    @_builtins.property
+    def oddities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """A sentence for each part that is left out for good, on the first page and
+        as bounded as `unread`.
+        """
+
     def __init__(
         self,
         *,
         devices: _abc.Iterable[Global___Device] | None = ...,
         next_page_token: _builtins.str = ...,
         snapshot_version: _builtins.str = ...,
+        unread: _abc.Iterable[_builtins.str] | None = ...,
+        oddities: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "next_page_token", b"next_page_token", "snapshot_version", b"snapshot_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["devices", b"devices", "next_page_token", b"next_page_token", "oddities", b"oddities", "snapshot_version", b"snapshot_version", "unread", b"unread"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,103 @@
+"""A change of a zone or system that several devices share leaves the others where they were, or says that it has not."""
+
+import pytest
+from tests.scenes import redfish_servers
+from tests.scenes.redfish_servers import ROOT, adapting
+
+from drawbar.fabric import contract
+
+ZONE = f"{ROOT}/Fabrics/1/Zones/0"
+DRIVE = {"EntityType": "Drive", "EntityRole": "Target"}
+
+
+def rack(*attached):
+    """Return a PCIe fabric with a zone for its host port."""
+    made = redfish_servers.Service()
+    ends = {
+        "h": {"EntityType": "RootComplex", "EntityRole": "Initiator"},
+        "d1": DRIVE,
+        "d2": DRIVE,
+        "d3": DRIVE,
+    }
+    made.put_fabric("1", ends, [["h", *attached]])
+    return made
+
+
+def take_top(made):
+    """Let it take the endpoints at the top of a body alone, as Intel's simulator of a PCIe fabric does."""
+
+    def change(method, path, body):
+        if method == "PATCH":
+            made.tree[path]["Links"]["Endpoints"] = body.get("Endpoints", [])
+            return 200, "application/json", b"{}"
+        return None
+
+    made.hook = change
+
+
+def lose_others(made):
+    """Let it take the last endpoint of a body in place of all."""
+
+    def change(method, path, body):
+        if method == "PATCH":
+            first, *_, last = body["Links"]["Endpoints"]
+            made.tree[path]["Links"]["Endpoints"] = [first, last]
+            return 200, "application/json", b"{}"
+        return None
+
+    made.hook = change
+
+
+def attach(device_id="1.d1"):
+    return contract.AttachRequest(request_id="r1", device_id=device_id, host_id="h")
+
+
+@pytest.mark.parametrize("odd", [take_top, lose_others])
+async def test_devices_that_a_change_takes_with_it_are_reported_at_once(odd):
+    made = rack("d2", "d3")
+    odd(made)
+    async with adapting(made, profile="h3") as adapter:
+        operation = await adapter.attach(attach())
+    assert operation.error.reason == "OTHERS_LOST"
+    assert "1.d2" in operation.error.message
+    assert len(made.changes) == 1
+
+
+async def test_a_detach_that_takes_others_with_it_is_no_success():
+    made = rack("d1", "d2")
+    take_top(made)
+    async with adapting(made, profile="h3") as adapter:
+        request = contract.DetachRequest(request_id="d", device_id="1.d1", host_id="h", host_prepared=True)
+        operation = await adapter.detach(request)
+    assert (operation.error.reason, "1.d2" in operation.error.message) == ("OTHERS_LOST", True)
+
+
+async def test_the_body_of_a_zone_has_the_form_of_the_parameter():
+    made = rack("d2")
+    take_top(made)
+    async with adapting(made, profile="h3", zoneBody="endpoints") as adapter:
+        assert (await adapter.attach(attach())).succeeded
+        hosts = {device.id: device.connection for device in (await adapter.devices()).devices}
+    assert [name for name, connection in hosts.items() if connection] == ["1.d1", "1.d2"]
+    ((_, _, body),) = made.changes
+    assert set(body) == {"Endpoints"}
+
+
+async def test_a_profile_that_was_never_tried_says_so():
+    async with adapting(rack(), profile="h3") as adapter:
+        assert "never tried" in (await adapter.devices()).oddities[0]
+    async with adapting(rack(), profile="generic") as adapter:
+        assert (await adapter.devices()).oddities == ()
+
+
+async def test_a_created_zone_has_its_type():
+    """Sunfish refuses a resource without one."""
+    made = rack()
+
+    def refuse(method, path, body):
+        is_typed = method != "POST" or "@odata.type" in body
+        return None if is_typed else (400, "text/html", b"Attribute not found: @odata.type.")
+
+    made.hook = refuse
+    async with adapting(made, profile="sunfish") as adapter:
+        assert (await adapter.attach(attach())).succeeded

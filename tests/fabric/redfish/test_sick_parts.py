@@ -1,0 +1,212 @@
+"""One sick part of a Redfish service does not fail the whole: the rest is served, and the part's devices are in doubt."""
+
+import contextlib
+from pathlib import Path
+
+import pytest
+from tests.scenes import redfish_servers, waiting
+from tests.scenes.redfish_servers import (
+    BROKEN,
+    HTML,
+    NOT_UTF8,
+    NOTHING,
+    ROOT,
+    adapting,
+    link,
+    put_gpu,
+    put_host,
+)
+
+from drawbar.fabric import contract, errors
+from drawbar.fabric.redfish import transcripts
+from drawbar.fabric.redfish.adapter import RedfishAdapter
+from drawbar.mocks.redfish import replay
+
+CASES = Path(__file__).parents[2] / "cases" / "redfish"
+FABRIC = f"{ROOT}/Fabrics/PCIe"
+SICK = {
+    "500": BROKEN,
+    "503": (503, "text/plain", b"not ready"),
+    "a page": HTML,
+    "no text": NOT_UTF8,
+    "nothing": NOTHING,
+}
+GPU_1, GPU_2 = "PCIe.gpu-1", "PCIe.gpu-2"
+
+
+def service(zones=(), **properties):
+    made = redfish_servers.Service()
+    ends = {"h1": put_host(made, "h1"), "h2": put_host(made, "h2")}
+    ends |= {"gpu-1": put_gpu(made), "gpu-2": put_gpu(made, "gpu-2", "S2")}
+    made.put_fabric("PCIe", ends, zones, **properties)
+    return made
+
+
+def fail(made, path, answer=BROKEN):
+    made.hook = lambda method, asked, body: answer if asked == path else None
+
+
+def attach(device_id=GPU_1, host_id="h1", request_id="r1"):
+    return contract.AttachRequest(request_id=request_id, device_id=device_id, host_id=host_id)
+
+
+def detach(device_id=GPU_1, host_id="h1"):
+    return contract.DetachRequest(request_id="d1", device_id=device_id, host_id=host_id, host_prepared=True)
+
+
+async def names(adapter):
+    return [device.id for device in (await adapter.devices()).devices]
+
+
+@pytest.mark.parametrize("answer", SICK.values(), ids=SICK)
+@pytest.mark.parametrize(
+    "path", [f"{ROOT}/Chassis/c/PCIeDevices/gpu-2", f"{FABRIC}/Endpoints/gpu-2"], ids=["part", "endpoint"]
+)
+async def test_a_device_that_cannot_be_shown_is_left_out_and_the_others_are_served(path, answer):
+    made = service()
+    fail(made, path, answer)
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.id for device in inventory.devices] == [GPU_1]
+        (sentence,) = inventory.unread
+        assert path in sentence
+        assert (await adapter.attach(attach())).succeeded
+        assert (await adapter.detach(detach())).succeeded
+
+
+async def test_the_host_that_cannot_be_shown_hides_its_devices_and_no_other_host():
+    made = service([["h1", "gpu-1"]])
+    fail(made, f"{ROOT}/Systems/h1")
+    async with adapting(made) as adapter:
+        assert await names(adapter) == [GPU_2]
+        assert [host.id for host in await adapter.hosts()] == ["h2"]
+
+
+@pytest.mark.parametrize("path", [f"{FABRIC}/Zones/0", f"{FABRIC}/Zones/1"])
+async def test_a_device_in_no_zone_may_be_in_the_zone_that_cannot_be_shown(path):
+    """Or it would be offered, and attached a second time."""
+    made = service([["h1", "gpu-1"], ["h2", "gpu-2"]])
+    fail(made, path)
+    async with adapting(made) as adapter:
+        (shown,) = (await adapter.devices()).devices
+        assert shown.connection is not None
+        hidden = {GPU_1, GPU_2} - {shown.id}
+        with pytest.raises(errors.Unavailable, match="cannot show all"):
+            await adapter.attach(attach(*hidden))
+
+
+async def test_a_detach_of_a_device_in_doubt_is_not_reported_as_done():
+    made = service([["h1", "gpu-1"]])
+    fail(made, f"{FABRIC}/Zones/0")
+    async with adapting(made) as adapter:
+        with pytest.raises(errors.Unavailable, match="not listed"):
+            await adapter.detach(detach())
+    assert made.changes == []
+
+
+async def test_watchers_list_anew_when_a_part_becomes_sick_and_again_when_it_is_well():
+    made = service()
+    async with adapting(made, pollSeconds="1") as adapter:
+        version = (await adapter.devices()).version
+        async with adapter.watch(version) as events:
+            assert isinstance(await anext(events), contract.Bookmark)
+            fail(made, f"{FABRIC}/Endpoints/gpu-2")
+            assert isinstance(await anext(events), contract.Resync)
+        inventory = await adapter.devices()
+        assert inventory.unread
+        async with adapter.watch(inventory.version) as events:
+            assert isinstance(await anext(events), contract.Bookmark)
+            made.hook = lambda method, path, body: None
+            assert isinstance(await anext(events), contract.Resync)
+        assert await names(adapter) == [GPU_1, GPU_2]
+
+
+async def test_a_fabric_that_cannot_be_read_leaves_the_others():
+    made = service()
+    made.put_fabric("Other", {"gpu-3": put_gpu(made, "gpu-3", "S3")})
+    fail(made, f"{ROOT}/Fabrics/Other/Endpoints")
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
+        assert [f"{ROOT}/Fabrics/Other" in sentence for sentence in inventory.unread] == [True]
+
+
+async def test_a_service_of_which_nothing_can_be_read_is_an_error():
+    made = service()
+    fail(made, f"{FABRIC}/Endpoints")
+    with pytest.raises(errors.Unavailable):
+        async with adapting(made):
+            pass
+
+
+@pytest.mark.parametrize("collection", ["Endpoints", "Zones"])
+@pytest.mark.parametrize("linked", [None, link(f"{ROOT}/Nowhere")], ids=["no link", "a link to nowhere"])
+async def test_a_collection_without_a_good_link_is_looked_for_at_the_place_of_the_schema(collection, linked):
+    made = service([["h1", "gpu-1"]])
+    fabric = made.tree[FABRIC]
+    del fabric[collection]
+    if linked is not None:
+        fabric[collection] = linked
+    async with adapting(made) as adapter:
+        first, second = (await adapter.devices()).devices
+        assert (first.connection.host_id, second.connection) == ("h1", None)
+        assert (await adapter.attach(attach(GPU_2))).succeeded
+
+
+async def test_a_fabric_without_any_zone_yet_gets_its_collection_with_the_first_one():
+    made = service()
+    del made.tree[FABRIC]["Zones"], made.tree[f"{FABRIC}/Zones"]
+
+    def make(method, path, body):
+        if (method, path) == ("POST", f"{FABRIC}/Zones"):
+            made.collect(path)
+
+    made.hook = make
+    async with adapting(made) as adapter:
+        assert await names(adapter) == [GPU_1, GPU_2]
+        assert (await adapter.attach(attach())).succeeded
+    assert made.changes[0][:2] == ("POST", f"{FABRIC}/Zones")
+
+
+async def test_a_fabric_with_connections_alone_is_named_with_the_profile_that_lists_it():
+    made = service()
+    made.put_fabric("CXL", {"m": {"EntityType": "MemoryChunk", "EntityRole": "Target"}}, kind="CXL")
+    cxl = made.tree[f"{ROOT}/Fabrics/CXL"]
+    del cxl["Zones"]
+    cxl["Connections"] = made.collect(f"{ROOT}/Fabrics/CXL/Connections")
+    async with adapting(made, profile="generic") as adapter:
+        inventory = await adapter.devices()
+    assert not inventory.unread
+    (sentence,) = [each for each in inventory.oddities if "CXL" in each]
+    assert "profile: connections" in sentence
+
+
+async def test_a_fabric_whose_links_all_lead_nowhere_is_named():
+    """Recorded from the proof of concept of Sunfish (SC24), as its own scripts set it up."""
+    transcript = transcripts.parse((CASES / "sunfish_sc24_as_set_up.json").read_bytes())
+    async with replay.replaying(transcript) as served:
+        config = contract.AdapterConfig(name="f", endpoint=served.url, timeout_seconds=10)
+        async with await RedfishAdapter.connect(config) as adapter:
+            inventory = await adapter.devices()
+    assert inventory.devices == ()
+    assert inventory.unread == (f"{ROOT}/Fabrics/CXL cannot be read: the service answers with 404",)
+
+
+async def test_a_block_in_no_system_may_be_in_the_system_that_cannot_be_shown():
+    made = redfish_servers.Service()
+    made.put_blocks(
+        {"b1": {"ResourceBlockType": ["Storage"]}, "b2": {"ResourceBlockType": ["Storage"]}},
+        {"s1": ["b1"], "s2": ["b2"]},
+    )
+    fail(made, f"{ROOT}/Systems/s2")
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.id for device in inventory.devices] == ["b1"]
+        assert inventory.unread
+        made.hook = lambda method, path, body: None
+
+        async def listed():
+            with contextlib.suppress(errors.FabricError):
+                return await names(adapter)
+
+        assert await waiting.until(listed, lambda listed_now: listed_now == ["b1", "b2"])
