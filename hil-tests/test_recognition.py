@@ -80,7 +80,7 @@ async def test_twins_that_are_asked_for_at_once_are_attached_one_after_the_other
         )
         return {condition["reason"] for condition in conditions}
 
-    await waiting.until(reasons, lambda found: "AttachQueued" in found)
+    await waiting.until(reasons, lambda shown: "AttachQueued" in shown)
     assert len(await cards(node)) <= 1
     reports = await given(pool, "third", "fourth")
     assert sorted(reports) == ["twin-0", "twin-1"]

@@ -1,4 +1,4 @@
-"""A change of a zone or system that several devices share leaves the others where they were, or says that it has not."""
+"""A change of a zone or system that several devices share leaves the others where they were, or reports their loss."""
 
 import pytest
 from tests.scenes import redfish_servers

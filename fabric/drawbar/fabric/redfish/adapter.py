@@ -341,7 +341,7 @@ class _Service:
                     async with self._lock:
                         await self._reread()
                         call = plan()
-                        others = self._connections() if call is not None and call.is_shared else {}
+                        kept = self._connections() if call is not None and call.is_shared else {}
                     if call is None:
                         return
                     try:
@@ -354,7 +354,7 @@ class _Service:
                     except errors.FabricError as error:
                         if error.side_effects_unknown:
                             await self._settled(concerns)
-                            await self._check_kept(others, call, turn, meant)
+                            await self._check_kept(kept, call, turn, meant)
                             with contextlib.suppress(errors.FabricError):
                                 if conclude is not None and await conclude():
                                     return
@@ -362,7 +362,7 @@ class _Service:
                     else:
                         if conclude is not None:
                             await conclude()
-                        await self._check_kept(others, call, turn, meant)
+                        await self._check_kept(kept, call, turn, meant)
                         return
         except TimeoutError as error:
             raise errors.DeadlineExceeded(

@@ -373,7 +373,7 @@ class Zones:
             if document.etag:
                 named["ZoneETag"] = document.etag
             return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
-        body = {"Endpoints": documents.references(endpoints)}
+        body: dict[str, object] = {"Endpoints": documents.references(endpoints)}
         if self._profile.zone_body is profiles.ZoneBody.LINKS:
             body = {"Links": body}
         return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag, is_shared=True)
