@@ -1,5 +1,6 @@
 """A small Redfish service with a tree of resources, and hooks for the ways in which real services are odd."""
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 
@@ -27,13 +28,22 @@ class Service:
         hook: called with method, path and body; returns (status, content type, bytes), or None for the default.
         changes: the requests that change something: method, path and body.
         reads: the paths of GET.
+        show_etag: returns the header of an ETag.
+        delay_seconds: how long each answer takes, one after the other.
+        stalls_after: after so many reads nothing is answered; None: never.
+        ended: set when it stops to serve.
     """
 
     def __init__(self):
         self.tree = {ROOT: {"@odata.id": ROOT, "RedfishVersion": "1.18.0"}}
         self.hook = lambda method, path, body: None
         self.changes, self.reads = [], []
+        self.show_etag = str
         self.url = ""
+        self.delay_seconds = 0.0
+        self.stalls_after = None
+        self.ended = asyncio.Event()
+        self._turn = asyncio.Lock()
         self._made = 0
 
     def put(self, uri, **properties):
@@ -82,6 +92,10 @@ class Service:
     async def answer(self, request):
         method, path = request.method, request.path.rstrip("/")
         raw = await request.read()
+        if self.stalls_after is not None and len(self.reads) >= self.stalls_after:
+            await self.ended.wait()
+        async with self._turn:
+            await asyncio.sleep(self.delay_seconds)
         body = json.loads(raw) if raw else None
         if method == "GET":
             self.reads.append(path)
@@ -91,7 +105,17 @@ class Service:
         if odd is not None:
             status, kind, content = odd
             return web.Response(status=status, body=content, headers={"Content-Type": kind})
-        return self._default(method, path, body)
+        etag = self.etag(path)
+        if etag and method in ("PATCH", "DELETE") and request.headers.get("If-Match") not in (None, etag):
+            return web.json_response({}, status=412)
+        response = self._default(method, path, body)
+        if etag:
+            response.headers["ETag"] = self.show_etag(etag)
+        return response
+
+    def etag(self, path):
+        """Return the ETag of a resource, which its property shows."""
+        return self.tree.get(path, {}).get("@odata.etag")
 
     def _default(self, method, path, body):
         resource = self.tree.get(path)
@@ -136,13 +160,14 @@ def put_host(service, name):
 @asynccontextmanager
 async def serving(service):
     """Serve it on a port of the loopback interface."""
-    runner = web.ServerRunner(web.Server(service.answer, access_log=None))
+    runner = web.ServerRunner(web.Server(service.answer, access_log=None), shutdown_timeout=0)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         service.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
         yield service
     finally:
+        service.ended.set()
         await runner.cleanup()
 
 

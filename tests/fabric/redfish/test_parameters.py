@@ -26,6 +26,7 @@ def test_everything_may_be_given():
         "fabrics": "A, B,",
         "ports": "8",
         "zoneBody": "endpoints",
+        "etags": "no",
         "pollSeconds": "5",
         "taskSeconds": "60",
     }
@@ -34,6 +35,7 @@ def test_everything_may_be_given():
         fabrics=frozenset({"A", "B"}),
         ports=8,
         zone_body=profiles.ZoneBody.ENDPOINTS,
+        uses_etags=False,
         poll_seconds=5,
         task_seconds=60,
     )
@@ -70,6 +72,7 @@ def test_an_endpoint_is_an_origin(endpoint):
         (_config("http://manager.example", contract.Credentials(token="t")), "in the clear"),
         (_config(timeout_seconds=0), "not positive"),
         (_config(zoneBody="array"), "give endpoints or links"),
+        (_config(etags="never"), "give yes or no"),
         (_config(timeout_seconds=float("nan")), "not positive"),
         (_config(profile="other"), "unknown; there are"),
         (_config(fabrics=" , "), "names none"),
@@ -112,6 +115,7 @@ def test_the_schema_describes_every_parameter_that_is_read():
         "fabrics": "A,B",
         "ports": "8",
         "zoneBody": "links",
+        "etags": "no",
         "pollSeconds": "5",
         "taskSeconds": "60",
     }

@@ -101,3 +101,22 @@ async def test_a_created_zone_has_its_type():
     made.hook = refuse
     async with adapting(made, profile="sunfish") as adapter:
         assert (await adapter.attach(attach())).succeeded
+
+
+async def test_an_etag_that_is_quoted_twice_is_sent_as_its_property_shows_it():
+    made = rack("d2")
+    made.tree[ZONE]["@odata.etag"] = '"1"'
+    made.show_etag = '"{}"'.format
+    async with adapting(made, profile="h3") as adapter:
+        assert (await adapter.attach(attach())).succeeded
+
+
+@pytest.mark.parametrize(("etags", "reason"), [("yes", "STALE_ETAG"), ("no", None)])
+async def test_a_service_that_refuses_its_own_etags_needs_the_parameter(etags, reason):
+    made = rack("d2")
+    made.tree[ZONE]["@odata.etag"] = '"1"'
+    made.show_etag = "W/{}".format
+    made.etag = lambda path: '"2"' if path == ZONE else None
+    async with adapting(made, profile="h3", etags=etags) as adapter:
+        operation = await adapter.attach(attach())
+    assert (operation.error.reason if operation.error else None) == reason

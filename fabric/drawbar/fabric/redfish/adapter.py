@@ -20,6 +20,7 @@ from drawbar.fabric.redfish import (
     composition,
     connections,
     constrained,
+    documents,
     entities,
     methods,
     parameters,
@@ -45,13 +46,17 @@ LIMIT_BACKOFF_SECONDS_MAX = 300.0
 EVENTS_GOOD_SECONDS = 60.0
 # Of one change, each after another client has changed the same resource.
 ATTEMPTS = 4
+# A reading that took longer than this at the connect is handed to the first listing.
+HANDED_SECONDS_MIN = 5.0
 OTHERS_NAMED_MAX = 5
 
 
 class _Service:
     """The fabric behind the adapter; `works.Backend`."""
 
-    def __init__(self, connection: client.Client, method: methods.Method, *, task_seconds: float) -> None:
+    def __init__(
+        self, connection: client.Client, method: methods.Method, *, task_seconds: float, uses_etags: bool
+    ) -> None:
         self.history = History()
         self.pending: dict[str, tuple[str, str] | None] = {}
         self.oddities: tuple[str, ...] = ()
@@ -65,6 +70,7 @@ class _Service:
         # The next look has to be a whole one: slices may have been made or deleted since the last.
         self.is_changed = False
         self._task_seconds = task_seconds
+        self._uses_etags = uses_etags
         # Changes of earlier clients that still run, with their devices.
         self._foreign: dict[tasks.Change, frozenset[str]] = {}
         # A sentence where the service lists more devices or hosts than it may; what was known before goes on.
@@ -337,6 +343,7 @@ class _Service:
 
         try:
             async with asyncio.timeout(self._task_seconds), self._turns.setdefault(turn, asyncio.Lock()):
+                stale = ""
                 for attempt in range(1, ATTEMPTS + 1):
                     async with self._lock:
                         await self._reread()
@@ -344,13 +351,15 @@ class _Service:
                         kept = self._connections() if call is not None and call.is_shared else {}
                     if call is None:
                         return
+                    etag = await self._usable_etag(call, stale)
                     try:
                         await self._client.change(
-                            call.method, call.uri, call.body, etag=call.etag, on_progress=progressed
+                            call.method, call.uri, call.body, etag=etag, on_progress=progressed
                         )
                     except errors.Aborted as error:
                         if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
                             raise
+                        stale = call.etag or ""
                     except errors.FabricError as error:
                         if error.side_effects_unknown:
                             await self._settled(concerns)
@@ -368,6 +377,20 @@ class _Service:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
+
+    async def _usable_etag(self, call: methods.Call, stale: str) -> str | None:
+        """Return the ETag that a change carries; None if it carries none.
+
+        If the service has refused it although the resource is unchanged, this is the ETag of the property: some services quote
+        that of the header twice.
+        """
+        if not self._uses_etags or call.etag is None:
+            return None
+        if call.etag != stale:
+            return call.etag
+        document = await self._client.get(call.uri)
+        shown = document.value(documents.ETAG)
+        return shown if document.etag == stale and isinstance(shown, str) and shown else call.etag
 
     def _connections(self) -> dict[str, str]:
         """Return by the id of each attached device its host."""
@@ -437,6 +460,8 @@ class _Service:
 class RedfishAdapter(contract.FabricAdapter):
     """One Redfish service; made by `connect`. `close` it in the task that connected."""
 
+    _client: client.Client
+
     def __init__(self, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None) -> None:
         self._config = config
         self._recorder = recorder
@@ -444,6 +469,8 @@ class RedfishAdapter(contract.FabricAdapter):
         self._lifetime = AsyncExitStack()
         self._closed = False
         self._poke = asyncio.Event()
+        # Until when, on the loop's clock, the first listing is the reading of `connect`: it is as old as its own would be.
+        self._handed_until = 0.0
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
@@ -466,6 +493,9 @@ class RedfishAdapter(contract.FabricAdapter):
         adapter = cls(config, recorder)
         try:
             async with adapter._bounded():
+                adapter._client = await client.Client.connect(adapter._config, recorder)
+            adapter._lifetime.push_async_callback(adapter._client.close)
+            async with adapter._bounded():
                 await adapter._connect()
         except BaseException:
             await adapter.close()
@@ -473,8 +503,8 @@ class RedfishAdapter(contract.FabricAdapter):
         return adapter
 
     async def _connect(self) -> None:
-        self._client = await client.Client.connect(self._config, self._recorder)
-        self._lifetime.push_async_callback(self._client.close)
+        clock = asyncio.get_running_loop().time
+        began = clock()
         name = self._parameters.profile or await self._profile_name()
         profile = profiles.PROFILES[name]
         if self._parameters.ports:
@@ -493,9 +523,17 @@ class RedfishAdapter(contract.FabricAdapter):
             method = constrained.Constrained(profile)
         else:
             method = composition.Composition(profile)
-        self._service = _Service(self._client, method, task_seconds=self._parameters.task_seconds)
+        self._service = _Service(
+            self._client,
+            method,
+            task_seconds=self._parameters.task_seconds,
+            uses_etags=self._parameters.uses_etags,
+        )
         async with self._service.looking(whole=True):
             changes = await self._service.hold()
+        took = clock() - began
+        if took > HANDED_SECONDS_MIN:
+            self._handed_until = clock() + took
         group = await self._lifetime.enter_async_context(asyncio.TaskGroup())
         self._works = Works(self._service, group, prefix=NAME, on_finished=self._poke.set)
         keepers = [
@@ -544,7 +582,9 @@ class RedfishAdapter(contract.FabricAdapter):
 
     async def devices(self) -> contract.Inventory:
         """As the contract says."""
-        async with self._bounded(), self._service.looking(whole=True):
+        is_handed = asyncio.get_running_loop().time() < self._handed_until
+        self._handed_until = 0.0
+        async with self._bounded(), self._service.looking(whole=not is_handed):
             self._check_limits()
             history = self._service.history
             return contract.Inventory(
@@ -624,14 +664,20 @@ class RedfishAdapter(contract.FabricAdapter):
 
     @asynccontextmanager
     async def _bounded(self, *, changes: bool = False) -> AsyncIterator[None]:
-        """The contract's deadline around one call."""
+        """The contract's deadline around one call: later with each answer of the service."""
         self._check_open()
+        clock = asyncio.get_running_loop().time
+        connected: client.Client | None = getattr(self, "_client", None)
+        began, before = clock(), connected.answers if connected is not None else 0
         try:
-            async with asyncio.timeout(self._config.timeout_seconds):
-                yield
+            async with asyncio.timeout(self._config.timeout_seconds) as deadline:
+                with connected.extending(deadline) if connected is not None else contextlib.nullcontext():
+                    yield
         except TimeoutError as error:
+            read = connected.answers - before if connected is not None else 0
             text = (
-                f'the Redfish service of "{self._config.name}" has not answered in time; look at the service'
+                f'the Redfish service of "{self._config.name}" has not answered in time: {read} answers came in '
+                f"{clock() - began:.0f} s; raise spec.timeoutSeconds, or look at the service"
             )
             raise errors.DeadlineExceeded(text, side_effects_unknown=changes) from error
 

@@ -16,7 +16,7 @@ import re
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Self
 
@@ -35,6 +35,9 @@ ROOT = "/redfish/v1"
 REDIRECTS = 3
 PARALLEL = 8
 CLOSE_SECONDS = 2.0
+# What each answer adds to the deadline of a listing, and the most that all of them add.
+ANSWER_SECONDS = 1.0
+LISTING_SECONDS_MAX = 600.0
 EVENT_BYTES = 64 * 1024
 TASK_PAUSE_SECONDS_MIN = 0.1
 TASK_PAUSE_SECONDS_MAX = 10.0
@@ -76,6 +79,7 @@ class Client:
 
     Attributes:
         root: the service root.
+        answers: how many requests were answered.
     """
 
     def __init__(
@@ -103,6 +107,10 @@ class Client:
         self._closed = False
         # Whether the service has shown that it is one of Redfish.
         self._is_proven = False
+        # Of calls in flight, which each answer puts off, with the latest that each may become.
+        self._deadlines: dict[asyncio.Timeout, float] = {}
+        # How many answers came.
+        self.answers = 0
         # Paths that the service writes with a slash at the end; some serve nothing without it.
         self._slashed: OrderedDict[str, None] = OrderedDict()
 
@@ -154,6 +162,23 @@ class Client:
             raise self._odd("to read the service root", "answered as no Redfish service does", changes=False)
         self._is_proven = True
         return root
+
+    @contextlib.contextmanager
+    def extending(self, deadline: asyncio.Timeout) -> Iterator[None]:
+        """Put the deadline off by `ANSWER_SECONDS` with each answer: a large service may take longer than a small one."""
+        began = deadline.when() or 0.0
+        self._deadlines[deadline] = began + LISTING_SECONDS_MAX
+        try:
+            yield
+        finally:
+            del self._deadlines[deadline]
+
+    def _extend(self) -> None:
+        self.answers += 1
+        for deadline, latest in self._deadlines.items():
+            due = deadline.when()
+            if due is not None and not deadline.expired():
+                deadline.reschedule(min(due + ANSWER_SECONDS, latest))
 
     # --- reading ---
 
@@ -489,6 +514,7 @@ class Client:
             raise
         if self._recorder is not None:
             self._recorder.answered(method, url, content, status=status, headers=received, raw=raw)
+        self._extend()
         if status >= 400:
             raise messages.refusal(
                 status,
@@ -554,7 +580,9 @@ class Client:
             raise errors.Unavailable(f"{host} cannot be reached ({_cause(error.os_error)})") from error
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
-                f"the Redfish service has not answered {what} in time", side_effects_unknown=changes
+                f"the Redfish service has not answered {what} in {self._config.timeout_seconds:g} s, after {self.answers} other "
+                f"answers; raise spec.timeoutSeconds, or look at the service",
+                side_effects_unknown=changes,
             ) from error
         except (aiohttp.ClientError, ValueError) as error:
             if self._base.scheme == "https" and not self.root.body:

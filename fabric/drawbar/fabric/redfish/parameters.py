@@ -22,6 +22,7 @@ class Parameters:
         fabrics: ids of the service's fabrics that are used; empty: all.
         ports: how many devices one host port carries; 0: as the profile says.
         zone_body: where the body of a changed zone has its endpoints; None: as the profile says.
+        uses_etags: changes are bound to the ETag that their resource was read with.
         poll_seconds: how often the service is read while it sends no events.
         task_seconds: the longest that an attach or detach may take.
     """
@@ -30,6 +31,7 @@ class Parameters:
     fabrics: frozenset[str] = frozenset()
     ports: int = 0
     zone_body: profiles.ZoneBody | None = None
+    uses_etags: bool = True
     poll_seconds: float = POLL_SECONDS
     task_seconds: float = TASK_SECONDS
 
@@ -56,6 +58,11 @@ SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "description": "Where the body of a changed zone has its endpoints: below Links, or at its top",
             "type": "string",
             "enum": sorted(profiles.ZoneBody),
+        },
+        "etags": {
+            "description": "Whether changes carry the ETag of their resource; no for a service that refuses its own ETags",
+            "type": "string",
+            "enum": ["no", "yes"],
         },
         "pollSeconds": {
             "description": f"How often the service is read while it sends no events; {POLL_SECONDS:.0f} without",
@@ -92,6 +99,9 @@ def parse(config: contract.AdapterConfig) -> Parameters:
             f'the parameter "zoneBody" is "{zone_body}"; give {" or ".join(sorted(profiles.ZoneBody))}'
         )
         zone_body = ""
+    etags = given.pop("etags", "") or "yes"
+    if etags not in ("no", "yes"):
+        problems.append(f'the parameter "etags" is "{etags}"; give yes or no')
     listed = given.pop("fabrics", "")
     fabrics = frozenset(name.strip() for name in listed.split(",") if name.strip())
     if listed and not fabrics:
@@ -112,6 +122,7 @@ def parse(config: contract.AdapterConfig) -> Parameters:
         profile=profile,
         fabrics=fabrics,
         ports=int(number("ports", 0, 999)),
+        uses_etags=etags == "yes",
         zone_body=profiles.ZoneBody(zone_body) if zone_body else None,
         poll_seconds=number("pollSeconds", POLL_SECONDS, 9999),
         task_seconds=number("taskSeconds", TASK_SECONDS, 9999),
