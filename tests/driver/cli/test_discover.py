@@ -431,7 +431,8 @@ def test_a_card_that_answers_in_time_is_shown_with_its_answer(tmp_path):
     assert Kind.VPD_SERIAL not in silences.silences(card.first)
 
 
-def test_the_table_shows_each_identifier_with_its_source(host, capsys):
+def test_the_table_shows_each_identifier_with_its_source(host, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
     run("--sysfs", str(host.root), "--class", "nvme", "--class", "gpu")
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["0000:01:00.0", "gpu-uuid", GPU.text(Kind.GPU_UUID), "/proc/driver/nvidia"] in shown

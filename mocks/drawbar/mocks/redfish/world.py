@@ -767,7 +767,8 @@ def _put_part(tree: Tree, uri: str, device: Device, common: Body) -> str:
         case "NetworkAdapter":
             body["NetworkDeviceFunctions"] = reference(f"{part}/NetworkDeviceFunctions")
         case _:
-            body["CapacityMiB"] = device.memory_mib
+            # This property tells memory behind CXL from a DIMM (Memory 1.18).
+            body |= {"CapacityMiB": device.memory_mib, "CXL": {"LabelStorageSizeBytes": 0}}
     tree.put(part, body)
     if kind.part == "NetworkAdapter":
         _put_network_function(tree, part, uri, shown)

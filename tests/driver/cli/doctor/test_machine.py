@@ -210,6 +210,7 @@ def test_recorded_kernels_give_no_false_alarm(recording, tmp_path):
         ["1", "2", "3"],
         ["1", "2", "101"],
         ["1", "2", "101", "102"],
+        ["1", "13", "14"],
     )
     assert all(port.is_native and port.bus_count == 1 and port.windows == SMALL for port in read.ports)
     listed = list(machine.plan(dataclasses.replace(read, wanted={DeviceClass.NVME: 0})))

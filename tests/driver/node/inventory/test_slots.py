@@ -187,3 +187,10 @@ def test_a_list_of_capabilities_that_runs_in_a_circle_ends():
     space = bytearray(256)
     space[0x34], space[0x41] = 0x40, 0x40
     assert pci.find_port(bytes(space)) == pci.PortCapability()
+
+
+@pytest.mark.parametrize("address", ["", "0000:80:03\0", "../../../etc", "0000:80:03.0", "x" * 5000])
+def test_a_slot_without_an_address_in_its_form_is_none(tmp_path, address):
+    tree = kerneltrees.Tree(tmp_path / "sys")
+    tree.slot("1", address)
+    assert pci.read_slots(str(tree.root)) == ()

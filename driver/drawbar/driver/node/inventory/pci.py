@@ -40,6 +40,7 @@ from drawbar.driver.node.inventory import files, model
 
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 """A PCI address as sysfs writes it; domains behind a VMD have five digits or more."""
+_SLOT_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}")
 
 _LEVELS = 3
 ATTRIBUTES_ONLY = frozenset(
@@ -331,7 +332,7 @@ def read_slot(root: str, name: str, functions: Collection[str] | None = None) ->
     """
     path = f"{root}/{_SLOTS}/{name}"
     address = files.text(path + "/address")
-    if not address:
+    if address is None or _SLOT_ADDRESS.fullmatch(address) is None:
         return None
     ports = _ports_at(root, address, functions)
     port = _port_of_slot(root, name, ports)
