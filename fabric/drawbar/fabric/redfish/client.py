@@ -580,7 +580,7 @@ class Client:
             raise errors.Unavailable(f"{host} cannot be reached ({_cause(error.os_error)})") from error
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
-                f"the Redfish service has not answered {what} in {self._config.timeout_seconds:g} s, after {self.answers} other "
+                f"the Redfish service was asked {what} and did not answer within {self._config.timeout_seconds:g} s, after {self.answers} other "
                 f"answers; raise spec.timeoutSeconds, or look at the service",
                 side_effects_unknown=changes,
             ) from error

@@ -117,7 +117,7 @@ async def test_a_service_that_chooses_gives_a_claim_one_device_and_takes_that_on
         ({}, redfish.FaultKind.HUGE, "LimitExceeded", "raise spec.policy.limits.listingMebibytes"),
         ({}, redfish.FaultKind.REDIRECT, "Unavailable", "another host"),
         ({}, redfish.FaultKind.FORBIDDEN, "PermissionDenied", "ConfigureComponents"),
-        ({}, redfish.FaultKind.STALL, "DeadlineExceeded", "in time"),
+        ({}, redfish.FaultKind.STALL, "DeadlineExceeded", "raise spec.timeoutSeconds"),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else None,
 )
