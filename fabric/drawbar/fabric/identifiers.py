@@ -48,7 +48,7 @@ _PLACEHOLDERS = frozenset(
 )
 _PLACEHOLDER_PREFIXES = ("to be filled", "unspecified")
 # The UUID of boards that leave the factory without one, in both orders of its bytes.
-_FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
+FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
 
 
 @functools.lru_cache(CACHED_MAX)
@@ -65,7 +65,7 @@ def system_uuid(text: str) -> str:
     if not is_uuid(compared):
         return compared
     digits = _digits(compared)
-    if _REPEATED.fullmatch(digits) or digits in _FACTORY_UUIDS:
+    if _REPEATED.fullmatch(digits) or digits in FACTORY_UUIDS:
         return ""
     swapped = _reversed(digits[:8]) + _reversed(digits[8:12]) + _reversed(digits[12:16]) + digits[16:]
     return min(digits, swapped)

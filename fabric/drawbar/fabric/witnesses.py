@@ -30,7 +30,6 @@ _AMD_UUID = re.compile(r"([0-9a-f]{2})ff[0-9a-f]{4}-0000-1000-80([0-9a-f]{2})-([
 _DASHED_PAIRS = re.compile(r"(?:[0-9a-f]{2}-){7}[0-9a-f]{2}(?::[0-9a-f]{4})?")
 # Serial numbers that whole models show (Realtek, PLX), and those that test boards have.
 _SHARED_DSNS = frozenset({0x01, 0x01000000684CE000, 0x000EDF10B59700AA})
-_FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
 
 
 class Kind(enum.StrEnum):
@@ -132,7 +131,7 @@ def _uuid(compared: str) -> str:
     if compared.startswith("mig-"):
         return ""
     digits = compared.removeprefix("urn:uuid:").removeprefix("gpu-").strip("{}").replace("-", "")
-    if len(digits) != 32 or not _is_telling(digits) or digits in _FACTORY_UUIDS:
+    if len(digits) != 32 or not _is_telling(digits) or digits in identifiers.FACTORY_UUIDS:
         return ""
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
