@@ -439,10 +439,11 @@ class Releaser:
         treated: _Treated,
     ) -> plan.Outcome:
         now = self._clock()
-        again = action == begun.action
+        # By its words: a function that is leaving loses its file `reset` first, and its removal is still the same step.
+        again = begun.action is not None and plan.words(action) == plan.words(begun.action)
         since = begun.since if again else now
-        made = begun.made if again and now - begun.made < REPEAT_SECONDS else now
-        if made == now:
+        due = not again or now - begun.made >= REPEAT_SECONDS
+        if due:
             self._remember(key, _Begun(card=begun.card))  # what the kernel refuses was not made
             await self._do(action, begun.card, treated)
             log.info("a step of a release was made", extra={"device": key, "step": plan.words(action)})
@@ -451,7 +452,7 @@ class Releaser:
             # for ever.
             self._begun.pop(key, None)
             return plan.Released()
-        self._remember(key, replace(begun, action=action, since=since, made=made))
+        self._remember(key, replace(begun, action=action, since=since, made=now if due else begun.made))
         if now - since > self._limits.progress_seconds:
             text = f"asked to {plan.words(action)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
             return self._blocked(plan.STUCK, text)
