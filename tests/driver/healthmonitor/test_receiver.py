@@ -10,7 +10,7 @@ import pytest
 
 from drawbar.driver import containment, errors
 from drawbar.driver.healthmonitor import receiver, settings
-from drawbar.driver.operation import address, certificates
+from drawbar.driver.operation import address, certificates, gate
 from drawbar.mocks.apiserver import listeners
 
 TOKEN = "a-token-of-sufficient-length"
@@ -142,7 +142,7 @@ async def test_silent_callers_keep_no_sender_out(server):
     async with server.serving(), contextlib.AsyncExitStack() as stack:
         # As long as the writers are held, the connections stay.
         writers = []
-        for _ in range(receiver.CONNECTIONS_LIMIT + 10):
+        for _ in range(gate.CONNECTIONS_LIMIT + 10):
             writers.append((await asyncio.open_connection("localhost", server.port, ssl=anything))[1])
             stack.callback(writers[-1].transport.abort)
         assert (await server.send())[0] == 200

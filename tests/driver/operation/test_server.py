@@ -98,17 +98,18 @@ async def test_a_request_that_takes_too_long_is_cut_off(endpoint, monkeypatch):
         assert await raw(endpoint, b"GET /hello") == b""
 
 
-async def test_silent_callers_do_not_keep_others_out_for_ever(endpoint, until):
-    async with server.serving(endpoint, HELLO):
-        silent = [await asyncio.open_unix_connection(endpoint.host) for _ in range(server.CONNECTIONS_LIMIT)]
-        request = b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n"
-        assert await raw(endpoint, request) == b""
-        for _, writer in silent[:2]:
-            writer.close()
-            await writer.wait_closed()
-        await until(lambda: raw(endpoint, request), bool)
-        for _, writer in silent[2:]:
-            writer.close()
+async def test_silent_callers_keep_nobody_out_and_the_oldest_of_them_give_way(endpoint):
+    request = b"GET /hello HTTP/1.1\r\nHost: h\r\n\r\n"
+    async with server.serving(endpoint, HELLO), contextlib.AsyncExitStack() as stack:
+        silent = []
+        for _ in range(server.CONNECTIONS_LIMIT):
+            silent.append(await asyncio.open_unix_connection(endpoint.host))
+            stack.callback(silent[-1][1].transport.abort)
+        for _ in range(2):
+            assert b"200 OK" in await raw(endpoint, request)
+        async with asyncio.timeout(20):
+            assert await silent[0][0].read() == b""
+        assert not silent[-1][0].at_eof()
 
 
 async def test_open_connections_do_not_hold_up_the_end(endpoint, tmp_path):

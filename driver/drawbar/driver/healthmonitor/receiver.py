@@ -1,8 +1,8 @@
 """The HTTPS server that alerts and events are sent to.
 
 Who has neither the token nor, where one is asked for, a certificate of the clients' authority, has no body read. One request per
-connection; a connection lasts `CONNECTION_SECONDS` at most. Of more connections than `CONNECTIONS_LIMIT`, the oldest that has not
-authenticated itself is aborted, so that silent callers keep no sender out. A body has `BODY_BYTES` at most.
+connection; a connection lasts `CONNECTION_SECONDS` at most. Of more connections than `gate.Limits` allows, the oldest without
+authentication is aborted, so that silent callers keep no sender out. A body has `BODY_BYTES` at most.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ import contextlib
 import hmac
 import logging
 import ssl
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from aiohttp import http_exceptions, web_exceptions, web_protocol, web_request, 
 from drawbar.driver import containment, errors
 from drawbar.driver.api.healthpolicies import Source
 from drawbar.driver.healthmonitor import settings, signals
-from drawbar.driver.operation import address
+from drawbar.driver.operation import address, gate
 
 log = logging.getLogger(__name__)
 _requests = log.getChild("requests")
@@ -32,9 +31,7 @@ _requests.addFilter(
 
 PATHS = {"/v1/alerts": Source.ALERT, "/v1/redfish": Source.REDFISH}
 BODY_BYTES = 1 << 20
-CONNECTIONS_LIMIT = 64
 CONNECTION_SECONDS = 10.0
-HANDSHAKE_SECONDS = 5.0
 LINE_LIMIT_BYTES = 8190
 HEADERS_LIMIT = 64
 LINGER_SECONDS = 1.0
@@ -106,6 +103,7 @@ async def serving(
     count: Count,
     *,
     contained: containment.Containment | None = None,
+    limits: gate.Limits = gate.Limits(),
 ) -> AsyncIterator[int]:
     """Take requests while the context lasts; give the port. Unexpected errors are `contained`, and answered with 500.
 
@@ -121,14 +119,9 @@ async def serving(
         max_headers=HEADERS_LIMIT,
         lingering_time=LINGER_SECONDS,
     )
+    entrance = handlers.entrance = gate.Gate(context, handlers, limits)
     try:
-        server = await asyncio.get_running_loop().create_server(
-            handlers,
-            where.address,
-            where.port,
-            ssl=context,
-            ssl_handshake_timeout=HANDSHAKE_SECONDS,
-        )
+        server = await asyncio.get_running_loop().create_server(entrance, where.address, where.port)
     except OSError as error:
         raise address.AddressError(
             f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
@@ -138,31 +131,17 @@ async def serving(
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        entrance.close()
         await handlers.shutdown(CLOSE_TIMEOUT_SECONDS)
 
 
 class _Handlers(web_server.Server):
-    def __init__(self, *arguments: object, **options: object) -> None:
-        super().__init__(*arguments, **options)  # type: ignore[arg-type]
-        self._strangers: OrderedDict[web_protocol.RequestHandler, asyncio.Transport] = OrderedDict()
+    entrance: gate.Gate
 
     def connection_made(self, handler: web_protocol.RequestHandler, transport: asyncio.Transport) -> None:
-        """Bound the number of connections, and how long each lasts."""
+        """Bound how long a connection lasts."""
         super().connection_made(handler, transport)
-        self._strangers[handler] = transport
-        if len(self.connections) > CONNECTIONS_LIMIT:
-            _, oldest = self._strangers.popitem(last=False)
-            oldest.abort()
         asyncio.get_running_loop().call_later(CONNECTION_SECONDS, transport.abort)
-
-    def connection_lost(self, handler: web_protocol.RequestHandler, exc: BaseException | None = None) -> None:
-        """Forget the connection."""
-        self._strangers.pop(handler, None)
-        super().connection_lost(handler, exc)
-
-    def trust(self, handler: object) -> None:
-        """Keep a connection: its client is authenticated."""
-        self._strangers.pop(handler, None)  # type: ignore[call-overload]
 
 
 Handle = Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]
@@ -188,7 +167,7 @@ async def _answer(request: web_request.BaseRequest, token: Token, receive: Recei
         return 401, "send the token of the health monitor as Authorization: Bearer"
     manager = request.protocol._manager  # noqa: SLF001 - aiohttp offers no other way to the server of a request
     if isinstance(manager, _Handlers):
-        manager.trust(request.protocol)
+        manager.entrance.keep(request.transport)
     source = PATHS.get(request.path)
     if source is None:
         return 404, f"here are {', '.join(PATHS)}"

@@ -1,7 +1,8 @@
 """The HTTP server for probes and Prometheus.
 
-One request per connection, GET and HEAD. No more connections at once than `CONNECTIONS_LIMIT`; one that lasts longer than
-`REQUEST_TIMEOUT_SECONDS` is aborted, whatever its caller does, and the head of a request is bounded.
+One request per connection, GET and HEAD. No more connections at once than `CONNECTIONS_LIMIT`: the oldest gives way, which is a
+silent one, since an answer takes no time. One that lasts longer than `REQUEST_TIMEOUT_SECONDS` is aborted, whatever its caller
+does, and the head of a request is bounded.
 
 aiohttp's modules are imported one by one, since all of `aiohttp.web` takes 1 MB more of memory on every node.
 
@@ -20,6 +21,7 @@ import logging
 import os
 import socket
 import stat
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -128,11 +130,24 @@ async def serving(
 
 
 class _Handlers(web_server.Server):
+    def __init__(self, *arguments: object, **options: object) -> None:
+        super().__init__(*arguments, **options)  # type: ignore[arg-type]
+        # The oldest first.
+        self._open: OrderedDict[web_protocol.RequestHandler, asyncio.Transport] = OrderedDict()
+
     def connection_made(self, handler: web_protocol.RequestHandler, transport: asyncio.Transport) -> None:
         """Bound the number of connections, and how long each lasts."""
         super().connection_made(handler, transport)
-        lasts = REQUEST_TIMEOUT_SECONDS if len(self.connections) <= CONNECTIONS_LIMIT else 0.0
-        asyncio.get_running_loop().call_later(lasts, transport.abort)
+        self._open[handler] = transport
+        if len(self._open) > CONNECTIONS_LIMIT:
+            _, oldest = self._open.popitem(last=False)
+            oldest.abort()
+        asyncio.get_running_loop().call_later(REQUEST_TIMEOUT_SECONDS, transport.abort)
+
+    def connection_lost(self, handler: web_protocol.RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget the connection."""
+        self._open.pop(handler, None)
+        super().connection_lost(handler, exc)
 
 
 def _handler(

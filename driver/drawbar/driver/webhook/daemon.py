@@ -1,9 +1,9 @@
 """The webhook as a daemon: its certificate, and the HTTPS server that the API server asks. It sends no requests itself.
 
 The server does not know who calls, so an answer depends on the question alone. What is read of questions is bounded
-(`Bounds`), and so is how long a connection may be idle; how many there are is the network's to limit. Where as many
-questions as may be are being read, the one that has been read longest gives way to a new one: a caller that sends slowly
-keeps no client out, and one that sends as an API server does is done long before.
+(`Bounds`), and so are the number of connections and how long each may be idle. If there are too many, the one that asked least
+recently gives way. Where as many questions as may be are being read, the one that has been read longest gives way to a new one:
+a caller that sends slowly keeps no client out, and one that sends as an API server does is done long before.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ import contextlib
 import logging
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
 
 from drawbar.driver import containment
-from drawbar.driver.operation import address, certificates
+from drawbar.driver.operation import address, certificates, gate
 from drawbar.driver.webhook import review, settings
 
 log = logging.getLogger(__name__)
@@ -42,11 +42,13 @@ class Bounds:
         at_once: so many questions are read at a time, each of `BODY_BYTES` at most.
         read_seconds: how long the sending of one may take.
         idle_seconds: how long a connection may be without a whole head of a question.
+        connections: their number, and how long a handshake may last.
     """
 
     at_once: int = AT_ONCE
     read_seconds: float = READ_SECONDS
     idle_seconds: float = IDLE_SECONDS
+    connections: gate.Limits = gate.Limits()
 
 
 @contextlib.asynccontextmanager
@@ -62,32 +64,49 @@ async def serving(
     Raises:
         errors.AddressError: the address cannot be listened on.
     """
+    entrance: gate.Gate
+
+    def touch(request: web.Request) -> None:
+        entrance.touch(request.transport)
+
     runner = web.AppRunner(
-        _application(driver, bounds, contained or containment.Uncontained()),
+        _application(driver, bounds, contained or containment.Uncontained(), touch),
         access_log=None,
         shutdown_timeout=SHUTDOWN_SECONDS,
         keepalive_timeout=bounds.idle_seconds,
     )
     await runner.setup()
+    handlers = runner.server
+    assert handlers is not None
+    entrance = gate.Gate(context, handlers, bounds.connections)
     try:
-        site = web.TCPSite(runner, where.address, where.port, ssl_context=context)
         try:
-            await site.start()
+            server = await asyncio.get_running_loop().create_server(entrance, where.address, where.port)
         except OSError as error:
             raise address.AddressError(
                 f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
                 f"--listen-address and --listen-port"
             ) from error
-        yield runner.addresses[0][1]
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            server.close()
+            entrance.close()
     finally:
         await runner.cleanup()
 
 
-def _application(driver: str, bounds: Bounds, contained: containment.Containment) -> web.Application:
+def _application(
+    driver: str,
+    bounds: Bounds,
+    contained: containment.Containment,
+    touch: Callable[[web.Request], None],
+) -> web.Application:
     # Questions that are being read, the oldest first.
     reading: OrderedDict[asyncio.Timeout, None] = OrderedDict()
 
     async def validate(request: web.Request) -> web.Response:
+        touch(request)
         if len(reading) >= bounds.at_once:
             oldest, _ = reading.popitem(last=False)
             oldest.reschedule(asyncio.get_running_loop().time())
@@ -110,7 +129,7 @@ def _application(driver: str, bounds: Bounds, contained: containment.Containment
         )
 
     async def alive(request: web.Request) -> web.Response:
-        del request
+        touch(request)
         return web.Response(text="ok\n")
 
     application = web.Application(client_max_size=BODY_BYTES)
