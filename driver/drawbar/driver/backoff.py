@@ -63,8 +63,11 @@ class Backoff:
         return longest(self._failures, self._first_seconds, self._max_seconds) * self._uniform(0.5, 1.0)
 
     def ended(self, lived_seconds: float, asked_seconds: float = 0.0) -> float:
-        """Return the pause in seconds after a watch that lived so long; the server may have asked for a pause."""
-        asked = min(asked_seconds, self._max_seconds)
+        """Return the pause in seconds after a watch that lived so long; the server may have asked for a pause.
+
+        Many clients are asked for the same one, so it is lengthened by up to a half.
+        """
+        asked = min(asked_seconds, self._max_seconds) * self._uniform(1.0, 1.5)
         if lived_seconds >= HEALTHY_SECONDS:
             self.reset()
             return asked

@@ -87,6 +87,7 @@ class Script:
         self.watch_status = 200
         self.lines = []
         self.stays_open = False
+        self.expires = None
         self.asked = []
         self._wake = asyncio.Event()
 
@@ -97,6 +98,8 @@ class Script:
         status = self.watch_status if verb == "watch" else self.list_status
         if status != 200:
             return web.json_response({"message": "no", "code": status}, status=status)
+        if verb == "list" and self.expires is not None:
+            return self._page(request.query.get("continue"))
         if verb == "list":
             return web.json_response(self.listing)
         answer = web.StreamResponse()
@@ -106,6 +109,19 @@ class Script:
         if self.stays_open:
             await asyncio.Event().wait()
         return answer
+
+    def _page(self, token):
+        """One of two pages, of which the second may have expired."""
+        if token is None:
+            metadata = {"resourceVersion": "10", "continue": "more"}
+            return web.json_response({"metadata": metadata, "items": [self._named("one")]})
+        if self.expires:
+            return web.json_response({"message": "too old", "reason": "Expired", "code": 410}, status=410)
+        return web.json_response({"metadata": {"resourceVersion": "10"}, "items": [self._named("two")]})
+
+    @staticmethod
+    def _named(name):
+        return {"metadata": {"name": name, "namespace": "default", "uid": name, "resourceVersion": "5"}}
 
     def times(self, verb):
         return [moment for kind, moment, _ in self.asked if kind == verb]
@@ -579,3 +595,34 @@ async def test_a_change_that_its_follower_fails_over_is_reported_again_and_the_o
     assert added.metadata.labels == {"a": "b"}
     assert [event[:2] for event in recorder.events] == [("ConfigMap", "bad")]
     assert contained.failing()[copy.worker] == 0.0
+
+
+async def test_a_list_that_expires_between_its_pages_is_begun_again_after_ever_longer_pauses():
+    script = Script()
+    script.expires = True
+    seen = Seen()
+    async with scripted(script) as api:
+        copy = mirror.Mirror(api, KIND, into=Thing, changed=seen)
+        async with asyncio.TaskGroup() as tasks:
+            task = tasks.create_task(copy.run(), name="reflector")
+            await script.until_asked("list", 6)
+            times = [
+                moment for verb, moment, query in script.asked if verb == "list" and "continue" not in query
+            ]
+            assert times[2] - times[0] >= backoff.FIRST_SECONDS * 1.5
+            assert (seen.pairs, copy.synced.is_set()) == ([], False), "half a list is none"
+            script.expires, script.stays_open = False, True
+            async with asyncio.timeout(20):
+                await copy.synced.wait()
+            task.cancel()
+    assert seen.changes == [("added", "one"), ("added", "two")]
+
+
+async def test_watches_that_bring_bookmarks_alone_and_end_are_asked_for_ever_more_seldom():
+    script = Script()
+    script.lines = [{"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "77"}}}] * 100
+    async with scripted(script) as api, running(mirror.Mirror(api, KIND, into=Thing, changed=Seen())):
+        await script.until_asked("watch", 4)
+    times = script.times("watch")
+    assert times[3] - times[0] >= backoff.FIRST_SECONDS * (1 + 2 + 4) / 2
+    assert len(script.times("list")) == 1

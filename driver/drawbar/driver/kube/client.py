@@ -679,8 +679,8 @@ def _failure(
     except decoding.Malformed:
         status = _Status(message=body.decode(errors="replace"))
     message = f"{method} {path}: {response.status} {_cut(status.message or response.reason or '')}"
-    if response.status == 429:
-        pause = response.headers.get("Retry-After", "")
+    pause = response.headers.get("Retry-After", "")
+    if response.status == 429 or (response.status >= 500 and pause.isdecimal()):
         return errors.Throttled(message, retry_after_seconds=float(pause) if pause.isdecimal() else 1.0)
     if response.status == 409 and status.reason == "AlreadyExists":
         return errors.AlreadyExists(message)

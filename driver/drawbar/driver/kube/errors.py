@@ -3,7 +3,7 @@
     KubeError
     ├── ConfigError            no usable kubeconfig or service account
     ├── Unreachable            no answer: retry with back-off
-    │   └── Throttled          429: retry after `retry_after_seconds`
+    │   └── Throttled          429, and 5xx with Retry-After: wait for `retry_after_seconds`
     ├── NotFound               404: the object is gone (on delete: success)
     ├── Conflict               409, and 422 for another uid: the view was stale: read again, decide again
     │   └── AlreadyExists      409: an object of this name exists

@@ -66,11 +66,11 @@ class WorkQueue(Generic[K]):
         self._cancel_timer(key)
         self._timers[key] = loop.call_later(max(0.0, seconds), self.add, key)
 
-    def retry(self, key: K) -> float:
-        """Have the key reconciled after its back-off; return the pause in seconds."""
+    def retry(self, key: K, asked_seconds: float = 0.0) -> float:
+        """Have the key reconciled after its back-off, or after the pause that the API server asked for; return the pause in seconds."""
         if key not in self._failures:
             self._failures[key] = backoff.Backoff(PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
-        pause = self._failures[key].failed()
+        pause = self._failures[key].ended(0.0, asked_seconds)
         self.add_after(key, pause)
         return pause
 
@@ -106,7 +106,7 @@ class WorkQueue(Generic[K]):
             try:
                 again = await reconcile(key)
             except retried as error:
-                pause = self.retry(key)
+                pause = self.retry(key, getattr(error, "retry_after_seconds", 0.0))
                 extra = {**describe(key), "seconds": round(pause, 2)}
                 log.log(level(error), "will try again: %s", error, extra=extra)
             else:
