@@ -51,6 +51,10 @@ def disk(device):
 AT = "2026-01-01T00:00:00Z"
 
 
+NAMES = {}
+"""The names of the claims that were made, by their uids."""
+
+
 def attachment(
     device="d1",
     uid="",
@@ -89,7 +93,7 @@ def attachment(
             meta.Condition(type=attachments.VISIBLE, status=text, reason="R", message="it fell out")
         )
     claim = attachments.ClaimReference(
-        namespace="default", name="c1", uid=uid, requests=requests, devices=devices
+        namespace="default", name=NAMES.get(uid, "c1"), uid=uid, requests=requests, devices=devices
     )
     used_by, used_at = user or ((uid, at or "") if uid else ("", ""))
     node = attachments.NodeReport(
@@ -186,6 +190,7 @@ class Classic:
         made = await clusters.Cluster(api).create(self.kind, name, spec=spec)
         if status is not None:
             await self.say(api, name, status)
+        NAMES[made["metadata"]["uid"]] = name
         return servicers.ClaimName(namespace="default", name=name, uid=made["metadata"]["uid"])
 
     async def say(self, api, name, status):
@@ -393,6 +398,7 @@ class World(clusters.Cluster):
         ]
         made = await self.create(kinds.CLAIM, name, spec={"devices": {"requests": requests}})
         uid = made["metadata"]["uid"]
+        NAMES[uid] = name
         results = (result("d1"),) if results is None else results
         if results:
             await self.allocate(name, results)

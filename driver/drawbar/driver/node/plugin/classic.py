@@ -53,9 +53,10 @@ class _OneClaimService:
             answer_by=None if remaining is None else asyncio.get_running_loop().time() + remaining,
         )
         try:
+            claim.check()
             devices = await self._preparation.prepare(claim)
         except errors.NodeError as error:
-            log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            log.warning("cannot prepare claim: %s", error, extra=claim.extra)
             return await context.abort(_code(error), str(error))
         return self.messages.NodePrepareResourceResponse(cdi_devices=[device.cdi_id for device in devices])
 
@@ -65,9 +66,10 @@ class _OneClaimService:
             namespace=request.namespace, name=request.claim_name, uid=request.claim_uid
         )
         try:
+            claim.check()
             await self._preparation.unprepare(claim)
         except errors.NodeError as error:
-            log.warning("cannot unprepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            log.warning("cannot unprepare claim: %s", error, extra=claim.extra)
             return await context.abort(_code(error), str(error))
         return self.messages.NodeUnprepareResourceResponse()
 

@@ -10,13 +10,21 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import grpc
+from google.protobuf import message
 
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.plugin import classic, health, servicers, sockets
 
 log = logging.getLogger(__name__)
+# Bytes that are no message are answered with an error; a traceback for each would fill the log.
+logging.getLogger("grpc._cython.cygrpc").addFilter(
+    lambda record: not (record.exc_info and isinstance(record.exc_info[1], message.DecodeError))
+)
 
 STOP_GRACE_SECONDS = 2.0
+# Of the service a kubelet has a call open for each pod that starts, and each may wait for a device.
+CALLS_LIMIT = 1024
+REGISTRATION_CALLS_LIMIT = 16
 
 
 @asynccontextmanager
@@ -40,7 +48,8 @@ async def serving(
         errors.SocketError: a socket cannot be made.
     """
     sockets.prepare(where)
-    service, registrar = grpc.aio.server(), grpc.aio.server()
+    service = grpc.aio.server(maximum_concurrent_rpcs=CALLS_LIMIT)
+    registrar = grpc.aio.server(maximum_concurrent_rpcs=REGISTRATION_CALLS_LIMIT)
     streams = health.Streams(judged)
     try:
         health.add_services(service, streams)

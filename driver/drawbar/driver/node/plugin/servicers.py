@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import grpc
 
+from drawbar.driver import output
+from drawbar.driver.api import drivers
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import sockets
 from drawbar.proto.kubelet.dra.v1 import api_pb2 as dra_v1
@@ -35,6 +37,12 @@ SUPPORTED_VERSIONS = (
     "1.0.0",
 )
 
+# A pod has far fewer claims. Each costs a task and may cost a request to the API server.
+CLAIMS_LIMIT = 256
+NAME_LIMIT_CHARS = 253
+UID_LIMIT_CHARS = 128
+REASON_LIMIT_CHARS = 500
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimName:
@@ -50,6 +58,28 @@ class ClaimName:
     uid: str
     handle: str | None = None
     answer_by: float | None = None
+
+    @property
+    def extra(self) -> dict[str, object]:
+        """The claim for the log, whatever the caller sent as its name."""
+        return {"claim": _shown(self.name, NAME_LIMIT_CHARS), "uid": _shown(self.uid, UID_LIMIT_CHARS)}
+
+    def check(self) -> None:
+        """Refuse what no API server calls a claim, before it is looked up, recorded or reported.
+
+        Raises:
+            errors.PrepareError: there can be no such claim.
+        """
+        names = (self.namespace, self.name)
+        if all(len(name) <= NAME_LIMIT_CHARS and drivers.SUBDOMAIN.fullmatch(name) for name in names) and (
+            0 < len(self.uid) <= UID_LIMIT_CHARS
+        ):
+            return
+        where = f"{_shown(self.namespace, 63)}/{_shown(self.name, 63)} of uid {_shown(self.uid, 63)}"
+        raise errors.PrepareError(
+            f"there can be no claim {where}: that is no name of Kubernetes; the caller is no kubelet",
+            reason=errors.CLAIM_GONE,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +154,8 @@ class Registration(registration_grpc.RegistrationServicer):
         if request.plugin_registered:
             log.info("the kubelet registered the driver", extra={"driver": self._driver})
         else:
-            log.error("the kubelet refused the driver: %s", request.error, extra={"driver": self._driver})
+            reason = _shown(request.error, REASON_LIMIT_CHARS)
+            log.error("the kubelet refused the driver: %s", reason, extra={"driver": self._driver})
         return registration.RegistrationStatusResponse()
 
 
@@ -142,13 +173,13 @@ class BatchService:
 
     async def NodePrepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Prepares all claims side by side; one that is slow or wrong does not hold up another."""
-        del context
+        await _bound(request, context)
         answers = await _each([self.named(claim) for claim in request.claims], self._prepare)
         return self.messages.NodePrepareResourcesResponse(claims=answers)
 
     async def NodeUnprepareResources(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Unprepares all claims side by side."""
-        del context
+        await _bound(request, context)
         answers = await _each([self.named(claim) for claim in request.claims], self._unprepare)
         return self.messages.NodeUnprepareResourcesResponse(claims=answers)
 
@@ -168,9 +199,10 @@ class BatchService:
 
     async def _prepare(self, claim: ClaimName) -> Any:
         try:
+            claim.check()
             devices = await self._preparation.prepare(claim)
         except errors.NodeError as error:
-            log.warning("cannot prepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            log.warning("cannot prepare claim: %s", error, extra=claim.extra)
             return self.messages.NodePrepareResourceResponse(error=str(error))
         return self.messages.NodePrepareResourceResponse(
             devices=[self.answer(claim, device) for device in devices]
@@ -178,9 +210,10 @@ class BatchService:
 
     async def _unprepare(self, claim: ClaimName) -> Any:
         try:
+            claim.check()
             await self._preparation.unprepare(claim)
         except errors.NodeError as error:
-            log.warning("cannot unprepare claim: %s", error, extra={"claim": claim.name, "uid": claim.uid})
+            log.warning("cannot unprepare claim: %s", error, extra=claim.extra)
             return self.messages.NodeUnprepareResourceResponse(error=str(error))
         return self.messages.NodeUnprepareResourceResponse()
 
@@ -202,6 +235,19 @@ class ServiceV1Beta1(BatchService, dra_v1beta1_grpc.DRAPluginServicer):
     """`k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin`, kubelet 1.32 and later."""
 
     messages = dra_v1beta1
+
+
+def _shown(text: str, limit: int) -> str:
+    """Return a caller's text as one line of at most `limit` characters."""
+    return output.one_line(text[:limit]) + ("…" if len(text) > limit else "")
+
+
+async def _bound(request: Any, context: Any) -> None:
+    if len(request.claims) > CLAIMS_LIMIT:
+        await context.abort(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"one call names {len(request.claims)} claims; {CLAIMS_LIMIT} are the most that one pod can have",
+        )
 
 
 async def _each(named: Sequence[ClaimName], call: Callable[[ClaimName], Awaitable[Any]]) -> dict[str, Any]:

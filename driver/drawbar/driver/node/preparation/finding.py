@@ -672,11 +672,23 @@ class Lookup:
         Raises:
             errors.PrepareError: the claim is gone, has none, or cannot be read; or the handle cannot be used.
         """
+        self._check_name(claim)
         if claim.handle is not None:
             return await self._handed(claim, claim.handle)
         # A classic controller attaches before it has decided for all requests whether they get a device.
         wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
         return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
+
+    def _check_name(self, claim: servicers.ClaimName) -> None:
+        """Refuse a caller that has the UID of one claim and the name of another: a record under that name looks abandoned."""
+        for attachment in self._finder.attached_for(claim.uid):
+            named = attachment.spec.claim
+            if named is not None and (named.namespace, named.name) != (claim.namespace, claim.name):
+                raise errors.PrepareError(
+                    f"the UID {claim.uid} is not that of claim {claim.namespace}/{claim.name} but of "
+                    f"{named.namespace}/{named.name}; delete the pod",
+                    reason=errors.CLAIM_GONE,
+                )
 
     async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
