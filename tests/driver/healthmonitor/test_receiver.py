@@ -148,6 +148,18 @@ async def test_silent_callers_keep_no_sender_out(server):
         assert (await server.send())[0] == 200
 
 
+async def test_callers_that_do_not_finish_their_handshake_keep_no_sender_out(server):
+    async with server.serving(), contextlib.AsyncExitStack() as stack:
+        silent = []
+        for _ in range(gate.CONNECTIONS_LIMIT + 10):
+            silent.append(await asyncio.open_connection("127.0.0.1", server.port))
+            stack.callback(silent[-1][1].transport.abort)
+        assert (await server.send())[0] == 200
+        for reader, _ in silent[:10]:
+            async with asyncio.timeout(3):
+                assert await reader.read() == b""
+
+
 async def test_a_caller_without_the_token_has_its_body_left_unread(server):
     async with server.serving():
         reader, writer = await asyncio.open_connection("localhost", server.port, ssl=server.trust)

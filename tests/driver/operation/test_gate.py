@@ -98,7 +98,9 @@ async def server(tmp_path):
         entrance.close()
 
 
-@pytest.mark.parametrize("sent", [b"", client_hello()[:1], client_hello()[:40]], ids=["nothing", "byte", "part"])
+@pytest.mark.parametrize(
+    "sent", [b"", client_hello()[:1], client_hello()[:40]], ids=["nothing", "byte", "part"]
+)
 async def test_unfinished_handshakes_are_counted_and_keep_no_client_out(server, sent):
     async with contextlib.AsyncExitStack() as stack:
         for number in range(10 * LIMITS.connections):
@@ -191,7 +193,7 @@ async def test_of_open_connections_the_one_that_was_useful_longest_ago_gives_way
             opened.append(await stack.enter_async_context(server.client()))
             opened[-1][1].write(b"x")
             await opened[-1][0].readexactly(1)
-        first, second, third = tuple(server.entrance._open)[:3]  # noqa: SLF001 - as their server knows them
+        first, second, third = tuple(server.entrance._open)[:3]  # as their server knows them
         server.entrance.touch(first)
         server.entrance.keep(second)
         assert await server.answers()

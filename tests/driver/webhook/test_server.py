@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from drawbar.driver import errors, main
-from drawbar.driver.operation import certificates
+from drawbar.driver.operation import certificates, gate
 from drawbar.driver.webhook import daemon, settings
 from drawbar.mocks.apiserver import listeners
 
@@ -136,6 +136,25 @@ async def test_a_slow_client_keeps_no_other_out(pair):
                 async with client.post("/validate", json=question(), ssl=pair.trust) as response:
                     assert response.status == 200
         assert b" 408 " in refused.result()
+
+
+async def test_callers_that_do_not_finish_their_handshake_keep_no_question_out(pair):
+    async with (
+        served(pair, connections=gate.Limits(connections=8)) as (port, _),
+        contextlib.AsyncExitStack() as stack,
+    ):
+        silent = []
+        for _ in range(40):
+            silent.append(await asyncio.open_connection("127.0.0.1", port))
+            stack.callback(silent[-1][1].transport.abort)
+        async with aiohttp.ClientSession(f"https://localhost:{port}") as client:
+            for _ in range(3):
+                async with client.post("/validate", json=question(), ssl=pair.trust) as response:
+                    assert response.status == 200
+        # Those beyond the bound were hung up on.
+        for reader, _ in silent[:30]:
+            async with asyncio.timeout(3):
+                assert await reader.read() == b""
 
 
 async def test_who_does_not_send_is_let_go(pair):

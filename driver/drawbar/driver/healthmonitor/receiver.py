@@ -103,7 +103,6 @@ async def serving(
     count: Count,
     *,
     contained: containment.Containment | None = None,
-    limits: gate.Limits = gate.Limits(),
 ) -> AsyncIterator[int]:
     """Take requests while the context lasts; give the port. Unexpected errors are `contained`, and answered with 500.
 
@@ -119,7 +118,7 @@ async def serving(
         max_headers=HEADERS_LIMIT,
         lingering_time=LINGER_SECONDS,
     )
-    entrance = handlers.entrance = gate.Gate(context, handlers, limits)
+    entrance = handlers.entrance = gate.Gate(context, handlers)
     try:
         server = await asyncio.get_running_loop().create_server(entrance, where.address, where.port)
     except OSError as error:

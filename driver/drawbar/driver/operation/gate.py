@@ -40,11 +40,14 @@ class Gate:
     """
 
     def __init__(
-        self, context: ssl.SSLContext, factory: Callable[[], asyncio.Protocol], limits: Limits = Limits()
+        self,
+        context: ssl.SSLContext,
+        factory: Callable[[], asyncio.Protocol],
+        limits: Limits | None = None,
     ) -> None:
         self._context = context
         self._factory = factory
-        self._limits = limits
+        self._limits = limits or Limits()
         # The connections that may have to give way, by their raw or TLS transport, the longest silent first.
         self._open: OrderedDict[asyncio.BaseTransport, _Arrival] = OrderedDict()
         self._kept: set[_Arrival] = set()
@@ -60,7 +63,7 @@ class Gate:
 
     def touch(self, transport: asyncio.BaseTransport | None) -> None:
         """Note that a connection was useful: all others give way before it."""
-        if transport in self._open:
+        if transport is not None and transport in self._open:
             self._open.move_to_end(transport)
 
     def keep(self, transport: asyncio.BaseTransport | None) -> None:

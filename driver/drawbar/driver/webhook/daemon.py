@@ -12,7 +12,7 @@ import logging
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 from aiohttp import web
@@ -48,7 +48,7 @@ class Bounds:
     at_once: int = AT_ONCE
     read_seconds: float = READ_SECONDS
     idle_seconds: float = IDLE_SECONDS
-    connections: gate.Limits = gate.Limits()
+    connections: gate.Limits = field(default_factory=gate.Limits)
 
 
 @contextlib.asynccontextmanager
