@@ -7,7 +7,7 @@ adapter that connects later adopts everything. Remembered here are only operatio
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
@@ -26,6 +26,7 @@ from drawbar.fabric.redfish import (
     parameters,
     profiles,
     reading,
+    restoring,
     tasks,
     transcripts,
     zones,
@@ -353,7 +354,7 @@ class _Service:
                         return
                     etag = await self._usable_etag(call, stale)
                     try:
-                        await self._client.change(
+                        answer = await self._client.change(
                             call.method, call.uri, call.body, etag=etag, on_progress=progressed
                         )
                     except errors.Aborted as error:
@@ -363,7 +364,7 @@ class _Service:
                     except errors.FabricError as error:
                         if error.side_effects_unknown:
                             await self._settled(concerns)
-                            await self._check_kept(kept, call, turn, meant)
+                            await self._check_kept(kept, replace(call, change=None), turn, meant)
                             with contextlib.suppress(errors.FabricError):
                                 if conclude is not None and await conclude():
                                     return
@@ -371,7 +372,7 @@ class _Service:
                     else:
                         if conclude is not None:
                             await conclude()
-                        await self._check_kept(kept, call, turn, meant)
+                        await self._check_kept(kept, call, turn, meant, answer)
                         return
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
@@ -398,40 +399,99 @@ class _Service:
         return {device.id: device.connection.host_id for device in listed if device.connection is not None}
 
     async def _check_kept(
-        self, before: Mapping[str, str], call: methods.Call, host_id: str, meant: str
+        self,
+        before: Mapping[str, str],
+        call: methods.Call,
+        host_id: str,
+        meant: str,
+        answer: documents.Document | None = None,
     ) -> None:
-        """Verify that a change of a resource which other devices share has left them where they were.
+        """Verify that a change of a resource which other devices share has left them where they were; else put them back.
 
         Raises:
-            FailedPrecondition: it has not.
+            FailedPrecondition: it has not; also if they are back.
         """
         kept = sorted(name for name, owner in before.items() if owner == host_id and name != meant)
-        if not kept:
-            return
         try:
-            async with self._lock:
-                await self._method.read_connections(reading.Reader(self._client))
-                view = self._method.view()
+            lost = await self._lost(kept, call, host_id)
         except errors.FabricError as error:
             # The look at the end of the operation meets the same trouble.
             _logger.warning("what a change left is not verified", extra={"error": error.message})
             return
+        if not lost:
+            return
+        _logger.error("a change took others from their host", extra={"uri": call.uri, "lost": lost})
+        reason, remedy = await self._restore(call, answer, host_id)
+        remains = lost
+        with contextlib.suppress(errors.FabricError):
+            remains = await self._lost(kept, call, host_id)
+        restored = [name for name in lost if name not in remains]
+        text = (
+            f"the Redfish service answered {call.method} {call.uri} and took others from host {host_id} with it "
+            f"({_named(lost)})"
+        )
+        if restored:
+            text += f"; put back: {_named(restored)}"
+        if remains:
+            why = f", since {reason}" if reason else ""
+            text += f"; not put back: {_named(remains)}{why}; attach them again at the service"
+        text += f"; {remedy or 'look at `profile` and `zoneBody`'} before the next change"
+        raise errors.FailedPrecondition(text, reason=errors.Reason.OTHERS_LOST, host_id=host_id)
+
+    async def _lost(self, kept: list[str], call: methods.Call, host_id: str) -> list[str]:
+        """Return those of the devices that are not at the host any more, and its own members that left the array.
+
+        Raises:
+            FabricError: the service cannot be read.
+        """
+        own = call.change.own if call.change is not None else frozenset()
+        left = (await self._client.get(call.uri)).links("Links", call.change.name) if call.change else ()
+        missing = sorted(uri.rpartition("/")[2] for uri in own.difference(left))
+        if not kept:
+            return missing
+        async with self._lock:
+            await self._method.read_connections(reading.Reader(self._client))
+            devices = self._method.view().devices
         lost = [
             name
             for name in kept
-            if name in view.devices and getattr(view.devices[name].connection, "host_id", None) != host_id
+            if name in devices and getattr(devices[name].connection, "host_id", None) != host_id
         ]
-        if lost:
-            _logger.error(
-                "a change took other devices from their host", extra={"uri": call.uri, "devices": lost}
-            )
-            raise errors.FailedPrecondition(
-                f"the Redfish service answered {call.method} {call.uri} and took other devices from host {host_id} with it "
-                f"({', '.join(lost[:OTHERS_NAMED_MAX])}); attach them again at the service, and look at `profile` and `zoneBody` "
-                f"before the next change",
-                reason=errors.Reason.OTHERS_LOST,
-                host_id=host_id,
-            )
+        return [*lost, *missing]
+
+    async def _restore(
+        self, call: methods.Call, answer: documents.Document | None, host_id: str
+    ) -> tuple[str, str]:
+        """Put back, in one request, the members of an array that its change took with it.
+
+        Returns why they are not put back, and what to set, each as a part of a sentence; empty where there is nothing to say.
+        """
+        change = call.change
+        if change is None:
+            return "the request sets no array, or what became of it is not known", ""
+        remedy = ""
+        try:
+            after = await self._client.get(call.uri)
+            if (form := restoring.other_form(change, after)) is not None:
+                remedy = f"set zoneBody: {form}"
+            decision = restoring.plan(change, answer, after, self._taken(change.wanted, host_id))
+            if isinstance(decision, restoring.Leave):
+                return decision.reason, remedy
+            etag = decision.etag if self._uses_etags else None
+            await self._client.change("PATCH", call.uri, decision.body(), etag=etag)
+        except errors.FabricError as error:
+            return error.message, remedy
+        return "", remedy
+
+    def _taken(self, uris: tuple[str, ...], host_id: str) -> frozenset[str]:
+        """Return the members that are devices of another host by now, or not listed any more."""
+        devices = self._method.view().devices
+
+        def is_taken(name: str) -> bool:
+            connection = devices[name].connection if name in devices else None
+            return name not in devices or (connection is not None and connection.host_id != host_id)
+
+        return frozenset(uri for uri in uris if any(map(is_taken, self._method.device_ids({uri}))))
 
     async def _settled(self, concerns: Callable[[Set[str]], bool]) -> None:
         """Wait for the ends of the service's changes that may be the caller's: one may be a task whose monitor was in a lost reply."""
@@ -754,3 +814,10 @@ class RedfishAdapter(contract.FabricAdapter):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
+
+
+def _named(device_ids: Sequence[str]) -> str:
+    """Return the first few of the ids, with a count of the rest."""
+    rest = len(device_ids) - OTHERS_NAMED_MAX
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"{', '.join(device_ids[:OTHERS_NAMED_MAX])}{more}"

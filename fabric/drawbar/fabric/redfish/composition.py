@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, restoring
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -154,7 +154,7 @@ class Composition:
         if block is None:
             raise methods.gone("device", device_id)
         blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
-        return _changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
+        return self._changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
@@ -163,7 +163,28 @@ class Composition:
         if system is None or block is None or block.uri not in blocks:
             return None
         rest = tuple(uri for uri in blocks if uri != block.uri)
-        return _changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
+        return self._changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
+
+    def _changed(
+        self, system: Document, block: Document, blocks: tuple[str, ...], action: str
+    ) -> methods.Call:
+        """Return the change of a system's blocks: by an action where it offers one, else of the whole array."""
+        offered = system.action(action)
+        if offered is None:
+            before = system.links("Links", "ResourceBlocks")
+            movable = {each.uri for each in self._read.blocks.values()}
+            change = restoring.Change(
+                name="ResourceBlocks",
+                before=before,
+                wanted=blocks,
+                own=frozenset(before) - movable,
+                etag=system.etag,
+            )
+            return methods.set_array(system, change)
+        named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
+        if system.etag:
+            named["ComputerSystemETag"] = system.etag
+        return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
 
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""
@@ -239,18 +260,6 @@ def _is_of_host(block: Document) -> bool:
 def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
     """Return whether a CPU is in the block."""
     return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
-
-
-def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:
-    """Return the change of a system's blocks: by an action where it offers one, else of the whole array."""
-    offered = system.action(action)
-    if offered is None:
-        body = {"Links": {"ResourceBlocks": documents.references(blocks)}}
-        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
-    named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
-    if system.etag:
-        named["ComputerSystemETag"] = system.etag
-    return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
 
 
 async def _parts(reader: Reader, blocks: list[Document]) -> Mapping[str, Document]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish import documents, restoring
 from drawbar.fabric.redfish.reading import Reader
 
 
@@ -19,6 +19,7 @@ class Call:
         body: None without one.
         etag: the resource must not have changed since it was read with this ETag.
         is_shared: other devices of the host are in the resource too; it is verified that they stay.
+        change: the array that the request sets; None for a request without one, after which nothing is put back.
     """
 
     method: str
@@ -26,6 +27,7 @@ class Call:
     body: documents.Json | None = None
     etag: str | None = None
     is_shared: bool = False
+    change: restoring.Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +89,18 @@ class Method(Protocol):
             FabricError: it cannot be disconnected as things are.
         """
         ...
+
+
+def set_array(document: documents.Document, change: restoring.Change) -> Call:
+    """Return the request that sets an array which several devices share."""
+    return Call(
+        method="PATCH",
+        uri=document.uri,
+        body=change.body(),
+        etag=document.etag,
+        is_shared=True,
+        change=change,
+    )
 
 
 def gone(kind: str, name: str) -> errors.Aborted:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, wiring
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, restoring, wiring
 from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -373,10 +373,15 @@ class Zones:
             if document.etag:
                 named["ZoneETag"] = document.etag
             return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
-        body: dict[str, object] = {"Endpoints": documents.references(endpoints)}
-        if self._profile.zone_body is profiles.ZoneBody.LINKS:
-            body = {"Links": body}
-        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag, is_shared=True)
+        change = restoring.Change(
+            name="Endpoints",
+            before=zone.endpoints,
+            wanted=endpoints,
+            own=frozenset(self._read.host_ids.keys() & set(zone.endpoints)),
+            etag=document.etag,
+            zone_body=self._profile.zone_body,
+        )
+        return methods.set_array(document, change)
 
     async def _with_zones(self, reader: Reader, read: Read) -> Read:
         """Return what was read with the zones as they are now."""
