@@ -354,9 +354,7 @@ class _Service:
                         return
                     etag = await self._usable_etag(call, stale)
                     try:
-                        answer = await self._client.change(
-                            call.method, call.uri, call.body, etag=etag, on_progress=progressed
-                        )
+                        answer = await self._sent(call, etag, progressed)
                     except errors.Aborted as error:
                         if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
                             raise
@@ -378,6 +376,23 @@ class _Service:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
+
+    async def _sent(
+        self, call: methods.Call, etag: str | None, progressed: Callable[[client.Progress], None]
+    ) -> documents.Document | None:
+        """Send a request; return the resource that the answer shows, or None.
+
+        Raises:
+            FabricError: it was refused, or failed; a refusal has the request's hint.
+        """
+        try:
+            return await self._client.change(
+                call.method, call.uri, call.body, etag=etag, on_progress=progressed
+            )
+        except errors.Refused as error:
+            if call.hint:
+                error.message = errors.cut(f"{error.message}; {call.hint}", errors.MESSAGE_BYTES)
+            raise
 
     async def _usable_etag(self, call: methods.Call, stale: str) -> str | None:
         """Return the ETag that a change carries; None if it carries none.
@@ -446,7 +461,7 @@ class _Service:
         """
         own = call.change.own if call.change is not None else frozenset()
         left = (await self._client.get(call.uri)).links("Links", call.change.name) if call.change else ()
-        missing = sorted(uri.rpartition("/")[2] for uri in own.difference(left))
+        missing = sorted(f"the host's own {uri.rpartition('/')[2]}" for uri in own.difference(left))
         if not kept:
             return missing
         async with self._lock:

@@ -19,6 +19,7 @@ class Call:
         body: None without one.
         etag: the resource must not have changed since it was read with this ETag.
         is_shared: other devices of the host are in the resource too; it is verified that they stay.
+        hint: what may be the reason if the service refuses it; empty where nothing is known.
         change: the array that the request sets; None for a request without one, after which nothing is put back.
     """
 
@@ -27,6 +28,7 @@ class Call:
     body: documents.Json | None = None
     etag: str | None = None
     is_shared: bool = False
+    hint: str = ""
     change: restoring.Change | None = None
 
 

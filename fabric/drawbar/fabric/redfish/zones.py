@@ -270,7 +270,9 @@ class Zones:
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
             body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
-        return methods.Call(method="POST", uri=self._read.collections[fabric.id], body=body)
+        return methods.Call(
+            method="POST", uri=self._read.collections[fabric.id], body=body, hint=self._hint(target)
+        )
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
@@ -448,9 +450,17 @@ class Zones:
             )
             if is_same_fabric and initiator_id in {"", self._read.endpoint_ids[uri]}:
                 return uri
-        raise errors.FailedPrecondition(
+        raise self._unreached(host_id, target)
+
+    def _unreached(self, host_id: str, _target: str) -> errors.FabricError:
+        """Return the error of a host without an initiator in a fabric of the target."""
+        return errors.FailedPrecondition(
             f"host {host_id} is not in the fabric of the device", reason=errors.Reason.INCOMPATIBLE
         )
+
+    def _hint(self, _target: Document) -> str:
+        """Return what may be the reason if the service refuses to connect the target; empty where nothing is known."""
+        return ""
 
 
 def _places(document: Document, collection: str) -> tuple[str, ...]:
