@@ -7,7 +7,7 @@ adapter that connects later adopts everything. Remembered here are only operatio
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Set
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
@@ -49,7 +49,6 @@ EVENTS_GOOD_SECONDS = 60.0
 ATTEMPTS = 4
 # A reading that took longer than this at the connect is handed to the first listing.
 HANDED_SECONDS_MIN = 5.0
-OTHERS_NAMED_MAX = 5
 
 
 class _Service:
@@ -95,7 +94,7 @@ class _Service:
             if self._view.oddities != self.oddities:
                 self.oddities = self._view.oddities
                 for sentence in self.oddities:
-                    _logger.warning("a resource of the Redfish service is left out: %s", sentence)
+                    _logger.warning("something in the Redfish service is odd: %s", sentence)
             self.publish()
             yield
 
@@ -443,13 +442,13 @@ class _Service:
         restored = [name for name in lost if name not in remains]
         text = (
             f"the Redfish service answered {call.method} {call.uri} and took others from host {host_id} with it "
-            f"({_named(lost)})"
+            f"({methods.name_some(lost)})"
         )
         if restored:
-            text += f"; put back: {_named(restored)}"
+            text += f"; put back: {methods.name_some(restored)}"
         if remains:
             why = f", since {reason}" if reason else ""
-            text += f"; not put back: {_named(remains)}{why}; attach them again at the service"
+            text += f"; not put back: {methods.name_some(remains)}{why}; attach them again at the service"
         text += f"; {remedy or 'look at `profile` and `zoneBody`'} before the next change"
         raise errors.FailedPrecondition(text, reason=errors.Reason.OTHERS_LOST, host_id=host_id)
 
@@ -829,10 +828,3 @@ class RedfishAdapter(contract.FabricAdapter):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
-
-
-def _named(device_ids: Sequence[str]) -> str:
-    """Return the first few of the ids, with a count of the rest."""
-    rest = len(device_ids) - OTHERS_NAMED_MAX
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"{', '.join(device_ids[:OTHERS_NAMED_MAX])}{more}"

@@ -134,6 +134,7 @@ class Composition:
             )
             for host_id, system in read.systems.items()
         }
+        oddities += methods.describe_unreached(devices, hosts, "resource zone")
         unread = {**read.unread, **read.unread_systems}
         return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
 
@@ -239,12 +240,17 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
     if unread := find_unread():
         reader.forget_unread(unread)
         return {}
-    if len(zones) < 2:
-        return {}
+    listed = tuple(blocks)
     ids = {zone.uri: zone.id for zone in zones}
+    # A service may show its zones by the links of the blocks alone.
+    linked = {zone for block in listed for zone in block.links("Links", "Zones")}
+    for zone_uri in linked if uri is None else ():
+        ids[zone_uri] = zone_uri.rpartition("/")[2]
+    if len(ids) < 2:
+        return {}
     bound = [(block, zone.id) for zone in zones for block in zone.links("Links", "ResourceBlocks")]
     bound += [
-        (block.uri, ids[zone]) for block in blocks for zone in block.links("Links", "Zones") if zone in ids
+        (block.uri, ids[zone]) for block in listed for zone in block.links("Links", "Zones") if zone in ids
     ]
     zones_of: dict[str, set[str]] = {}
     for block_uri, zone_id in bound:

@@ -8,6 +8,9 @@ from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish import documents, restoring
 from drawbar.fabric.redfish.reading import Reader
 
+NAMED_MAX = 5
+"""How many devices or hosts are named in one sentence."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
@@ -108,6 +111,35 @@ def set_array(document: documents.Document, change: restoring.Change) -> Call:
 def gone(kind: str, name: str) -> errors.Aborted:
     """Return the error of a device or host that was removed while an operation for it began."""
     return errors.Aborted(f"the {kind} {name} was removed from the fabric meanwhile; read the fabric again")
+
+
+def describe_unreached(
+    devices: Mapping[str, contract.Device], hosts: Mapping[str, contract.Host], kind: str
+) -> tuple[str, ...]:
+    """Return a sentence for each group of devices that some hosts cannot have.
+
+    Args:
+        devices: by id, with their reachability groups.
+        hosts: likewise.
+        kind: of the groups, such as "resource zone".
+    """
+    alike: dict[frozenset[str], list[str]] = {}
+    for device in devices.values():
+        if device.reach_groups:
+            alike.setdefault(device.reach_groups, []).append(device.id)
+    sentences = []
+    for groups, device_ids in sorted(alike.items(), key=lambda entry: entry[1]):
+        beyond = [host.id for host in hosts.values() if not contract.reaches(groups, host.reach_groups)]
+        if beyond:
+            verb = "is" if len(device_ids) == 1 else "are"
+            sentences.append(f"{name_some(device_ids)} {verb} in no {kind} of {name_some(beyond)}")
+    return tuple(sentences)
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Return the first few of the names in words, with a count of the rest."""
+    rest = len(names) - NAMED_MAX
+    return f"{', '.join(names[:NAMED_MAX])}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def port_id(origin: str, device_id: str) -> str:

@@ -240,7 +240,9 @@ class Zones:
             for host_id, host in read.hosts.items()
         }
         unread = {**read.unread, **read.unread_zones}
-        return methods.View(devices=devices, hosts=hosts, oddities=read.oddities, unread=unread)
+        kind = "fabric" if len(read.fabrics) > 1 else "part of the fabric"
+        oddities = (*read.oddities, *methods.describe_unreached(devices, hosts, kind))
+        return methods.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
 
     def _is_in_doubt(self, target: str) -> bool:
         """Return whether a target in no zone may be in one that cannot be read."""
