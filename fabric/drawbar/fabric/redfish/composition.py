@@ -294,7 +294,7 @@ def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document
     """Return the resources that describe a block: its parts, the PCIe devices that they are on, and the functions of these."""
     linked = [part for _, part in _named(block, read)]
     cards = [read[uri] for part in linked if (uri := _card(part)) in read]
-    return (*linked, *cards, *parts.functions(cards))
+    return (*linked, *cards, *parts.functions((*linked, *cards)))
 
 
 def _devices(
