@@ -184,13 +184,94 @@ async def test_a_connection_of_two_slices_is_shown_and_not_ended():
         method.detach(contract.DetachRequest(request_id="r", device_id="C.D.1", host_id="h1"), "C.D.1")
 
 
-async def test_a_slice_without_an_endpoint_cannot_be_connected_and_is_listed_for_its_request_alone():
-    method = await read(chunk("1", Description='drawbar:{"request":"r1"}'), chunk("2"))
+CARD = f"{ROOT}/Chassis/C/PCIeDevices/1"
+LOGICAL = f"{CARD}/CXLLogicalDevices/1"
+MODULE = f"{ROOT}/Chassis/C/Memory/M"
+MADE = {"Description": 'drawbar:{"request":"r1"}'}
+ATTACH = contract.AttachRequest(request_id="r", device_id="C.D.1", host_id="h1")
+OF_LOGICAL = {"Links": {**POOL["Links"], "CXLLogicalDevices": links(LOGICAL)}}
+OF_MODULE = {"InterleavableMemorySets": [{"MemorySet": links(MODULE)}]}
+# The service's resources, the properties of the domain, and the endpoint by which a host has the slice.
+ENDPOINTS_OF_SLICES = {
+    "it links to the chunk": ([chunk("1", **MADE), end("T", "1"), target("U", LOGICAL)], OF_LOGICAL, "T"),
+    "the chunk links to it": (
+        [
+            chunk("1", **MADE, Links={"Endpoints": links(f"{FABRIC}/Endpoints/T")}),
+            target("T"),
+            target("A", LOGICAL),
+        ],
+        OF_LOGICAL,
+        "T",
+    ),
+    "of the domain's logical device": ([chunk("1", **MADE), target("T", LOGICAL)], OF_LOGICAL, "T"),
+    "of the chunk's own logical device": (
+        [
+            chunk("1", **MADE, Links={"CXLLogicalDevices": links(f"{LOGICAL}1")}),
+            target("A", LOGICAL),
+            target("T", f"{LOGICAL}1"),
+        ],
+        {"Links": {**POOL["Links"], "CXLLogicalDevices": links(LOGICAL, f"{LOGICAL}1")}},
+        "T",
+    ),
+    "of the logical device's card": ([chunk("1", **MADE), target("T", CARD)], OF_LOGICAL, "T"),
+    "of the domain's memory": ([chunk("1", **MADE), target("T", MODULE)], OF_MODULE, "T"),
+    "of the chunk's interleaved memory": (
+        [chunk("1", **MADE, InterleaveSets=[{"Memory": link(MODULE)}]), target("T", MODULE)],
+        {},
+        "T",
+    ),
+    "the logical device links to it": (
+        [
+            {"@odata.id": LOGICAL, "Id": "1", "Links": {"Endpoints": links(f"{FABRIC}/Endpoints/T")}},
+            chunk("1", **MADE),
+            target("T"),
+        ],
+        OF_LOGICAL,
+        "T",
+    ),
+    "none": ([chunk("1", **MADE), target("U", f"{ROOT}/Chassis/C/PCIeDevices/2")], OF_LOGICAL, None),
+    "an initiator is none": ([chunk("1", **MADE), initiator("I", LOGICAL)], OF_LOGICAL, None),
+}
+
+
+@pytest.mark.parametrize(
+    ("resources", "domain", "name"), ENDPOINTS_OF_SLICES.values(), ids=ENDPOINTS_OF_SLICES
+)
+async def test_a_slice_is_connected_by_the_endpoint_of_its_memory(resources, domain, name):
+    method = await read(*resources, domain=POOL | domain)
+    call = method.attach(ATTACH, "C.D.1", "")
+    right = links(f"{FABRIC}/Endpoints/{name}") if name else None
+    assert call.body["Links"].get("TargetEndpoints") == right
+    assert call.body["MemoryChunkInfo"][0]["MemoryChunk"] == link(f"{DOMAIN}/MemoryChunks/1")
+    assert bool(call.hint) == (name is None)
+
+
+async def test_the_endpoint_of_a_domain_is_that_of_all_its_slices():
+    listed = [chunk("1", **MADE), chunk("2"), target("T", LOGICAL), connection("9", "2", targets=("T",))]
+    method = await read(*listed, domain=POOL | OF_LOGICAL)
+    devices = method.view().devices
+    assert {name for name, device in devices.items() if device.connection} == {"C.D.2"}
+    assert set(devices) == {"C.D", "C.D.1", "C.D.2"}
+
+
+async def test_the_refusal_of_a_slice_without_an_endpoint_says_so():
+    method = await read(chunk("1", **MADE), chunk("2"))
     assert "C.D.2" not in method.view().devices
     assert any("MemoryChunks/2 has no endpoint" in oddity for oddity in method.view().oddities)
-    assert method.view().devices["C.D.1"].connection is None
-    with pytest.raises(errors.FailedPrecondition) as caught:
-        method.attach(contract.AttachRequest(request_id="r", device_id="C.D.1", host_id="h1"), "C.D.1", "")
+    assert method.attach(ATTACH, "C.D.1", "").hint == f"chunk {DOMAIN}/MemoryChunks/1 has no endpoint"
+
+
+async def test_a_slice_without_an_endpoint_goes_to_no_fabric_among_several():
+    other = f"{ROOT}/Fabrics/G"
+    places = {name: link(f"{other}/{name}") for name in ("Endpoints", "Connections")}
+    method = await read(
+        chunk("1", **MADE),
+        collection(f"{ROOT}/Fabrics", "F", "G"),
+        {"@odata.id": other, "Id": "G", **places},
+        *(collection(f"{other}/{name}") for name in places),
+    )
+    with pytest.raises(errors.FailedPrecondition, match=r"chunk .*/1 has no endpoint") as caught:
+        method.attach(ATTACH, "C.D.1", "")
     assert caught.value.reason == errors.Reason.INCOMPATIBLE
 
 

@@ -1,5 +1,7 @@
 """A change of a zone or system that several devices share leaves the others where they were, or reports their loss."""
 
+import json
+
 import pytest
 from tests.scenes import redfish_servers
 from tests.scenes.redfish_servers import ROOT, adapting
@@ -52,15 +54,122 @@ def attach(device_id="1.d1"):
     return contract.AttachRequest(request_id="r1", device_id=device_id, host_id="h")
 
 
-@pytest.mark.parametrize("odd", [take_top, lose_others])
-async def test_devices_that_a_change_takes_with_it_are_reported_at_once(odd):
+def show_it(made):
+    """Let each answer to a change show the resource as it is after it."""
+    change = made.hook
+
+    def shown(method, path, body):
+        answer = change(method, path, body)
+        return answer and (200, "application/json", json.dumps(made.tree[path]).encode())
+
+    made.hook = shown
+
+
+def attached(devices):
+    return [device.id for device in devices if device.connection]
+
+
+async def test_an_emptied_zone_is_restored_in_the_other_form():
     made = rack("d2", "d3")
-    odd(made)
+    take_top(made)
+    async with adapting(made, profile="h3") as adapter:
+        operation = await adapter.attach(attach())
+        listed = (await adapter.devices()).devices
+    assert attached(listed) == ["1.d1", "1.d2", "1.d3"]
+    assert operation.error.reason == "OTHERS_LOST"
+    assert "put back: 1.d2, 1.d3, the host's own h; set zoneBody: endpoints" in operation.error.message
+    assert [set(body) for _, _, body in made.changes] == [{"Links"}, {"Endpoints"}]
+
+
+async def test_the_zone_of_a_first_device_is_restored_too():
+    made = rack()
+    take_top(made)
+    async with adapting(made, profile="h3") as adapter:
+        operation = await adapter.attach(attach())
+        listed = (await adapter.devices()).devices
+    assert attached(listed) == ["1.d1"]
+    assert "put back: the host's own h; set zoneBody: endpoints" in operation.error.message
+
+
+async def test_what_another_client_may_have_removed_is_left_and_named():
+    made = rack("d2", "d3")
+    lose_others(made)
     async with adapting(made, profile="h3") as adapter:
         operation = await adapter.attach(attach())
     assert operation.error.reason == "OTHERS_LOST"
-    assert "1.d2" in operation.error.message
+    assert "not put back: 1.d2, 1.d3, since another client may have removed them" in operation.error.message
     assert len(made.changes) == 1
+
+
+async def test_there_is_no_third_request():
+    made = rack("d2", "d3")
+    lose_others(made)
+    show_it(made)
+    async with adapting(made, profile="h3") as adapter:
+        operation = await adapter.attach(attach())
+    # It took the last again, which is the new device.
+    assert "not put back: 1.d2, 1.d3; attach them again" in operation.error.message
+    assert len(made.changes) == 2
+
+
+async def test_a_service_that_loses_others_once_has_them_back():
+    made = rack("d2", "d3")
+    lose_others(made)
+    show_it(made)
+    odd = made.hook
+    made.hook = lambda method, path, body: odd(method, path, body) if len(made.changes) < 2 else None
+    async with adapting(made, profile="h3") as adapter:
+        operation = await adapter.attach(attach())
+        listed = (await adapter.devices()).devices
+    assert attached(listed) == ["1.d1", "1.d2", "1.d3"]
+    assert "put back: 1.d2, 1.d3; look at `profile`" in operation.error.message
+
+
+async def test_a_change_of_another_client_after_the_loss_is_not_undone():
+    """The restoring carries the ETag that was read after the loss."""
+    made = rack("d2", "d3")
+    made.tree[ZONE]["@odata.etag"] = '"1"'
+    reads = []
+
+    def change(method, path, body):
+        if path == ZONE and method == "PATCH" and len(made.changes) == 1:
+            made.tree[ZONE] |= {"Links": {"Endpoints": []}, "@odata.etag": '"2"'}
+            return 200, "application/json", b"{}"
+        if path == ZONE and method == "GET" and made.changes:
+            reads.append(json.dumps(made.tree[ZONE]).encode())
+            if len(reads) > 2:
+                # The reading before the restoring; another client changes the zone right after it.
+                made.tree[ZONE]["@odata.etag"] = '"3"'
+            return 200, "application/json", reads[-1]
+        return None
+
+    made.hook = change
+    async with adapting(made, profile="h3") as adapter:
+        operation = await adapter.attach(attach())
+    assert "not put back: 1.d2, 1.d3, the host's own h, since" in operation.error.message
+    assert made.tree[ZONE]["Links"]["Endpoints"] == []
+
+
+async def test_blocks_that_a_composition_replaces_are_put_back():
+    gpu = {"ResourceBlockType": ["Processor"]}
+    made = redfish_servers.Service()
+    made.put_blocks({"C": {"ResourceBlockType": ["Compute"]}, "g1": gpu, "g2": gpu}, {"host1": ["C", "g1"]})
+
+    def change(method, path, body):
+        if method != "PATCH":
+            return None
+        kept = body["Links"]["ResourceBlocks"]
+        made.tree[path]["Links"]["ResourceBlocks"] = kept[-1:] if len(made.changes) == 1 else kept
+        return 204, "application/json", b""
+
+    made.hook = change
+    async with adapting(made, profile="composition") as adapter:
+        request = contract.AttachRequest(request_id="r1", device_id="g2", host_id="host1")
+        operation = await adapter.attach(request)
+        listed = (await adapter.devices()).devices
+    assert attached(listed) == ["g1", "g2"]
+    assert operation.error.reason == "OTHERS_LOST"
+    assert "put back: g1, the host's own C;" in operation.error.message
 
 
 async def test_a_detach_that_takes_others_with_it_is_no_success():
@@ -69,7 +178,9 @@ async def test_a_detach_that_takes_others_with_it_is_no_success():
     async with adapting(made, profile="h3") as adapter:
         request = contract.DetachRequest(request_id="d", device_id="1.d1", host_id="h", host_prepared=True)
         operation = await adapter.detach(request)
+        listed = (await adapter.devices()).devices
     assert (operation.error.reason, "1.d2" in operation.error.message) == ("OTHERS_LOST", True)
+    assert attached(listed) == ["1.d2"]
 
 
 async def test_the_body_of_a_zone_has_the_form_of_the_parameter():

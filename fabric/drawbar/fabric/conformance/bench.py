@@ -85,6 +85,7 @@ class Bench:
         self.capabilities = capabilities
         self.device_id = device.id
         self.model = device.model
+        self._is_pool = device.carving is not None and device.carving.is_pool
         self.device_ids = device_ids
         self._used = {device.id}
         self._slices: set[str] = set()
@@ -117,6 +118,11 @@ class Bench:
         """Skip the check where an attach cannot name its device."""
         if not self.capabilities.exact_device:
             raise CheckSkipped("the fabric chooses the device")
+
+    def require_whole_device(self) -> None:
+        """Skip the check for a pool of memory, which is attached in slices."""
+        if self._is_pool:
+            raise CheckSkipped("a pool of memory is attached in slices alone")
 
     async def require_model_within_bounds(self) -> None:
         """Skip the check where an attach by model could choose a device that is not to be touched."""
@@ -159,6 +165,7 @@ class Bench:
 
     async def attach(self, request: contract.AttachRequest | None = None) -> contract.Operation:
         """Attaches and waits; the operation must succeed, and name its device."""
+        self.require_whole_device()
         operation = self._succeeded(
             await self.finished(await self.adapter.attach(request or self.attach_request()))
         )

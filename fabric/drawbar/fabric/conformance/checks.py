@@ -126,6 +126,7 @@ async def _(bench: Bench) -> None:
 
 @check("attaching to a host outside the device's reachability groups is refused as incompatible")
 async def _(bench: Bench) -> None:
+    bench.require_whole_device()
     request = bench.attach_request(bench.unreached_host_id)
     with refused(errors.Code.FAILED_PRECONDITION, reason=errors.Reason.INCOMPATIBLE):
         failure = (await bench.finished(await bench.adapter.attach(request))).failure()
@@ -223,6 +224,7 @@ async def _(bench: Bench) -> None:
 
 @check("the same request twice is one operation")
 async def _(bench: Bench) -> None:
+    bench.require_whole_device()
     request = bench.attach_request()
     first, second = await bench.adapter.attach(request), await bench.adapter.attach(request)
     expect(first.id == second.id, "the second call began another operation")
@@ -356,6 +358,7 @@ async def _by_model(bench: Bench, host_id: str | None = None) -> contract.Attach
     """Return an attach of any device of the model; skips the check where the fabric has none."""
     if not bench.capabilities.select_by_model or not bench.model:
         raise CheckSkipped("the fabric does not select by model")
+    bench.require_whole_device()
     await bench.require_model_within_bounds()
     return replace(bench.attach_request(host_id), device_id=None, model=bench.model)
 

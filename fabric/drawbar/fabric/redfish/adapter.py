@@ -26,6 +26,7 @@ from drawbar.fabric.redfish import (
     parameters,
     profiles,
     reading,
+    restoring,
     tasks,
     transcripts,
     zones,
@@ -48,7 +49,6 @@ EVENTS_GOOD_SECONDS = 60.0
 ATTEMPTS = 4
 # A reading that took longer than this at the connect is handed to the first listing.
 HANDED_SECONDS_MIN = 5.0
-OTHERS_NAMED_MAX = 5
 
 
 class _Service:
@@ -94,7 +94,7 @@ class _Service:
             if self._view.oddities != self.oddities:
                 self.oddities = self._view.oddities
                 for sentence in self.oddities:
-                    _logger.warning("a resource of the Redfish service is left out: %s", sentence)
+                    _logger.warning("something in the Redfish service is odd: %s", sentence)
             self.publish()
             yield
 
@@ -353,9 +353,7 @@ class _Service:
                         return
                     etag = await self._usable_etag(call, stale)
                     try:
-                        await self._client.change(
-                            call.method, call.uri, call.body, etag=etag, on_progress=progressed
-                        )
+                        answer = await self._sent(call, etag, progressed)
                     except errors.Aborted as error:
                         if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
                             raise
@@ -363,7 +361,7 @@ class _Service:
                     except errors.FabricError as error:
                         if error.side_effects_unknown:
                             await self._settled(concerns)
-                            await self._check_kept(kept, call, turn, meant)
+                            await self._check_kept(kept, replace(call, change=None), turn, meant)
                             with contextlib.suppress(errors.FabricError):
                                 if conclude is not None and await conclude():
                                     return
@@ -371,12 +369,29 @@ class _Service:
                     else:
                         if conclude is not None:
                             await conclude()
-                        await self._check_kept(kept, call, turn, meant)
+                        await self._check_kept(kept, call, turn, meant, answer)
                         return
         except TimeoutError as error:
             raise errors.DeadlineExceeded(
                 f"the Redfish service has not made the change in {self._task_seconds:.0f} s; look at its tasks"
             ) from error
+
+    async def _sent(
+        self, call: methods.Call, etag: str | None, progressed: Callable[[client.Progress], None]
+    ) -> documents.Document | None:
+        """Send a request; return the resource that the answer shows, or None.
+
+        Raises:
+            FabricError: it was refused, or failed; a refusal has the request's hint.
+        """
+        try:
+            return await self._client.change(
+                call.method, call.uri, call.body, etag=etag, on_progress=progressed
+            )
+        except errors.Refused as error:
+            if call.hint:
+                error.message = errors.cut(f"{error.message}; {call.hint}", errors.MESSAGE_BYTES)
+            raise
 
     async def _usable_etag(self, call: methods.Call, stale: str) -> str | None:
         """Return the ETag that a change carries; None if it carries none.
@@ -398,40 +413,99 @@ class _Service:
         return {device.id: device.connection.host_id for device in listed if device.connection is not None}
 
     async def _check_kept(
-        self, before: Mapping[str, str], call: methods.Call, host_id: str, meant: str
+        self,
+        before: Mapping[str, str],
+        call: methods.Call,
+        host_id: str,
+        meant: str,
+        answer: documents.Document | None = None,
     ) -> None:
-        """Verify that a change of a resource which other devices share has left them where they were.
+        """Verify that a change of a resource which other devices share has left them where they were; else put them back.
 
         Raises:
-            FailedPrecondition: it has not.
+            FailedPrecondition: it has not; also if they are back.
         """
         kept = sorted(name for name, owner in before.items() if owner == host_id and name != meant)
-        if not kept:
-            return
         try:
-            async with self._lock:
-                await self._method.read_connections(reading.Reader(self._client))
-                view = self._method.view()
+            lost = await self._lost(kept, call, host_id)
         except errors.FabricError as error:
             # The look at the end of the operation meets the same trouble.
             _logger.warning("what a change left is not verified", extra={"error": error.message})
             return
+        if not lost:
+            return
+        _logger.error("a change took others from their host", extra={"uri": call.uri, "lost": lost})
+        reason, remedy = await self._restore(call, answer, host_id)
+        remains = lost
+        with contextlib.suppress(errors.FabricError):
+            remains = await self._lost(kept, call, host_id)
+        restored = [name for name in lost if name not in remains]
+        text = (
+            f"the Redfish service answered {call.method} {call.uri} and took others from host {host_id} with it "
+            f"({methods.name_some(lost)})"
+        )
+        if restored:
+            text += f"; put back: {methods.name_some(restored)}"
+        if remains:
+            why = f", since {reason}" if reason else ""
+            text += f"; not put back: {methods.name_some(remains)}{why}; attach them again at the service"
+        text += f"; {remedy or 'look at `profile` and `zoneBody`'} before the next change"
+        raise errors.FailedPrecondition(text, reason=errors.Reason.OTHERS_LOST, host_id=host_id)
+
+    async def _lost(self, kept: list[str], call: methods.Call, host_id: str) -> list[str]:
+        """Return those of the devices that are not at the host any more, and its own members that left the array.
+
+        Raises:
+            FabricError: the service cannot be read.
+        """
+        own = call.change.own if call.change is not None else frozenset()
+        left = (await self._client.get(call.uri)).links("Links", call.change.name) if call.change else ()
+        missing = sorted(f"the host's own {uri.rpartition('/')[2]}" for uri in own.difference(left))
+        if not kept:
+            return missing
+        async with self._lock:
+            await self._method.read_connections(reading.Reader(self._client))
+            devices = self._method.view().devices
         lost = [
             name
             for name in kept
-            if name in view.devices and getattr(view.devices[name].connection, "host_id", None) != host_id
+            if name in devices and getattr(devices[name].connection, "host_id", None) != host_id
         ]
-        if lost:
-            _logger.error(
-                "a change took other devices from their host", extra={"uri": call.uri, "devices": lost}
-            )
-            raise errors.FailedPrecondition(
-                f"the Redfish service answered {call.method} {call.uri} and took other devices from host {host_id} with it "
-                f"({', '.join(lost[:OTHERS_NAMED_MAX])}); attach them again at the service, and look at `profile` and `zoneBody` "
-                f"before the next change",
-                reason=errors.Reason.OTHERS_LOST,
-                host_id=host_id,
-            )
+        return [*lost, *missing]
+
+    async def _restore(
+        self, call: methods.Call, answer: documents.Document | None, host_id: str
+    ) -> tuple[str, str]:
+        """Put back, in one request, the members of an array that its change took with it.
+
+        Returns why they are not put back, and what to set, each as a part of a sentence; empty where there is nothing to say.
+        """
+        change = call.change
+        if change is None:
+            return "the request sets no array, or what became of it is not known", ""
+        remedy = ""
+        try:
+            after = await self._client.get(call.uri)
+            if (form := restoring.other_form(change, after)) is not None:
+                remedy = f"set zoneBody: {form}"
+            decision = restoring.plan(change, answer, after, self._taken(change.wanted, host_id))
+            if isinstance(decision, restoring.Leave):
+                return decision.reason, remedy
+            etag = decision.etag if self._uses_etags else None
+            await self._client.change("PATCH", call.uri, decision.body(), etag=etag)
+        except errors.FabricError as error:
+            return error.message, remedy
+        return "", remedy
+
+    def _taken(self, uris: tuple[str, ...], host_id: str) -> frozenset[str]:
+        """Return the members that are devices of another host by now, or not listed any more."""
+        devices = self._method.view().devices
+
+        def is_taken(name: str) -> bool:
+            connection = devices[name].connection if name in devices else None
+            return name not in devices or (connection is not None and connection.host_id != host_id)
+
+        return frozenset(uri for uri in uris if any(map(is_taken, self._method.device_ids({uri}))))
 
     async def _settled(self, concerns: Callable[[Set[str]], bool]) -> None:
         """Wait for the ends of the service's changes that may be the caller's: one may be a task whose monitor was in a lost reply."""

@@ -5,7 +5,7 @@ the domain's collection, across all of its memory, and given back by DELETE. It 
 service keeps a client's text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from drawbar.fabric import contract, notes
@@ -112,6 +112,35 @@ def devices(domain: Domain, note_place: NotePlace) -> tuple[contract.Device, ...
     return (pool, *slices)
 
 
+def find_endpoint(domain: Domain, chunk: Document, endpoints: Mapping[str, Document]) -> str | None:
+    """Return the URI of the endpoint by which hosts have a chunk, or None.
+
+    It links to the chunk, or else to memory that the chunk is made of: a CXL logical device, its PCIe device, or a memory
+    module, of the chunk first and then of the domain.
+
+    Args:
+        domain: of the chunk.
+        chunk: of the domain.
+        endpoints: of devices, by URI.
+    """
+    linked = {uri: frozenset(entities.links(endpoint)) for uri, endpoint in sorted(endpoints.items())}
+
+    def linking(uris: Iterable[str]) -> Iterator[str]:
+        wanted = frozenset(uris)
+        return (uri for uri, ends in linked.items() if not wanted.isdisjoint(ends))
+
+    own, all_parts = _memory_uris(chunk), _part_uris(domain.document)
+    shown = [uri for part in (chunk, *domain.parts) for uri in part.links("Links", "Endpoints")]
+    candidates = (
+        *linking((chunk.uri,)),
+        *(uri for uri in chunk.links("Links", "Endpoints") if uri in endpoints),
+        *linking((*own, *map(_card, own))),
+        *linking((*all_parts, *map(_card, all_parts))),
+        *(uri for uri in shown if uri in endpoints),
+    )
+    return next(iter(candidates), None)
+
+
 def create(
     domain: Domain, request: contract.CreateSliceRequest, note_place: NotePlace
 ) -> methods.Call | None:
@@ -128,6 +157,17 @@ def create(
         str(note_place): content,
     }
     return methods.Call(method="POST", uri=domain.chunks_uri, body=body)
+
+
+def _memory_uris(chunk: Document) -> tuple[str, ...]:
+    """Return the URIs of the memory that a chunk is made of."""
+    interleaved = (documents.link(entry.get("Memory")) for entry in chunk.objects("InterleaveSets"))
+    return (*chunk.links("Links", "CXLLogicalDevices"), *(uri for uri in interleaved if uri))
+
+
+def _card(uri: str) -> str:
+    """Return the URI of the PCIe device that a CXL logical device is on, else the same."""
+    return uri.partition("/CXLLogicalDevices/")[0]
 
 
 def _part_uris(document: Document) -> tuple[str, ...]:

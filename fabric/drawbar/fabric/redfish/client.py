@@ -218,8 +218,10 @@ class Client:
         *,
         etag: str | None = None,
         on_progress: Callable[[Progress], None] = lambda _: None,
-    ) -> None:
+    ) -> documents.Document | None:
         """Send a request that changes something, and wait for the end of the task that it may become.
+
+        Returns the resource that the answer shows; None without one, and after a task.
 
         The caller sets the deadline. What has become of it is seen by reading the fabric again.
 
@@ -240,6 +242,10 @@ class Client:
             await self._task_ended(answer, what, on_progress)
         elif answer.status not in {200, 201, 204}:
             raise self._odd(what, f"answered with the status {answer.status}", changes=True)
+        is_shown = answer.status != 202 and (answer.body or "ETag" in answer.headers)
+        if not is_shown:
+            return None
+        return documents.Document.from_json(answer.body, uri=uri, etag=answer.headers.get("ETag"))
 
     async def _task_ended(self, answer: _Answer, what: str, on_progress: Callable[[Progress], None]) -> None:
         """Wait for the end of a task (DSP0266, "Asynchronous operations").

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, restoring
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -134,6 +134,7 @@ class Composition:
             )
             for host_id, system in read.systems.items()
         }
+        oddities += methods.describe_unreached(devices, hosts, "resource zone")
         unread = {**read.unread, **read.unread_systems}
         return methods.View(devices=devices, hosts=hosts, oddities=tuple(oddities), unread=unread)
 
@@ -154,7 +155,7 @@ class Composition:
         if block is None:
             raise methods.gone("device", device_id)
         blocks = (*system.links("Links", "ResourceBlocks"), block.uri)
-        return _changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
+        return self._changed(system, block, blocks, "#ComputerSystem.AddResourceBlock")
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
@@ -163,7 +164,28 @@ class Composition:
         if system is None or block is None or block.uri not in blocks:
             return None
         rest = tuple(uri for uri in blocks if uri != block.uri)
-        return _changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
+        return self._changed(system, block, rest, "#ComputerSystem.RemoveResourceBlock")
+
+    def _changed(
+        self, system: Document, block: Document, blocks: tuple[str, ...], action: str
+    ) -> methods.Call:
+        """Return the change of a system's blocks: by an action where it offers one, else of the whole array."""
+        offered = system.action(action)
+        if offered is None:
+            before = system.links("Links", "ResourceBlocks")
+            movable = {each.uri for each in self._read.blocks.values()}
+            change = restoring.Change(
+                name="ResourceBlocks",
+                before=before,
+                wanted=blocks,
+                own=frozenset(before) - movable,
+                etag=system.etag,
+            )
+            return methods.set_array(system, change)
+        named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
+        if system.etag:
+            named["ComputerSystemETag"] = system.etag
+        return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
 
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""
@@ -218,12 +240,17 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
     if unread := find_unread():
         reader.forget_unread(unread)
         return {}
-    if len(zones) < 2:
-        return {}
+    listed = tuple(blocks)
     ids = {zone.uri: zone.id for zone in zones}
+    # A service may show its zones by the links of the blocks alone.
+    linked = {zone for block in listed for zone in block.links("Links", "Zones")}
+    for zone_uri in linked if uri is None else ():
+        ids[zone_uri] = zone_uri.rpartition("/")[2]
+    if len(ids) < 2:
+        return {}
     bound = [(block, zone.id) for zone in zones for block in zone.links("Links", "ResourceBlocks")]
     bound += [
-        (block.uri, ids[zone]) for block in blocks for zone in block.links("Links", "Zones") if zone in ids
+        (block.uri, ids[zone]) for block in listed for zone in block.links("Links", "Zones") if zone in ids
     ]
     zones_of: dict[str, set[str]] = {}
     for block_uri, zone_id in bound:
@@ -239,18 +266,6 @@ def _is_of_host(block: Document) -> bool:
 def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
     """Return whether a CPU is in the block."""
     return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
-
-
-def _changed(system: Document, block: Document, blocks: tuple[str, ...], action: str) -> methods.Call:
-    """Return the change of a system's blocks: by an action where it offers one, else of the whole array."""
-    offered = system.action(action)
-    if offered is None:
-        body = {"Links": {"ResourceBlocks": documents.references(blocks)}}
-        return methods.Call(method="PATCH", uri=system.uri, body=body, etag=system.etag, is_shared=True)
-    named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
-    if system.etag:
-        named["ComputerSystemETag"] = system.etag
-    return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
 
 
 async def _parts(reader: Reader, blocks: list[Document]) -> Mapping[str, Document]:
@@ -279,7 +294,7 @@ def _describing(block: Document, read: Mapping[str, Document]) -> tuple[Document
     """Return the resources that describe a block: its parts, the PCIe devices that they are on, and the functions of these."""
     linked = [part for _, part in _named(block, read)]
     cards = [read[uri] for part in linked if (uri := _card(part)) in read]
-    return (*linked, *cards, *parts.functions(cards))
+    return (*linked, *cards, *parts.functions((*linked, *cards)))
 
 
 def _devices(

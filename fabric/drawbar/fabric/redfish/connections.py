@@ -81,13 +81,18 @@ class Connections(zones.Zones):
 
     async def _ends(self, reader: Reader, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
         chunks = self._chunks
-        self._endpoints_of_slices = {
-            uri: endpoint.uri
+        of_devices = {
+            uri: endpoint
             for fabric in fabrics.values()
-            for endpoint in fabric.endpoints.values()
-            for uri in entities.chunks(endpoint)
-            if uri in self._slices
+            for uri, endpoint in fabric.endpoints.items()
+            if entities.is_target(endpoint)
         }
+        found = (
+            (chunk.uri, carving.find_endpoint(domain, chunk, of_devices))
+            for domain in self._domains.values()
+            for chunk in domain.chunks.values()
+        )
+        self._endpoints_of_slices = {chunk: uri for chunk, uri in found if uri is not None}
         devices_of_chunks: dict[str, list[str]] = {}
         for fabric in fabrics.values():
             for uri, endpoint in fabric.endpoints.items():
@@ -117,18 +122,35 @@ class Connections(zones.Zones):
         return self._endpoints_of_slices.get(target, target)
 
     def _reaches(self, fabric: zones.Fabric, target: str) -> bool:
+        if self._has_no_endpoint(target):
+            # A Connection without a target endpoint, in the one fabric that there is.
+            return len(self._read.fabrics) == 1
         return self._endpoint(target) in fabric.endpoints
+
+    def _has_no_endpoint(self, target: str) -> bool:
+        return target in self._slices and target not in self._endpoints_of_slices
+
+    def _unreached(self, host_id: str, target: str) -> errors.FabricError:
+        if not self._has_no_endpoint(target):
+            return super()._unreached(host_id, target)
+        return errors.FailedPrecondition(
+            f"chunk {target} has no endpoint, and the service has several fabrics; name that of the chunk in the parameter `fabrics`",
+            reason=errors.Reason.INCOMPATIBLE,
+        )
 
     def _is_device(self, endpoint: Document) -> bool:
         chunks = entities.chunks(endpoint)
-        return bool(chunks) and self._endpoints_of_slices.keys().isdisjoint(chunks)
+        return bool(chunks) and self._slices.isdisjoint(chunks)
 
     def _hides(self, zone: zones.Zone) -> bool:
         # Also those without an initiator, and of initiators that only a group of endpoints names.
         return self._read.host_ids.keys().isdisjoint(zone.endpoints)
 
     def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
-        chunks = (target.uri,) if target.uri in self._endpoints_of_slices else entities.chunks(target)
+        chunks = (target.uri,) if target.uri in self._slices else entities.chunks(target)
+        links = {"InitiatorEndpoints": documents.references((initiator,))}
+        if not self._has_no_endpoint(target.uri):
+            links["TargetEndpoints"] = documents.references((self._endpoint(target.uri),))
         return {
             documents.TYPE: "#Connection.v1_3_0.Connection",
             "Name": name,
@@ -137,11 +159,11 @@ class Connections(zones.Zones):
                 {"AccessCapabilities": ["Read", "Write"], "MemoryChunk": {documents.ID: chunk}}
                 for chunk in chunks
             ],
-            "Links": {
-                "InitiatorEndpoints": documents.references((initiator,)),
-                "TargetEndpoints": documents.references((self._endpoint(target.uri),)),
-            },
+            "Links": links,
         }
+
+    def _hint(self, target: Document) -> str:
+        return f"chunk {target.uri} has no endpoint" if self._has_no_endpoint(target.uri) else ""
 
     def _without(self, zone: zones.Zone, _target: str, _rest: tuple[str, ...]) -> methods.Call:
         raise errors.FailedPrecondition(

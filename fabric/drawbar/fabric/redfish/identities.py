@@ -117,8 +117,13 @@ def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Ite
         return More(collection=next((uri for uri in uris if not _is_in(uri, parts)), ""))
 
     is_unknown = device_class is DeviceClass.OTHER
+    if is_unknown and not any(models.schema(part) == "PCIeFunction" for part in parts):
+        # Their class code tells what the device is.
+        yield collected("PCIeFunctions")
+        yield linked("Links", "PCIeFunctions")
     if device_class is DeviceClass.NIC or is_unknown:
         yield linked("Links", "NetworkDeviceFunctions")
+        yield linked("Links", "NetworkDeviceFunction")
         yield collected("NetworkDeviceFunctions")
         yield linked("Links", "EthernetInterfaces")
         yield linked("Links", "NetworkAdapter")
@@ -129,6 +134,7 @@ def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Ite
         yield linked("Links", "Drives")
         yield linked("Drives")
         yield linked("Links", "StorageControllers")
+        yield collected("Controllers")
     if device_class in _ACCELERATORS or is_unknown:
         yield linked("Links", "Processors")
         yield linked("Links", "Processor")

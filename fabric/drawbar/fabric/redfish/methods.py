@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish import documents, restoring
 from drawbar.fabric.redfish.reading import Reader
+
+NAMED_MAX = 5
+"""How many devices or hosts are named in one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +22,8 @@ class Call:
         body: None without one.
         etag: the resource must not have changed since it was read with this ETag.
         is_shared: other devices of the host are in the resource too; it is verified that they stay.
+        hint: what may be the reason if the service refuses it; empty where nothing is known.
+        change: the array that the request sets; None for a request without one, after which nothing is put back.
     """
 
     method: str
@@ -26,6 +31,8 @@ class Call:
     body: documents.Json | None = None
     etag: str | None = None
     is_shared: bool = False
+    hint: str = ""
+    change: restoring.Change | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +96,50 @@ class Method(Protocol):
         ...
 
 
+def set_array(document: documents.Document, change: restoring.Change) -> Call:
+    """Return the request that sets an array which several devices share."""
+    return Call(
+        method="PATCH",
+        uri=document.uri,
+        body=change.body(),
+        etag=document.etag,
+        is_shared=True,
+        change=change,
+    )
+
+
 def gone(kind: str, name: str) -> errors.Aborted:
     """Return the error of a device or host that was removed while an operation for it began."""
     return errors.Aborted(f"the {kind} {name} was removed from the fabric meanwhile; read the fabric again")
+
+
+def describe_unreached(
+    devices: Mapping[str, contract.Device], hosts: Mapping[str, contract.Host], kind: str
+) -> tuple[str, ...]:
+    """Return a sentence for each group of devices that some hosts cannot have.
+
+    Args:
+        devices: by id, with their reachability groups.
+        hosts: likewise.
+        kind: of the groups, such as "resource zone".
+    """
+    alike: dict[frozenset[str], list[str]] = {}
+    for device in devices.values():
+        if device.reach_groups:
+            alike.setdefault(device.reach_groups, []).append(device.id)
+    sentences = []
+    for groups, device_ids in sorted(alike.items(), key=lambda entry: entry[1]):
+        beyond = [host.id for host in hosts.values() if not contract.reaches(groups, host.reach_groups)]
+        if beyond:
+            verb = "is" if len(device_ids) == 1 else "are"
+            sentences.append(f"{name_some(device_ids)} {verb} in no {kind} of {name_some(beyond)}")
+    return tuple(sentences)
+
+
+def name_some(names: Sequence[str]) -> str:
+    """Return the first few of the names in words, with a count of the rest."""
+    rest = len(names) - NAMED_MAX
+    return f"{', '.join(names[:NAMED_MAX])}{f' and {rest} more' if rest > 0 else ''}"
 
 
 def port_id(origin: str, device_id: str) -> str:

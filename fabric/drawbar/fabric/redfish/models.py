@@ -77,6 +77,7 @@ _OF_VENDORS = (contract.DeviceClass.ACCELERATOR, contract.DeviceClass.GPU)
 _BY_ENTITY: Mapping[str, contract.DeviceClass] = MappingProxyType(
     {
         "AccelerationFunction": contract.DeviceClass.ACCELERATOR,
+        "DisplayController": contract.DeviceClass.GPU,
         "EthernetInterface": contract.DeviceClass.NIC,
         "MemoryChunk": contract.DeviceClass.CXL_MEMORY,
         "MemoryChunks": contract.DeviceClass.CXL_MEMORY,
@@ -139,11 +140,21 @@ def _class_by_resources(origin: Document, parts: tuple[Document, ...]) -> contra
     for kind in (*entity_types(origin), *map(schema, parts)):
         if kind == "Drive" and _is_nvme(origin, parts):
             return contract.DeviceClass.NVME
+        if kind in ("Storage", "StorageController") and any(map(is_nvme_controller, parts)):
+            return contract.DeviceClass.NVME
         if kind == "Memory" and _is_cxl(origin, parts):
             return contract.DeviceClass.CXL_MEMORY
         if kind in _BY_ENTITY:
             return _BY_ENTITY[kind]
     return contract.DeviceClass.GPU if any(_part_numbers(parts)) else contract.DeviceClass.OTHER
+
+
+def is_nvme_controller(part: Document) -> bool:
+    """Return whether the part is a storage controller with NVMe."""
+    listed = [part.value(name) for name in ("SupportedControllerProtocols", "SupportedDeviceProtocols")]
+    protocols = [protocol for each in listed if isinstance(each, list) for protocol in each]
+    is_controller = schema(part) in ("", "StorageController")
+    return is_controller and ("NVMe" in protocols or bool(part.value("NVMeControllerProperties")))
 
 
 def _is_nvme(origin: Document, parts: tuple[Document, ...]) -> bool:

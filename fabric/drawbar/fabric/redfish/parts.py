@@ -1,6 +1,6 @@
 """Resources that endpoints and resource blocks link to: PCIe devices, processors, memory, drives, computer systems."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from drawbar.fabric import errors
@@ -14,6 +14,7 @@ LEVELS = 3
 READ_SINGLY = 1
 # How far resources with identifiers are from those that an endpoint links to: a PCIe device, its processor, its assembly.
 ROUNDS = 2
+CONTROLLER = "#StorageController.v1_0_0.StorageController"
 
 
 async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
@@ -43,12 +44,23 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
 
 
 def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
-    """Return the PCIe functions of these PCIe devices, where they came with them."""
-    return tuple(
+    """Return the PCIe functions of these PCIe devices, and NVMe controllers of these storages, where they came with them."""
+    listed = tuple(devices)
+    shown = [
         Document.from_json(function)
-        for device in devices
+        for device in listed
         for function in device.objects("PCIeFunctions", "Members")
-    )
+    ]
+    # A storage with drives is told by these: its controllers may be those of a chassis.
+    return (*shown, *(each for part in listed if not part.links("Drives") for each in _controllers(part)))
+
+
+def _controllers(storage: Document) -> Iterator[Document]:
+    """Yield the NVMe controllers in a storage itself, which is their place before Storage 1.9."""
+    for shown in storage.objects("StorageControllers"):
+        controller = Document.from_json({**shown, documents.TYPE: CONTROLLER})
+        if models.is_nvme_controller(controller):
+            yield controller
 
 
 async def read_identifying(
@@ -81,7 +93,7 @@ async def read_identifying(
         members = dict(zip(collections, listed, strict=True))
         for uri, more in wanted.items():
             resources = tuple(read_now[each] for each in more.resources if each in read_now)
-            further[uri] += (*resources, *members.get(more.collection, ()))
+            further[uri] += (*resources, *functions(resources), *members.get(more.collection, ()))
     return further
 
 

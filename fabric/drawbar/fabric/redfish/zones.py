@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, wiring
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, restoring, wiring
 from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -240,7 +240,9 @@ class Zones:
             for host_id, host in read.hosts.items()
         }
         unread = {**read.unread, **read.unread_zones}
-        return methods.View(devices=devices, hosts=hosts, oddities=read.oddities, unread=unread)
+        kind = "fabric" if len(read.fabrics) > 1 else "part of the fabric"
+        oddities = (*read.oddities, *methods.describe_unreached(devices, hosts, kind))
+        return methods.View(devices=devices, hosts=hosts, oddities=oddities, unread=unread)
 
     def _is_in_doubt(self, target: str) -> bool:
         """Return whether a target in no zone may be in one that cannot be read."""
@@ -270,7 +272,9 @@ class Zones:
         body = self._body(f"{device_id} at {request.host_id}", initiator, target)
         if self._profile.note_place:
             body[self._profile.note_place] = note.text(prefix=notes.PREFIX)
-        return methods.Call(method="POST", uri=self._read.collections[fabric.id], body=body)
+        return methods.Call(
+            method="POST", uri=self._read.collections[fabric.id], body=body, hint=self._hint(target)
+        )
 
     def detach(self, request: contract.DetachRequest, device_id: str) -> methods.Call | None:
         """See `methods.Method`."""
@@ -373,10 +377,15 @@ class Zones:
             if document.etag:
                 named["ZoneETag"] = document.etag
             return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
-        body: dict[str, object] = {"Endpoints": documents.references(endpoints)}
-        if self._profile.zone_body is profiles.ZoneBody.LINKS:
-            body = {"Links": body}
-        return methods.Call(method="PATCH", uri=document.uri, body=body, etag=document.etag, is_shared=True)
+        change = restoring.Change(
+            name="Endpoints",
+            before=zone.endpoints,
+            wanted=endpoints,
+            own=frozenset(self._read.host_ids.keys() & set(zone.endpoints)),
+            etag=document.etag,
+            zone_body=self._profile.zone_body,
+        )
+        return methods.set_array(document, change)
 
     async def _with_zones(self, reader: Reader, read: Read) -> Read:
         """Return what was read with the zones as they are now."""
@@ -443,9 +452,17 @@ class Zones:
             )
             if is_same_fabric and initiator_id in {"", self._read.endpoint_ids[uri]}:
                 return uri
-        raise errors.FailedPrecondition(
+        raise self._unreached(host_id, target)
+
+    def _unreached(self, host_id: str, _target: str) -> errors.FabricError:
+        """Return the error of a host without an initiator in a fabric of the target."""
+        return errors.FailedPrecondition(
             f"host {host_id} is not in the fabric of the device", reason=errors.Reason.INCOMPATIBLE
         )
+
+    def _hint(self, _target: Document) -> str:
+        """Return what may be the reason if the service refuses to connect the target; empty where nothing is known."""
+        return ""
 
 
 def _places(document: Document, collection: str) -> tuple[str, ...]:

@@ -1,0 +1,128 @@
+"""The restoring of a shared array whose change took others with it; pure.
+
+A zone of a host port, or a computer system, has the devices of a host in one array. A service that takes a changed array in another
+way than it is meant drops members. They are put back in one further request, if the loss is the doing of the change
+itself. If another client may have removed them at the same moment, they stay where they are.
+"""
+
+from collections.abc import Set
+from dataclasses import dataclass
+
+from drawbar.fabric.redfish.documents import Document, Json, references
+from drawbar.fabric.redfish.profiles import ZoneBody
+
+LINKS = "Links"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The change of a whole array.
+
+    Attributes:
+        name: of the array, below the resource's `Links`.
+        before: the URIs in the array as it was read.
+        wanted: the URIs in the array of the request.
+        own: those of the host itself; a client that detaches devices leaves them there.
+        etag: that the request carried; None without one.
+        zone_body: the form of the request; None for a resource with one form.
+    """
+
+    name: str
+    before: tuple[str, ...]
+    wanted: tuple[str, ...]
+    own: frozenset[str] = frozenset()
+    etag: str | None = None
+    zone_body: ZoneBody | None = None
+
+    def body(self) -> Json:
+        """Return the body of the request."""
+        return _body(self.name, self.wanted, self.zone_body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """One request that puts members back.
+
+    Attributes:
+        wanted: the URIs in its array.
+        zone_body: see `Change`.
+        etag: of the array as it was read after the loss.
+        name: see `Change`.
+    """
+
+    name: str
+    wanted: tuple[str, ...]
+    zone_body: ZoneBody | None = None
+    etag: str | None = None
+
+    def body(self) -> Json:
+        """Return the body of the request."""
+        return _body(self.name, self.wanted, self.zone_body)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Nothing is put back.
+
+    Attributes:
+        reason: why, as the end of a sentence.
+    """
+
+    reason: str
+
+
+def plan(change: Change, answer: Document | None, after: Document, taken: Set[str]) -> Restore | Leave:
+    """Return the request that puts back the members that a change took with it.
+
+    Args:
+        change: that was made.
+        answer: of the service to the change; None where it showed no resource.
+        after: the resource as it was read after the loss.
+        taken: the URIs of devices that are in use elsewhere by now, or not listed any more.
+    """
+    left = after.links(LINKS, change.name)
+    if not set(left) <= {*change.before, *change.wanted}:
+        return Leave(reason="another client changed the resource meanwhile")
+    if not _is_doing_of(change, answer, after):
+        return Leave(reason="another client may have removed them at the same moment")
+    wanted = tuple(uri for uri in change.wanted if uri in left or uri not in taken)
+    if set(wanted) <= set(left):
+        return Leave(reason="they are in use elsewhere, or not listed any more")
+    return Restore(
+        name=change.name,
+        wanted=wanted,
+        zone_body=other_form(change, after) or change.zone_body,
+        etag=after.etag,
+    )
+
+
+def other_form(change: Change, after: Document) -> ZoneBody | None:
+    """Return the form of a zone's body that the service takes, if the other one has emptied the zone; else None."""
+    if change.zone_body is None or not change.wanted or after.links(LINKS, change.name):
+        return None
+    return ZoneBody.ENDPOINTS if change.zone_body is ZoneBody.LINKS else ZoneBody.LINKS
+
+
+def _is_doing_of(change: Change, answer: Document | None, after: Document) -> bool:
+    """Return whether the change itself caused the loss.
+
+    The ETag of the answer shows it, if the resource still has it; else the array in the answer; else that the host is lost too,
+    which a client that detaches devices leaves there.
+    """
+    left = set(after.links(LINKS, change.name))
+    if answer is not None and _shows_version(change, answer, after):
+        return answer.etag == after.etag
+    if answer is not None and isinstance(answer.value(LINKS, change.name), list):
+        return set(answer.links(LINKS, change.name)) == left
+    return bool(change.own) and change.own.isdisjoint(left)
+
+
+def _shows_version(change: Change, answer: Document, after: Document) -> bool:
+    """Return whether the ETags tell one version of the resource from another: each change made a new one."""
+    etags = {change.etag, answer.etag, after.etag}
+    return None not in etags and change.etag not in {answer.etag, after.etag}
+
+
+def _body(name: str, uris: tuple[str, ...], zone_body: ZoneBody | None) -> Json:
+    array: Json = {name: references(uris)}
+    return array if zone_body is ZoneBody.ENDPOINTS else {LINKS: array}
