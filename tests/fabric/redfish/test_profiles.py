@@ -18,6 +18,7 @@ LINK = {"@odata.id": "/redfish/v1/X"}
         ({"Vendor": "H3 Platform"}, "h3"),
         ({"Product": "Sunfish 0.1", "CompositionService": LINK}, "sunfish"),
         ({"Vendor": "OpenFabrics Alliance"}, "sunfish"),
+        ({"Product": "Memory Appliance Composer & Fabric Manager Redfish Service", "Fabrics": LINK}, "cma"),
         ({"Product": 7, "Vendor": None, "Fabrics": LINK}, "generic"),
     ],
 )

@@ -82,7 +82,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             ),
         ),
         "connections": Profile(method=MethodName.CONNECTIONS),
-        "cma": Profile(method=MethodName.APPLIANCE, note_place=NotePlace.NONE, ports=1),
+        "cma": Profile(
+            method=MethodName.APPLIANCE,
+            note_place=NotePlace.NONE,
+            products=("memory appliance composer",),
+            ports=1,
+        ),
         "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
         "constrained": Profile(method=MethodName.CONSTRAINED, note_place=NotePlace.NONE, ports=32),
     }
