@@ -198,7 +198,7 @@ def _switch(tree: Tree, name: str, ends: list[tuple[str, str]]) -> None:
     tree.put(
         uri,
         {
-            "@odata.type": "#Switch.v1_9_4.Switch",
+            "@odata.type": "#Switch.v1_9_3.Switch",
             "Id": name,
             "Name": f"Switch of {name}",
             "SwitchType": "PCIe",
