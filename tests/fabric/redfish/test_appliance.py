@@ -151,6 +151,10 @@ READ = {
         connection("n", targets=["p2"], chunks=[uri("c1")]),
         {"blade.d.c1": "p2", "blade.d.c2": None},
     ),
+    "a manager's type": (
+        connection("n", targets=["p2"], chunks=[uri("c1")]) | {"ConnectionType": "CXL"},
+        {"blade.d.c1": "p2", "blade.d.c2": None},
+    ),
     "several chunks": (
         connection("n", targets=["p2"], chunks=[uri("c1"), uri("c2")]),
         {"blade.d.c1": "p2", "blade.d.c2": "p2"},
@@ -203,6 +207,68 @@ async def test_a_chunk_is_connected_with_the_endpoint_of_a_port_and_nothing_else
         "MemoryChunkInfo": [{"MemoryChunk": link(uri("c1"))}],
         "Links": {"TargetEndpoints": links(f"{FABRIC}/Endpoints/p2")},
     }
+
+
+MANAGER = "Memory Appliance Composer & Fabric Manager Redfish Service"
+
+
+async def test_the_manager_of_appliances_gets_a_connection_of_its_type_with_a_name():
+    tree = appliance(*PORTS, *CHUNKS)
+    tree.resources[ROOT]["Product"] = MANAGER
+    call = (await read(tree=tree)).attach(attach(host_id="p2"), "blade.d.c1", "F.p2/free-1")
+    assert call.body == {
+        "@odata.id": f"{FABRIC}/Connections/c1-p2",
+        "@odata.type": "#Connection.v1_3_0.Connection",
+        "Id": "c1-p2",
+        "Name": "blade.d.c1 at p2",
+        "ConnectionType": "CXL",
+        "MemoryChunkInfo": [{"MemoryChunk": link(uri("c1"))}],
+        "Links": {"TargetEndpoints": links(f"{FABRIC}/Endpoints/p2")},
+    }
+
+
+def groups(method):
+    view = method.view()
+    return {each.id: set(each.reach_groups) for each in (*view.devices.values(), *view.hosts.values())}
+
+
+def port_of(switch, name):
+    return endpoint(name, Links={"ConnectedPorts": links(f"{FABRIC}/Switches/{switch}/Ports/{name}")})
+
+
+def blades(*ports):
+    """Return a manager's service: the blades d and e of the appliance F."""
+    tree = appliance(*ports, chunk("c1", "Systems/F"), owner="Systems/F")
+    domains = f"{ROOT}/Systems/F/MemoryDomains"
+    other = f"{domains}/e/MemoryChunks"
+    tree.resources[domains] = collection(domains, "d", "e")
+    tree.resources[f"{domains}/e"] = {"@odata.id": f"{domains}/e", "Id": "e", "MemoryChunks": link(other)}
+    tree.resources[other] = collection(other, "c1")
+    tree.resources[f"{other}/c1"] = chunk("c1") | {"@odata.id": f"{other}/c1"}
+    return tree
+
+
+async def test_a_chunk_goes_to_the_ports_of_its_own_blade():
+    tree = blades(port_of("d", "p1"), port_of("e", "p2"))
+    assert groups(await read(tree=tree)) == {
+        "F.d.c1": {"F/d"},
+        "F.e.c1": {"F/e"},
+        "p1": {"F/d"},
+        "p2": {"F/e"},
+    }
+
+
+@pytest.mark.parametrize(
+    "ports",
+    [
+        (port_of("d", "p1"), endpoint("p2")),
+        (port_of("d", "p1"), port_of("d", "p2")),
+        (port_of("x", "p1"), port_of("y", "p2")),
+    ],
+    ids=["a port without a switch", "no port of a blade", "switches of other names"],
+)
+async def test_blades_that_are_not_known_make_no_groups(ports):
+    assert set().union(*groups(await read(tree=blades(*ports))).values()) == set()
 
 
 async def test_a_connection_is_ended_under_its_etag():

@@ -23,6 +23,12 @@ FORMS = {
     "slices of a memory domain": SLICES,
     "slices of a memory domain, by tasks": SLICES | {"task_seconds": 0.02},
     "a connection without an initiator": {"method": "connections", "initiators": False},
+    "a connection that its client names": {
+        "method": "connections",
+        "initiators": False,
+        "named_connections": True,
+        "product": "Memory Appliance Composer & Fabric Manager Redfish Service",
+    },
     "a connection without an initiator, by tasks, without $expand and events": {
         "method": "connections",
         "initiators": False,

@@ -20,6 +20,8 @@ from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 REPORTED = sorted((Path(__file__).parent / "transcripts").glob("*.json"))
 # Of services in `FORMS`, as `recorded` returns them.
 EMULATED = [path for path in REPORTED if path.stem.startswith("emulator_")]
+# Where the first device was attached to the first host.
+WALKED = [*EMULATED, Path(__file__).parent / "transcripts" / "seagate_cfm_service.json"]
 LOGIN = {"username": USER, "password": PASSWORD}
 FORMS = {
     "a zone for each pair": LOGIN,
@@ -143,7 +145,18 @@ async def test_a_reported_transcript_lists_hosts_and_devices(path):
         assert await adapter.hosts()
 
 
-@pytest.mark.parametrize("path", EMULATED, ids=lambda path: path.stem)
+async def test_a_chunk_behind_the_manager_of_appliances_goes_to_ports_of_its_blade():
+    async with replayed(WALKED[-1]) as (adapter, _):
+        devices, hosts = (await adapter.devices()).devices, await adapter.hosts()
+        reached = {
+            device.id: {host.id for host in hosts if device.reach_groups & host.reach_groups}
+            for device in devices
+        }
+    assert {len(ends) for ends in reached.values()} == {4}
+    assert all(end.startswith(name.split(".")[1]) for name, ends in reached.items() for end in ends)
+
+
+@pytest.mark.parametrize("path", WALKED, ids=lambda path: path.stem)
 async def test_a_device_is_attached_and_detached_as_when_it_was_recorded(path):
     async with replayed(path) as (adapter, served):
         seen, hosts = await walk(adapter)

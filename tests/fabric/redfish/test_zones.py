@@ -144,7 +144,9 @@ async def test_networks_and_storage_are_left_out_unless_they_are_named(kind):
     assert (list(view.devices), view.oddities) == (["F.d1"], ())
 
 
-@pytest.mark.parametrize("kind", ["PCIe", "CXL", "MultiProtocol", None, "GenZ", "NVLink", "UALink"])
+@pytest.mark.parametrize(
+    "kind", ["PCIe", "CXL", "MultiProtocol", None, "GenZ", "NVLink", "UALink", "Memory Appliance"]
+)
 async def test_fabrics_of_devices_are_read(kind):
     tree = redfish_trees.fabric(initiator("h1"), target("d1", kind="Drive"))
     tree.resources[f"{ROOT}/Fabrics/F"]["FabricType"] = kind

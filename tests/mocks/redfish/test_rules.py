@@ -208,6 +208,29 @@ def test_a_port_and_a_chunk_have_one_connection():
     service.change("POST", world.CONNECTIONS, port(chunks=["m1", "m2"]))
 
 
+def test_a_connection_of_an_appliance_is_shown_at_its_port_and_chunk():
+    service, tree = serve(method="connections", initiators=False)
+    made = service.change("POST", world.CONNECTIONS, port())
+    memory = chunk("m1", "Systems")
+    assert tree[HOST]["Links"]["Connections"] == links(made)
+    assert tree[memory]["Links"]["Endpoints"] == links(HOST)
+    service.change("DELETE", made, {})
+    assert (tree[HOST]["Links"]["Connections"], tree[memory]["Links"]["Endpoints"]) == ([], [])
+
+
+NAMED = {"@odata.id": "/c", "@odata.type": "#Connection.v1_3_0.Connection", "Id": "c", "Name": "C"}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_a_manager_of_appliances_wants_connections_with_names(name):
+    service, tree = serve(method="connections", initiators=False, named_connections=True)
+    body = port(**NAMED | {"ConnectionType": "CXL"})
+    without = {key: value for key, value in body.items() if key != name}
+    assert refused(service, world.CONNECTIONS, without) == (422, "PropertyMissing")
+    assert refused(service, world.CONNECTIONS, body | {"ConnectionType": "Memory"}) == CONFLICT
+    assert tree[service.change("POST", world.CONNECTIONS, body)]["Id"] == "1"
+
+
 # --- composition ---
 
 

@@ -545,6 +545,8 @@ class RedfishAdapter(contract.FabricAdapter):
         self._poke = asyncio.Event()
         # Until when, on the loop's clock, the first listing is the reading of `connect`: it is as old as its own would be.
         self._handed_until = 0.0
+        # Which other profile would list something; None until that is looked for.
+        self._suggested: str | None = None
 
     @classmethod
     def validate(cls, config: contract.AdapterConfig) -> None:
@@ -586,25 +588,19 @@ class RedfishAdapter(contract.FabricAdapter):
         if self._parameters.zone_body is not None:
             profile = replace(profile, zone_body=self._parameters.zone_body)
         self._profile = profile
-        method: methods.Method
-        if profile.method is profiles.MethodName.ZONES:
-            method = zones.Zones(profile, fabrics=self._parameters.fabrics)
-        elif profile.method is profiles.MethodName.CONNECTIONS:
-            method = connections.Connections(profile, fabrics=self._parameters.fabrics)
-        elif profile.method is profiles.MethodName.APPLIANCE:
-            method = appliance.Appliance(profile, fabrics=self._parameters.fabrics)
-        elif profile.method is profiles.MethodName.CONSTRAINED:
-            method = constrained.Constrained(profile)
-        else:
-            method = composition.Composition(profile)
         self._service = _Service(
             self._client,
-            method,
+            _method(profile, self._parameters.fabrics),
             task_seconds=self._parameters.task_seconds,
             uses_etags=self._parameters.uses_etags,
         )
-        async with self._service.looking(whole=True):
-            changes = await self._service.hold()
+        try:
+            async with self._service.looking(whole=True):
+                changes = await self._service.hold()
+        except errors.Unimplemented as error:
+            if suggestion := await self._suggestion():
+                raise errors.Unimplemented(f"{error.message}; {suggestion}") from error
+            raise
         took = clock() - began
         if took > HANDED_SECONDS_MIN:
             self._handed_until = clock() + took
@@ -636,6 +632,35 @@ class RedfishAdapter(contract.FabricAdapter):
             if (fabric.id in wanted if wanted else entities.has_devices(fabric))
         )
 
+    async def _suggestion(self) -> str:
+        """Return which other profile would list something, in a sentence; empty if none would.
+
+        Each method reads the service once, for a connection at most once, and changes nothing.
+        """
+        if self._suggested is None:
+            self._suggested = ""
+            counts: dict[str, profiles.Counts] = {}
+            read = {self._profile.method}
+            with contextlib.suppress(errors.FabricError):
+                async with self._bounded():
+                    for name, profile in profiles.PROFILES.items():
+                        if profile.method not in read:
+                            read.add(profile.method)
+                            counts[name] = await self._count(profile)
+            self._suggested = profiles.suggest(counts)
+        return self._suggested
+
+    async def _count(self, profile: profiles.Profile) -> profiles.Counts:
+        """Return what the service lists, read by a profile: nothing if it cannot be read so."""
+        method = _method(profile, self._parameters.fabrics)
+        try:
+            await method.read(reading.Reader(self._client))
+        except errors.FabricError as error:
+            _logger.debug("a profile is not suggested", extra={"error": error.message})
+            return profiles.Counts(devices=0, hosts=0)
+        view = method.view()
+        return profiles.Counts(devices=len(view.devices), hosts=len(view.hosts))
+
     async def capabilities(self) -> contract.Capabilities:
         """As the contract says; no force, and what has begun ends."""
         self._check_open()
@@ -661,7 +686,7 @@ class RedfishAdapter(contract.FabricAdapter):
         async with self._bounded(), self._service.looking(whole=not is_handed):
             self._check_limits()
             history = self._service.history
-            return contract.Inventory(
+            inventory = contract.Inventory(
                 version=history.version,
                 devices=tuple(history.devices.values()),
                 unread=contract.bound_sentences(self._service.unread.values()),
@@ -669,6 +694,11 @@ class RedfishAdapter(contract.FabricAdapter):
                     (*filter(None, (self._profile.unverified,)), *self._service.oddities)
                 ),
             )
+        suggestion = "" if inventory.devices else await self._suggestion()
+        if suggestion:
+            oddities = contract.bound_sentences((suggestion, *inventory.oddities))
+            inventory = replace(inventory, oddities=oddities)
+        return inventory
 
     async def attach(self, request: contract.AttachRequest) -> contract.Operation:
         """As the contract says."""
@@ -828,3 +858,18 @@ class RedfishAdapter(contract.FabricAdapter):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
+
+
+def _method(profile: profiles.Profile, fabrics: frozenset[str]) -> methods.Method:
+    """Return the method of a profile, which has read nothing."""
+    match profile.method:
+        case profiles.MethodName.ZONES:
+            return zones.Zones(profile, fabrics=fabrics)
+        case profiles.MethodName.CONNECTIONS:
+            return connections.Connections(profile, fabrics=fabrics)
+        case profiles.MethodName.APPLIANCE:
+            return appliance.Appliance(profile, fabrics=fabrics)
+        case profiles.MethodName.CONSTRAINED:
+            return constrained.Constrained(profile)
+        case profiles.MethodName.COMPOSITION:
+            return composition.Composition(profile)

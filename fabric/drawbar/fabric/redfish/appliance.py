@@ -4,11 +4,14 @@ The endpoints of such a service are the appliance's own ports, each cabled to a 
 names a chunk and, as its target, the endpoint of the port. So an endpoint is a host here, unless it names a computer
 system as its initiator, and a device is a memory chunk of a domain. A port carries one Connection. What is sent has these
 two properties and the type alone; no text of a client is kept.
+
+The manager above such appliances (`cfm-service`) shows the same resources. It wants a Connection of the type CXL that the
+client names, and names it otherwise itself.
 """
 
 from collections.abc import Iterable, Mapping, Set
 
-from drawbar.fabric.redfish import connections, documents, entities, parts, zones
+from drawbar.fabric.redfish import connections, documents, entities, parts, profiles, wiring, zones
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -16,7 +19,12 @@ from drawbar.fabric.redfish.reading import Reader
 class Appliance(connections.Connections):
     """The method `appliance`; see `methods.Method`."""
 
+    def __init__(self, profile: profiles.Profile, *, fabrics: frozenset[str] = frozenset()) -> None:
+        super().__init__(profile, fabrics=fabrics)
+        self._is_manager = False
+
     async def _ends(self, reader: Reader, fabrics: Mapping[str, zones.Fabric]) -> zones.Read:
+        self._is_manager = is_manager(reader.root)
         ports = [
             (_host_uri(endpoint), endpoint)
             for fabric in fabrics.values()
@@ -38,22 +46,59 @@ class Appliance(connections.Connections):
             unread=reader.unread.keys(),
         )
 
-    def _body(self, _name: str, initiator: str, target: Document) -> dict[str, object]:
-        return {
+    def _body(self, name: str, initiator: str, target: Document) -> dict[str, object]:
+        body: dict[str, object] = {
             "ConnectionType": "Memory",
             "MemoryChunkInfo": [{"MemoryChunk": {documents.ID: target.uri}}],
             "Links": {"TargetEndpoints": documents.references((initiator,))},
         }
+        if self._is_manager:
+            fabric = next(fabric for fabric in self._read.fabrics.values() if initiator in fabric.endpoints)
+            own = f"{target.id}-{fabric.endpoints[initiator].id}"
+            body |= {
+                documents.ID: f"{self._read.collections[fabric.id]}/{own}",
+                documents.TYPE: "#Connection.v1_3_0.Connection",
+                "Id": own,
+                "Name": name,
+                "ConnectionType": "CXL",
+            }
+        return body
 
     def _reaches(self, _fabric: zones.Fabric, _target: str) -> bool:
         return True
 
-    def _grouped(self, read: zones.Read) -> zones.Read:
-        # Memory has no endpoint of its own, so it is not known which ports have it.
-        return read
+    def _groups(self, read: zones.Read) -> wiring.Groups:
+        """Return by the URI of a port or chunk its blade; none where that is not known of all of them.
+
+        Memory has no endpoint of its own. The manager of several blades names a blade's domain and its switch alike. A chunk
+        with the port of another blade would have it connect the other blade's chunk of that name.
+        """
+        ports = {
+            uri: frozenset(
+                f"{fabric.id}/{port.partition('/Switches/')[2].partition('/')[0]}"
+                for port in entities.ports(endpoint)
+            )
+            for fabric in read.fabrics.values()
+            for uri, endpoint in fabric.endpoints.items()
+        }
+        chunks = {target.uri: frozenset({_blade(target.uri)}) for target in read.targets.values()}
+        blades = frozenset[str]().union(*ports.values())
+        is_known = all(ports.values()) and all(blade <= blades for blade in chunks.values())
+        return {**ports, **chunks} if is_known else {}
 
     def _targets(self, chunks: Set[str], _fabric: zones.Fabric) -> Iterable[str]:
         return sorted(chunks)
+
+
+def is_manager(root: Document) -> bool:
+    """Return whether the service root is that of the manager of appliances, and not of an appliance."""
+    return root.text("Product").lower().startswith(profiles.PROFILES["cma"].products)
+
+
+def _blade(chunk_uri: str) -> str:
+    """Return system and domain of a chunk."""
+    owner, _, domain = chunk_uri.partition("/MemoryDomains/")
+    return f"{owner.rpartition('/')[2]}/{domain.partition('/')[0]}"
 
 
 def _host_uri(endpoint: Document) -> str:

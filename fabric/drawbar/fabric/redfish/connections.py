@@ -171,7 +171,7 @@ class Connections(zones.Zones):
         )
 
     def _endpoints(self, document: Document, fabric: zones.Fabric) -> tuple[str, ...] | None:
-        if document.text("ConnectionType") not in {"", "Memory"}:
+        if document.text("ConnectionType") not in {"", "CXL", "Memory"}:
             return None
         listed = (
             documents.link(information.get("MemoryChunk"))

@@ -19,6 +19,47 @@ _GONE_STATES = {"Absent", "Deferring", "UnavailableOffline"}
 _DEVICE_FABRICS = frozenset({"", "cxl", "multiprotocol", "pcie"})
 # Fabrics between the devices themselves: those are listed, and are of no class that a claim asks for.
 LINK_FABRICS = frozenset({"genz", "nvlink", "ualink"})
+# The other types of the schema: networks, storage and buses. A type that the schema does not have tells nothing.
+_OTHER_FABRICS = frozenset(
+    {
+        "ahci",
+        "displayport",
+        "dvi",
+        "emmc",
+        "ethernet",
+        "fc",
+        "fcoe",
+        "fcp",
+        "ficon",
+        "ftp",
+        "hdmi",
+        "http",
+        "https",
+        "i2c",
+        "infiniband",
+        "iscsi",
+        "iwarp",
+        "nfsv3",
+        "nfsv4",
+        "nvme",
+        "nvmeoverfabrics",
+        "oem",
+        "roce",
+        "rocev2",
+        "sas",
+        "sata",
+        "sftp",
+        "smb",
+        "tcp",
+        "tftp",
+        "udp",
+        "uet",
+        "ufs",
+        "uhci",
+        "usb",
+        "vga",
+    }
+)
 # Of `EndpointProtocol`, in lower case.
 _DEVICE_PROTOCOLS = _DEVICE_FABRICS | LINK_FABRICS | {"nvme"}
 
@@ -55,7 +96,7 @@ def is_part_of_fabric(endpoint: Document) -> bool:
 
 def has_devices(fabric: Document) -> bool:
     """Return whether the fabric is of a type that connects devices, and no network or storage."""
-    return fabric.text("FabricType").lower() in _DEVICE_FABRICS | LINK_FABRICS
+    return fabric.text("FabricType").lower() not in _OTHER_FABRICS
 
 
 def is_of_device_protocol(endpoint: Document) -> bool:

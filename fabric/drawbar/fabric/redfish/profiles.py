@@ -67,6 +67,19 @@ class Profile:
     unverified: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What a service lists, read by one profile.
+
+    Attributes:
+        devices: how many.
+        hosts: how many.
+    """
+
+    devices: int
+    hosts: int
+
+
 GENERIC = "generic"
 PROFILES: Mapping[str, Profile] = MappingProxyType(
     {
@@ -82,7 +95,12 @@ PROFILES: Mapping[str, Profile] = MappingProxyType(
             ),
         ),
         "connections": Profile(method=MethodName.CONNECTIONS),
-        "cma": Profile(method=MethodName.APPLIANCE, note_place=NotePlace.NONE, ports=1),
+        "cma": Profile(
+            method=MethodName.APPLIANCE,
+            note_place=NotePlace.NONE,
+            products=("memory appliance composer",),
+            ports=1,
+        ),
         "composition": Profile(method=MethodName.COMPOSITION, note_place=NotePlace.NONE, ports=32),
         "constrained": Profile(method=MethodName.CONSTRAINED, note_place=NotePlace.NONE, ports=32),
     }
@@ -103,3 +121,20 @@ def by_fabrics(fabrics: Iterable[Document]) -> str:
     """Return the name of the profile that the fabrics of a service with none of its own show."""
     linked = {name for fabric in fabrics for name in ("Zones", "Connections") if fabric.link(name)}
     return "connections" if linked == {"Connections"} else GENERIC
+
+
+def suggest(listed: Mapping[str, Counts]) -> str:
+    """Return which profile would list something, in a sentence with the remedy; empty if none would.
+
+    Args:
+        listed: by the name of a profile its reading of the service.
+    """
+    useful = [name for name in PROFILES if name in listed and listed[name].devices]
+    if not useful:
+        return ""
+    # Devices without a host cannot be attached.
+    name = next((name for name in useful if listed[name].hosts), useful[0])
+    counts = listed[name]
+    devices = f"{counts.devices} device{'' if counts.devices == 1 else 's'}"
+    hosts = f"{counts.hosts} host{'' if counts.hosts == 1 else 's'}"
+    return f"profile: {name} would list {devices} and {hosts}; set the parameter `profile: {name}`"

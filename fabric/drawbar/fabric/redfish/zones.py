@@ -317,13 +317,17 @@ class Zones:
             unread=reader.unread.keys(),
         )
 
-    def _grouped(self, read: Read) -> Read:
-        """Return the same with the reachability groups of devices and hosts."""
-        groups = {
+    def _groups(self, read: Read) -> wiring.Groups:
+        """Return by the URI of an endpoint its reachability groups."""
+        return {
             uri: of_endpoint
             for fabric in read.fabrics.values()
             for uri, of_endpoint in wiring.divide(fabric.id, fabric.endpoints, fabric.ports).items()
         }
+
+    def _grouped(self, read: Read) -> Read:
+        """Return the same with the reachability groups of devices and hosts."""
+        groups = self._groups(read)
         targets = {device_id: self._endpoint(target.uri) for device_id, target in read.targets.items()}
         related = wiring.relate(groups, targets, read.initiators)
         return replace(

@@ -26,6 +26,7 @@ an example configuration (all of it may be left out but ids):
    "constrained": false, "initiators": true}}
   method: zones, connections (of devices of the kind cxl-memory alone) or composition;
   initiators: false makes connections those of a memory appliance, of memory chunks with its ports;
+  namedConnections: true wants these with a name and the type CXL, as the manager of such appliances does;
   zones: a zone for each connection (pair) or for each host port (port);
   constrained: compositions ask for devices by count and model, and the service chooses its last free ones
 

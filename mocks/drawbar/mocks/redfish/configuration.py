@@ -74,6 +74,8 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         method: by which resources devices and hosts are connected; by connections only memory chunks are, one of each device.
         initiators: whether a connection names its host's endpoint. Without, the service is a memory appliance: its endpoints are
             ports with a host each, hosts are no systems, and its memory belongs to systems, one for each enclosure.
+        named_connections: whether clients name their connections and give them the type CXL, as the manager of such appliances
+            wants it (Seagate's cfm-service); without initiators alone.
         zones: whether there is a zone for each host already, to which endpoints are added.
         actions: whether a change of a connection is offered as an action as well.
         constrained: whether blocks are only given by a count and a model, and the service chooses them, the last first; of
@@ -94,6 +96,7 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     enclosures: tuple[Enclosure, ...] = ()
     method: Literal["zones", "connections", "composition"] = "zones"
     initiators: bool = True
+    named_connections: bool = False
     zones: Literal["pair", "port"] = "pair"
     actions: bool = False
     constrained: bool = False
@@ -127,6 +130,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     def has_fabric(self) -> bool:
         """Whether hosts and devices are endpoints of a fabric."""
         return self.method != "composition"
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether there are resource blocks: those of compositions, or those of an appliance's memory."""
+        return not self.has_fabric or self.is_appliance
 
     @property
     def is_appliance(self) -> bool:
@@ -178,6 +186,8 @@ def parse(raw: bytes) -> Configuration:
         raise ValueError(
             "only connections can be without initiators; choose this method, or leave initiators out"
         )
+    if configuration.named_connections and not configuration.is_appliance:
+        raise ValueError("only connections without initiators are named; leave namedConnections out")
     if configuration.is_divided and (configuration.method == "connections" or configuration.constrained):
         raise ValueError("enclosures name their hosts with zones, and with compositions by name, alone")
     strangers = {name for enclosure in configuration.enclosures for name in enclosure.hosts}

@@ -24,6 +24,10 @@ class Refused(Exception):
     text: str
 
 
+# What a client gives a connection that it names.
+_NAMED = ("@odata.id", "@odata.type", "Id", "Name")
+
+
 class Rules:
     """The changes that a client may make."""
 
@@ -54,7 +58,7 @@ class Rules:
         if self._domain(collection) is not None:
             self._delete_chunk(path)
         elif collection == world.CONNECTIONS:
-            self._tree.remove(path)
+            self._end_connection(path)
         elif collection == world.ZONES:
             self._change_zone(path, self._wanted(body) if method == "PATCH" else None)
         elif collection == world.SYSTEMS and self._configuration.constrained and "Links" not in body:
@@ -205,8 +209,17 @@ class Rules:
 
     def _connect_port(self, body: Mapping[str, Any]) -> str:
         """Connect memory chunks of an appliance with one of its ports; a port has one connection."""
-        targets, chunks = _links(body, "TargetEndpoints"), _chunks(body)
-        unknown = {*body, *body["Links"]} - {"ConnectionType", "MemoryChunkInfo", "Links", "TargetEndpoints"}
+        is_named = self._configuration.named_connections
+        kind, own = ("CXL", _NAMED) if is_named else ("Memory", ())
+        if missing_names := [name for name in own if not body.get(name)]:
+            raise Refused(
+                status=422,
+                key="Base.1.18.PropertyMissing",
+                text=f"required field '{missing_names[0]}' is zero value.",
+            )
+        targets, chunks = _links(body, "TargetEndpoints"), _chunks(body, kind)
+        known = {"ConnectionType", "MemoryChunkInfo", "Links", "TargetEndpoints", *own}
+        unknown = {*body, *body["Links"]} - known
         if unknown:
             raise Refused(
                 status=400, key="Base.1.18.PropertyUnknown", text=f"A connection has no {min(unknown)}."
@@ -225,7 +238,14 @@ class Rules:
             raise Refused(
                 status=409, key="Base.1.18.ResourceInUse", text=f"The port of {targets[0]} has a connection."
             )
-        return self._put_connection([], targets, chunks, {})
+        uri = self._put_connection([], targets, chunks, {})
+        world.show_connection(self._tree, uri, is_made=True)
+        return uri
+
+    def _end_connection(self, uri: str) -> None:
+        if self._configuration.is_appliance:
+            world.show_connection(self._tree, uri, is_made=False)
+        self._tree.remove(uri)
 
     def _put_connection(
         self, initiators: list[str], targets: list[str], chunks: list[str], texts: Mapping[str, str]
@@ -394,10 +414,10 @@ def _texts(body: Mapping[str, Any]) -> dict[str, str]:
     return {name: body[name] for name in ("Name", "Description") if isinstance(body.get(name), str)}
 
 
-def _chunks(body: Mapping[str, Any]) -> list[str]:
+def _chunks(body: Mapping[str, Any], kind: str = "Memory") -> list[str]:
     """Return the URIs of the memory chunks of a connection; none of one that is of another type."""
     listed = body.get("MemoryChunkInfo")
-    if body.get("ConnectionType") != "Memory" or not isinstance(listed, list):
+    if body.get("ConnectionType") != kind or not isinstance(listed, list):
         return []
     chunks = [information.get("MemoryChunk") for information in listed if isinstance(information, dict)]
     uris = [chunk.get("@odata.id") for chunk in chunks if isinstance(chunk, dict)]

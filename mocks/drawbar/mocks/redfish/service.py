@@ -154,7 +154,8 @@ class Service:
         if request.method in {"GET", "HEAD"}:
             return self._get(request, path)
         try:
-            body = json.loads(raw) if raw.strip() else {}
+            # Some clients send `null` where they mean no body.
+            body = json.loads(raw) if raw.strip() not in {b"", b"null"} else {}
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):

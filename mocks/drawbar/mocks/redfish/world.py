@@ -1,5 +1,6 @@
 """The resources that a Redfish service begins with."""
 
+import itertools
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ SWITCHES = f"{FABRIC}/Switches"
 BLOCKS = f"{ROOT}/CompositionService/ResourceBlocks"
 RESOURCE_ZONES = f"{ROOT}/CompositionService/ResourceZones"
 DOMAIN = "1"
+# Memory modules of a blade.
+DIMMS = 4
 SESSIONS = f"{ROOT}/SessionService/Sessions"
 TASKS = f"{ROOT}/TaskService/Tasks"
 CAPABILITIES = f"{ROOT}/CompositionService/ConstrainedCapabilities"
@@ -125,7 +128,7 @@ def create(configuration: Configuration) -> Tree:
     tree.collection(f"{ROOT}/Chassis", "Chassis", "Chassis")
     if configuration.has_fabric:
         _fabric(tree, configuration)
-    else:
+    if configuration.has_blocks:
         tree.put(
             f"{ROOT}/CompositionService",
             {
@@ -136,11 +139,15 @@ def create(configuration: Configuration) -> Tree:
                 "ServiceEnabled": True,
                 "ResourceBlocks": reference(BLOCKS),
             }
-            | ({"ResourceZones": reference(RESOURCE_ZONES)} if configuration.is_divided else {}),
+            | (
+                {"ResourceZones": reference(RESOURCE_ZONES)}
+                if configuration.is_divided and not configuration.has_fabric
+                else {}
+            ),
         )
         tree.collection(BLOCKS, "ResourceBlock", "Resource Blocks")
-        if configuration.constrained:
-            _capabilities(tree)
+    if configuration.constrained:
+        _capabilities(tree)
     for host in configuration.hosts:
         if configuration.is_appliance:
             _port(tree, host)
@@ -151,6 +158,11 @@ def create(configuration: Configuration) -> Tree:
             _blade(tree, enclosure, configuration)
         else:
             _enclosure(tree, enclosure, configuration)
+    if configuration.is_appliance and configuration.enclosures:
+        # The blade's ports are on one switch, the first blade's.
+        _switches(tree)
+        ports = [(host.id, "UpstreamPort") for host in configuration.hosts]
+        _switch(tree, configuration.enclosures[0].id, ports)
     if configuration.is_divided:
         _divide(tree, configuration)
     return tree
@@ -165,8 +177,7 @@ def _divide(tree: Tree, configuration: Configuration) -> None:
         for device in enclosure.devices
     ]
     if configuration.has_fabric:
-        tree.update(FABRIC, Switches=reference(SWITCHES))
-        tree.collection(SWITCHES, "Switch", "Switches")
+        _switches(tree)
     else:
         tree.collection(RESOURCE_ZONES, "Zone", "Resource Zones")
     for enclosure in configuration.enclosures:
@@ -177,12 +188,17 @@ def _divide(tree: Tree, configuration: Configuration) -> None:
             _resource_zone(tree, enclosure.id, [name for name, _ in own])
 
 
+def _switches(tree: Tree) -> None:
+    tree.update(FABRIC, Switches=reference(SWITCHES))
+    tree.collection(SWITCHES, "Switch", "Switches")
+
+
 def _switch(tree: Tree, name: str, ends: list[tuple[str, str]]) -> None:
     uri = f"{SWITCHES}/{name}"
     tree.put(
         uri,
         {
-            "@odata.type": "#Switch.v1_9_4.Switch",
+            "@odata.type": "#Switch.v1_9_3.Switch",
             "Id": name,
             "Name": f"Switch of {name}",
             "SwitchType": "PCIe",
@@ -206,9 +222,8 @@ def _switch(tree: Tree, name: str, ends: list[tuple[str, str]]) -> None:
             },
         )
         links = tree[endpoint(end)]["Links"]
-        tree.update(
-            endpoint(end), Links={"ConnectedPorts": [*links.get("ConnectedPorts", ()), reference(port)]}
-        )
+        connected = {"ConnectedPorts": [*links.get("ConnectedPorts", ()), reference(port)]}
+        tree.update(endpoint(end), Links=links | connected)
 
 
 def _resource_zone(tree: Tree, name: str, ends: list[str]) -> None:
@@ -312,11 +327,11 @@ def endpoint(name: str) -> str:
 
 
 def _services(tree: Tree, configuration: Configuration) -> None:
-    connects: Body = (
-        {"Fabrics": reference(f"{ROOT}/Fabrics")}
-        if configuration.has_fabric
-        else {"CompositionService": reference(f"{ROOT}/CompositionService")}
-    )
+    connects: Body = {}
+    if configuration.has_fabric:
+        connects["Fabrics"] = reference(f"{ROOT}/Fabrics")
+    if configuration.has_blocks:
+        connects["CompositionService"] = reference(f"{ROOT}/CompositionService")
     has_sessions = bool(configuration.sessions and configuration.username)
     if has_sessions:
         connects["SessionService"] = reference(f"{ROOT}/SessionService")
@@ -451,7 +466,8 @@ def _port(tree: Tree, host: Host) -> None:
     octets = uuid.uuid5(uuid.NAMESPACE_URL, f"port:{host.id}").bytes[:8].hex("-")
     gcxlid = {"DurableName": f"{octets}:0000", "DurableNameFormat": "GCXLID"}
     _endpoint(tree, host.id, f"Port of {host.id}", [])
-    tree.update(endpoint(host.id), Identifiers=[gcxlid])
+    links = {"Connections": [], "Connections@odata.count": 0}
+    tree.update(endpoint(host.id), Identifiers=[gcxlid], Links=links)
 
 
 def zone(
@@ -503,6 +519,20 @@ def connection(
         },
     }
     return body | dict(given)
+
+
+def show_connection(tree: Tree, uri: str, *, is_made: bool) -> None:
+    """Show an appliance's connection at its ports and chunks, or take it back before its end."""
+    body = tree[uri]
+    ports = [entry["@odata.id"] for entry in body["Links"].get("TargetEndpoints", ())]
+    chunks = [information["MemoryChunk"]["@odata.id"] for information in body["MemoryChunkInfo"]]
+    shown = [(port, "Connections", uri) for port in ports]
+    shown += [(chunk, "Endpoints", port) for chunk in chunks for port in ports]
+    for owner, name, target in shown:
+        links = tree[owner]["Links"]
+        listed = [entry for entry in links[name] if entry["@odata.id"] != target]
+        listed += [reference(target)] if is_made else []
+        tree.update(owner, Links=links | {name: listed, f"{name}@odata.count": len(listed)})
 
 
 def ends(body: Mapping[str, Any]) -> list[str]:
@@ -574,6 +604,59 @@ def _blade(tree: Tree, enclosure: Enclosure, configuration: Configuration) -> No
     for device in enclosure.devices:
         chunk = chunk_uri(enclosure.id, device.id, configuration)
         tree.put(chunk, _chunk(device.id, f"Memory of {device.id}", device.memory_mib))
+    _put_dimms(tree, enclosure)
+
+
+def _put_dimms(tree: Tree, enclosure: Enclosure) -> None:
+    """Add the memory modules of a blade, and the resource blocks in them: a chunk has one block of each module."""
+    chassis = f"{ROOT}/Chassis/{enclosure.id}"
+    modules = f"{chassis}/Memory"
+    tree.put(
+        chassis,
+        {
+            "@odata.type": "#Chassis.v1_26_0.Chassis",
+            "Id": enclosure.id,
+            "Name": f"Enclosure of blade {enclosure.id}",
+            "ChassisType": "Enclosure",
+            "SerialNumber": f"SN-{enclosure.id}".upper(),
+            "Status": dict(OK),
+            "Memory": reference(modules),
+        },
+    )
+    tree.collection(modules, "Memory", "Memory")
+    capacity = sum(device.memory_mib for device in enclosure.devices) // DIMMS
+    for dimm in range(DIMMS):
+        tree.put(f"{modules}/dimm{dimm}", _module(f"dimm{dimm}", capacity))
+    for number, (device, dimm) in enumerate(itertools.product(enclosure.devices, range(DIMMS))):
+        name = f"block{number // DIMMS}dimm{dimm}"
+        tree.put(f"{modules}/{name}", _module(name, device.memory_mib // DIMMS))
+        tree.put(
+            f"{BLOCKS}/{enclosure.id}-resourceblock{number}",
+            {
+                "@odata.type": "#ResourceBlock.v1_4_3.ResourceBlock",
+                "Id": f"{enclosure.id}-resourceblock{number}",
+                "Name": f"Block {number} of {enclosure.id}",
+                "ResourceBlockType": ["Memory"],
+                "Status": dict(OK),
+                "CompositionStatus": {"CompositionState": "Composed", "Reserved": True},
+                "Memory": [reference(f"{modules}/{name}")],
+            },
+        )
+
+
+def _module(name: str, capacity_mib: int) -> Body:
+    return {
+        "@odata.type": "#Memory.v1_22_0.Memory",
+        "Id": name,
+        "Name": f"Memory {name}",
+        "MemoryType": "DRAM",
+        "MemoryDeviceType": "DDR5",
+        "CapacityMiB": capacity_mib,
+        "DataWidthBits": 64,
+        "OperatingSpeedMhz": 4800,
+        "RankCount": 2,
+        "Status": dict(OK),
+    }
 
 
 def _put_domains(tree: Tree, owner: str) -> None:
