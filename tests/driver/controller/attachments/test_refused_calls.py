@@ -7,6 +7,7 @@ import pytest
 from tests.scenes.attachmentplan import ATTACH, ATTACHED, DETACH, FREE, NOW, attachment, call, observed, wish
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.cli.doctor.plans import attachments as doctor
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
 from drawbar.fabric import errors
@@ -121,3 +122,26 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
     assert known.view("a1", ATTACH, 1.0).refused.message == "busy"
     known._forget_refusal("a1", ATTACH)
     assert known.view("a1", ATTACH, 1.0).refused is None
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (attachment(said()), f"is not attached yet (FabricBusy): {WORDS}"),
+        (
+            attachment(ATTACHED, said(kind="Detached"), deleting=True),
+            f"is not detached yet (FabricBusy): {WORDS}",
+        ),
+        (
+            attachment(
+                meta.Condition(
+                    type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="it is free"
+                )
+            ),
+            "is attached by its record, and it is free",
+        ),
+    ],
+)
+def test_doctor_and_explain_have_the_same_words(of, words):
+    around = doctor.World(now=NOW, fabrics=None, nodes=None)
+    assert words in [finding.message for finding in doctor.judged(around, of, of.spec.driver)]
