@@ -24,6 +24,7 @@ FINDINGS_MAX = 16
 
 # Condition types of the status.
 ATTACHED = "Attached"
+DETACHED = "Detached"
 VISIBLE = "Visible"
 RELEASED = "Released"
 EXCLUSIVE = "Exclusive"

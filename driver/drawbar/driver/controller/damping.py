@@ -120,6 +120,10 @@ class Damper(Generic[K]):
         """Return the things that have to be good for a while before they are shown so."""
         return [key for key, signal in self._signals.items() if not signal.shown and signal.hold_seconds]
 
+    def forget(self, key: K) -> None:
+        """Forget one thing."""
+        self._signals.pop(key, None)
+
     def retain(self, is_there: Callable[[K], bool]) -> None:
         """Forget the things that are no more."""
         for key in [key for key in self._signals if not is_there(key)]:

@@ -11,7 +11,7 @@ import logging
 import math
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import assert_never
 
@@ -26,6 +26,7 @@ from drawbar.driver.controller import (
     maintenance,
     marks,
     names,
+    outcomes,
     policies,
     reach,
     routing,
@@ -258,6 +259,7 @@ class FabricReconciler:
             replace(
                 view.view,
                 troubles=self._troubles(fabric),
+                contradicted=any(self._contradicted(name)),
                 refused=self._cluster.refusals.message(name),
                 incompatible=self._incompatible(fabric, view),
                 not_offered=len(self._cluster.pools.not_offered(name)),
@@ -555,6 +557,7 @@ class FabricReconciler:
                 sentences.append(
                     f"host {host} is avoided: attaches of {failed} failed there; look at its ports"
                 )
+            sentences += self._contradictions(fabric.metadata.name)
             sentences += self._stranded(view)
             sentences += view.troubles.values()
             limited = [view.troubles[subject] for subject in session.LIMITED if subject in view.troubles]
@@ -565,6 +568,22 @@ class FabricReconciler:
         if left_out:
             sentences.append(f"there is no room for all taints of {', '.join(left_out)}: the worst stand")
         return tuple(sentences)
+
+    def _contradicted(self, fabric: str) -> Iterator[str]:
+        """Yield the fabric manager's ids of the devices whose connections it does not show."""
+        for attachment in self._cluster.placed.in_fabric(fabric):
+            if not attachment.deleting and outcomes.contradiction(attachment) is not None:
+                yield attachment.device_id
+
+    def _contradictions(self, fabric: str) -> Iterator[str]:
+        devices = sorted(self._contradicted(fabric))
+        if devices:
+            listed = ", ".join(devices[:NAMED_MAX]) + (", …" if len(devices) > NAMED_MAX else "")
+            count = f"{len(devices)} attached device{'s' if len(devices) > 1 else ''}"
+            yield (
+                f"the fabric manager no longer shows the connection of {count} ({listed}): did it lose its state, or did "
+                "another client move them? The condition Attached of each DeviceAttachment says more"
+            )
 
     def _suspects(self, fabric: fabrics.Fabric, view: session.Session) -> frozenset[str]:
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)

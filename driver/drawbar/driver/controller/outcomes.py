@@ -30,6 +30,12 @@ UNREACHABLE = "FabricUnreachable"
 CREDENTIALS = "FabricCredentialsRefused"
 PENDING = "OperationPending"
 MISFIT = "AttachmentMismatch"
+BUSY = "FabricBusy"
+"""The fabric manager refuses for now, or gives no answer; it is asked again."""
+NOT_SHOWN = "ConnectionNotShown"
+ELSEWHERE = "ConnectedElsewhere"
+CONTRADICTIONS = frozenset({NOT_SHOWN, ELSEWHERE})
+"""The reasons of `Attached` for which the fabric manager's listing contradicts the record."""
 
 NOT_RECOGNISED = "DeviceNotRecognised"
 HOOK_FAILED = "HookFailed"
@@ -58,6 +64,9 @@ NOT_THE_DEVICE = frozenset(
         policies.MODELS_CONFLICT,
     }
 )
+
+# With these the device is not connected, whatever the record was.
+NOT_CONNECTED = frozenset({IN_USE, NOT_SHOWN})
 
 ATTACHED = "Attached"
 REUSED = "Reused"
@@ -105,6 +114,7 @@ FAILURES = NODE_FAILURES | frozenset(
         "NodeLimitReached",
         "NodeNotOnFabric",
         "NodeNotResponding",
+        NOT_SHOWN,
         "OperationPending",
     }
 )
@@ -165,6 +175,12 @@ def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | N
         reason = visible.reason if visible.reason in NODE_FAILURES else OTHER
         return attachments.Failure(reason=reason, message=visible.message)
     return None
+
+
+def contradiction(attachment: attachments.DeviceAttachment) -> meta.Condition | None:
+    """Return the condition `Attached` if it says that the fabric manager's listing contradicts the record, else None."""
+    attached = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    return attached if attached is not None and attached.reason in CONTRADICTIONS else None
 
 
 def blocker(attachment: attachments.DeviceAttachment) -> str:

@@ -428,11 +428,15 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
     released = meta.find(status.conditions, attachments.RELEASED)
     problem = outcomes.problem(attachment)
     why = problem.message if problem is not None else ""
+    if not why and attached is not None and not attached.is_true:
+        why = f"the fabric manager: {attached.message}"
+    contradiction = outcomes.contradiction(attachment)
     match phase:
         case "Attached":
             return phase, _since(attached) or created, why or "the node, to see the device"
         case "Ready":
-            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, ""
+            waits_for = contradiction.message if contradiction is not None else ""
+            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, waits_for
         case "Idle":
             return phase, attachment.spec.idle_since or created, ""
         case "Releasing":
@@ -440,7 +444,9 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
             since = attachment.metadata.deletion_timestamp or ""
             return phase, since, waits_for or "the node, to let go of the device"
         case "Released":
-            return phase, _since(released), why or "the fabric manager, to detach the device"
+            refused = meta.find(status.conditions, attachments.DETACHED)
+            words = f"the fabric manager: {refused.message}" if refused is not None else ""
+            return phase, _since(released), words or "the fabric manager, to detach the device"
         case "Failed":
             moments = [_since(condition) for condition in (attached, visible) if condition is not None]
             return phase, max(moments, default=created), why

@@ -116,6 +116,34 @@ class RecordQueued:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordRefusal:
+    """Write to the attachment's status that the fabric refused a call which is made again.
+
+    Attributes:
+        message: the fabric's words, and when the call is made again.
+    """
+
+    side: outcomes.Side
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordContradiction:
+    """Write to the attachment's status that the fabric manager no longer shows its connection.
+
+    Attributes:
+        is_attached: `Attached` stays True, for the device's node has seen it.
+        renews: the device is attached anew.
+    """
+
+    reason: str
+    message: str
+    is_attached: bool
+    renews: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
     """Publish the device's taint, so that the scheduler does not pick it again; the next steps wait for that write."""
 
@@ -174,6 +202,8 @@ Write = (
     | RecordAttached
     | RecordFailure
     | RecordQueued
+    | RecordRefusal
+    | RecordContradiction
     | Taint
     | SayFailed
     | Delete

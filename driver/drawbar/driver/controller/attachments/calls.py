@@ -10,21 +10,30 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+import msgspec
+
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import plan
 from drawbar.driver.controller.attachments.plan import CallState
+from drawbar.driver.kube import workers
 from drawbar.fabric import contract, errors
 
 # An operation whose end no watch reports is asked for this often.
 ASK_AGAIN_SECONDS = 5.0
 # The news of a change is late under load, and an older one may come after the answer.
 NEWS_SECONDS = 2.0
+# Where no reason of ours says more.
+GENERAL = "FabricError"
 # Records that are gone are remembered up to this number, for the operations that they may have left behind.
 GONE_LIMIT = 4096
 PAUSE_FIRST_SECONDS = 0.5
 PAUSE_MAX_SECONDS = 60.0
+# A refusal that is reported already is reported anew, in other words or with another pause, after so long or once the pause is
+# so many times as long.
+REPORT_SECONDS = 60.0
+REPORT_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +47,14 @@ class _Cached:
     since: float | None = None
     # By the clock on the wall, for people.
     asked_at: str = ""
+    # The latest refusal of any attempt, how many there were without a success, and the longest pause after it.
+    refused: attachments.Failure | None = None
+    refusals: int = 0
+    pause: float = 0.0
+    # When a refusal was last written to the attachment, on the same clock as `due`, and with which pause.
+    reported: tuple[float, float] | None = None
+    # How often the device was attached anew since the fabric manager no longer showed its connection.
+    renewals: int = 0
 
 
 _UNASKED = _Cached()
@@ -77,6 +94,11 @@ class Calls:
             failure=call.failure,
             due=now >= call.due,
             age_seconds=now - call.since if call.since is not None else 0.0,
+            refused=call.refused,
+            pause_seconds=call.pause,
+            is_report_due=call.reported is None
+            or now >= call.reported[0] + REPORT_SECONDS
+            or call.pause >= call.reported[1] * REPORT_FACTOR,
         )
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
@@ -149,6 +171,7 @@ class Calls:
             self.failed(uid, side, error, now)
         elif operation.done and state is not CallState.SUCCEEDED:
             self.settled(uid, side, None)
+            self._forget_refusal(uid, side)
             due = now + NEWS_SECONDS if watched else 0.0
             self._put(uid, side, CallState.SUCCEEDED, due=due, since=now)
         elif not operation.done and state not in (CallState.FAILED, CallState.SUCCEEDED):
@@ -163,11 +186,61 @@ class Calls:
             self.settled(uid, side, reported.reason)
         pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
         self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
+        self._refuse(uid, side, refusal(error), pause)
+
+    def refused(
+        self, uid: str, side: outcomes.Side, error: errors.FabricError, *, is_reached: bool = True
+    ) -> None:
+        """Note a refusal after which the same attempt is made again, by the queue and with its back-off.
+
+        Args:
+            uid: the attachment's.
+            side: attach or detach.
+            error: of the fabric.
+            is_reached: there is a connection to the fabric manager.
+        """
+        pause = backoff.longest(
+            self._get(uid, side).refusals + 1, workers.PAUSE_FIRST_SECONDS, workers.PAUSE_MAX_SECONDS
+        )
+        self._refuse(uid, side, refusal(error, is_reached=is_reached), pause)
+
+    def _refuse(
+        self, uid: str, side: outcomes.Side, refused: attachments.Failure, pause_seconds: float
+    ) -> None:
+        call = self._get(uid, side)
+        self._calls[uid, side] = replace(
+            call, refused=refused, refusals=call.refusals + 1, pause=pause_seconds
+        )
+
+    def _forget_refusal(self, uid: str, side: outcomes.Side) -> None:
+        call = self._get(uid, side)
+        self._calls[uid, side] = replace(call, refused=None, refusals=0, pause=0.0, reported=None)
+
+    def refusal_reported(self, uid: str, side: outcomes.Side, now: float) -> None:
+        """Note that the latest refusal was written to the attachment."""
+        call = self._get(uid, side)
+        self._calls[uid, side] = replace(call, reported=(now, call.pause))
+
+    def renewed(self, uid: str) -> None:
+        """Note that the device is attached anew, since the fabric manager no longer shows its connection."""
+        call = self._get(uid, outcomes.Side.ATTACH)
+        self._calls[uid, outcomes.Side.ATTACH] = replace(call, renewals=call.renewals + 1)
+
+    def renewals(self, uid: str) -> int:
+        """Return how often this process attached the device anew."""
+        return self._get(uid, outcomes.Side.ATTACH).renewals
 
     def next_attempt(self, uid: str, side: outcomes.Side) -> None:
         """Begin another attempt under a new id: a failed id stays failed for ever."""
-        attempt = self._get(uid, side).attempt
-        self._calls[uid, side] = _Cached(attempt=attempt + 1)
+        call = self._get(uid, side)
+        self._calls[uid, side] = _Cached(
+            attempt=call.attempt + 1,
+            refused=call.refused,
+            refusals=call.refusals,
+            pause=call.pause,
+            reported=call.reported,
+            renewals=call.renewals,
+        )
 
     def ask_again(self, uid: str, side: outcomes.Side) -> None:
         """Note that the last call may have arrived or not."""
@@ -219,8 +292,18 @@ def failure(error: errors.FabricError) -> attachments.Failure:
     # Shares that other claims gave back become free a moment after their release.
     retryable = error.retryable or error.reason == errors.Reason.NO_CAPACITY
     return attachments.Failure(
-        reason=REASONS.get(error.reason, "FabricError"), message=error.message, retryable=retryable
+        reason=REASONS.get(error.reason, GENERAL), message=error.message, retryable=retryable
     )
+
+
+def refusal(error: errors.FabricError, *, is_reached: bool = True) -> attachments.Failure:
+    """Return a refusal as the attachment's condition carries it while the call is tried again."""
+    told = failure(error)
+    if not is_reached:
+        return msgspec.structs.replace(told, reason=outcomes.UNREACHABLE)
+    if told.reason == GENERAL and isinstance(error, errors.Transient):
+        return msgspec.structs.replace(told, reason=outcomes.BUSY)
+    return told
 
 
 # The fabric's reason and ours, of the closed list in docs/conditions.md.

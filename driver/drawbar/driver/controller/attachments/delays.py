@@ -37,6 +37,7 @@ class Cause(enum.Enum):
     NOT_REACHED = "the fabric manager is not reached"
     RETURNING = "it is on its way back from another node"
     QUEUED = "another device goes first"
+    REFUSED = "the fabric manager refuses it for now"
     BUSY = "the fabric manager is busy"
     LIMITED = "the namespace has begun its attaches of a minute"
     PAUSED = "its claim failed before"
@@ -186,9 +187,9 @@ def cause(
         return Cause.NOT_REACHED, f"the fabric manager is not reached: {fabric.connection.message}"
     if attachment is not None and (attachment.deleting or not _is_for(attachment, claim)):
         return Cause.RETURNING, f"it is still on its way back from node {attachment.spec.node_name}"
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED) if attachment is not None else None
-    if said is not None and said.reason == statements.QUEUED:
-        return Cause.QUEUED, f"it {said.message}"
+    recorded = _recorded_cause(attachment) if attachment is not None else None
+    if recorded is not None:
+        return recorded
     if fabric.turns.is_waiting(key):
         return Cause.BUSY, "the fabric manager is busy with other devices"
     limit = fabric.spec.policy.attaches_per_namespace_per_minute
@@ -200,6 +201,16 @@ def cause(
     if attachment is None and failures:
         return Cause.PAUSED, f"the claim failed {failures} times, so its next attach begins after a pause"
     return None
+
+
+def _recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, str] | None:
+    """Return the cause that the attachment's condition `Attached` has; None where it has none."""
+    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if said is None or said.is_true or attachment.status.error is not None:
+        return None
+    if said.reason == statements.QUEUED:
+        return Cause.QUEUED, f"it {said.message}"
+    return Cause.REFUSED, f"it is not attached yet ({said.reason}): {said.message}"
 
 
 def _allocation(key: names.DeviceKey, claim: claims.ResourceClaim) -> _Allocation:

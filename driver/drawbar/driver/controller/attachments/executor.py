@@ -19,8 +19,15 @@ from drawbar.driver import sightings
 from drawbar.driver.api import attachments, claims, configurations, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, marks, names, outcomes, policies, shares
-from drawbar.driver.controller.attachments import actions, calls, identities, plan, statements
-from drawbar.driver.controller.fabrics import composites, session
+from drawbar.driver.controller.attachments import (
+    actions,
+    calls,
+    contradictions,
+    identities,
+    plan,
+    statements,
+)
+from drawbar.driver.controller.fabrics import composites, losses, session
 from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import client, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
@@ -63,6 +70,7 @@ class Context:
         classic_wish: None where there is no classic allocation.
         claim_mirrors: the claims, of classic allocation, too.
         orphans: slices of ours that no attachment has, with their ids.
+        contradicted: attached devices whose connections the fabric managers do not show.
         ignored: devices whose attachments were reported to have no Fabric, by the attachments' uids.
     """
 
@@ -76,6 +84,7 @@ class Context:
     classic_wish: ClassicWish | None = None
     claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
     orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
+    contradicted: contradictions.Contradictions = field(default_factory=contradictions.Contradictions)
     ignored: dict[names.DeviceKey, str] = field(default_factory=dict)
 
 
@@ -170,6 +179,34 @@ class _Observation:
             ahead=ahead_of(context, attachment) if attachment is not None else "",
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
             listed_since=self._cluster.placed.held_since(self._key.attachment),
+            contradiction=self._contradiction(owner),
+            renewals=context.calls.renewals(uid),
+        )
+
+    def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
+        """Return how the fabric manager contradicts the record that the device is attached; None where it does not."""
+        attachment, known = self.attachment, self._context.contradicted
+        said = outcomes.contradiction(attachment) if attachment is not None else None
+        is_attached = attachment is not None and attachment.holds(attachments.ATTACHED)
+        if attachment is None or attachment.deleting or not (is_attached or said is not None):
+            known.forget(self._key)
+            return None
+        uid, side, moment = attachment.metadata.uid, outcomes.Side.ATTACH, asyncio.get_running_loop().time()
+        state = self._context.calls.view(uid, side, moment).state
+        is_told = self.session is not None and self.session.connection.connected and bool(self._present())
+        connection = self.device.connection if self.device is not None else None
+        shown: tuple[str | None] | None = None
+        # What is being attached anew is not shown yet.
+        if is_told and (is_attached or connection is not None or state is plan.CallState.SUCCEEDED):
+            here = owner is not marks.Owner.OTHERS and connection is not None
+            if not (here and connection is not None and connection.host_id == attachment.spec.host_id):
+                shown = (connection.host_id if connection is not None else None,)
+        return known.see(
+            self._key,
+            shown,
+            call=self._context.calls.request_id(uid, side),
+            now=moment,
+            listings=self.session.listings if self.session is not None else losses.Listings(),
         )
 
     def _misfit(self) -> attachments.Failure | None:
@@ -448,6 +485,9 @@ async def reconcile(context: Context, key: names.DeviceKey) -> float | None:
             else:
                 await work.write(action, context.cluster.time_of_day())
                 again = 0.0 if isinstance(action, actions.Taint) else again
+    except fabric_errors.FabricError as error:
+        await work.report_refusal(error)
+        raise
     except kube_errors.KubeError:
         # What the API server refuses may stay refused for long, and other devices wait for the fabric.
         work.give_place()
@@ -468,10 +508,13 @@ class _Round:
         self._session, self._attachment, self._device = seen.session, seen.attachment, seen.device
         self._composite, self._given_as = seen.composite, seen.given_as
         self._waits = False
+        # The call that the fabric is asked for now.
+        self._side: outcomes.Side | None = None
         self.awaits_record = seen.awaits_record
 
     async def talk(self, action: actions.Talk) -> float:
         """Carry out an action at the fabric; return the seconds after which to observe what it did."""
+        self._side = action.side if isinstance(action, actions.Ask | actions.CallFabric) else None
         match action:
             case actions.Ask(side=side):
                 await self._ask(side)
@@ -499,6 +542,54 @@ class _Round:
             case _:
                 assert_never(action)
         return 0.0
+
+    async def report_refusal(self, error: fabric_errors.FabricError) -> None:
+        """Record that a call failed which the queue makes again; where the API server refuses that, the log has it."""
+        side, attachment = self._side, self._attachment
+        if side is None or attachment is None or self._session is None:
+            return
+        known, uid = self._context.calls, attachment.metadata.uid
+        known.refused(uid, side, error, is_reached=self._session.connection.connected)
+        call = known.view(uid, side, asyncio.get_running_loop().time())
+        for action in plan.refusal_steps(attachment, side, call):
+            if isinstance(action, actions.RecordRefusal):
+                try:
+                    await self._record_refusal(action, self._cluster.time_of_day())
+                except kube_errors.KubeError as failed:
+                    log.info("the refusal is not recorded: %s", failed, extra=self._extras())
+
+    async def _record_wait(
+        self,
+        action: actions.RecordQueued | actions.RecordRefusal | actions.RecordContradiction,
+        now: datetime.datetime,
+    ) -> None:
+        match action:
+            case actions.RecordQueued(ahead=ahead):
+                message = plan.queued_message(self._existing, ahead)
+                await self._record(statements.queued(self._existing, message, now))
+            case actions.RecordRefusal():
+                await self._record_refusal(action, now)
+            case actions.RecordContradiction():
+                await self._record_contradiction(action, now)
+            case _:
+                assert_never(action)
+
+    async def _record_refusal(self, action: actions.RecordRefusal, now: datetime.datetime) -> None:
+        await self._record(statements.refused(self._existing, action, now))
+        moment = asyncio.get_running_loop().time()
+        self._context.calls.refusal_reported(self._existing.metadata.uid, action.side, moment)
+
+    async def _record_contradiction(
+        self, action: actions.RecordContradiction, now: datetime.datetime
+    ) -> None:
+        existing = self._existing
+        said = outcomes.contradiction(existing)
+        await self._record(statements.contradicted(existing, action, now))
+        if action.renews:
+            self._context.calls.renewed(existing.metadata.uid)
+        if action.renews or said is None or said.reason != action.reason:
+            log.warning("%s", action.message, extra=self._extras())
+            self._cluster.recorder.attachment_warning(existing, reason=action.reason, message=action.message)
 
     @property
     def _namespace(self) -> str:
@@ -578,9 +669,8 @@ class _Round:
                 await self._say_attached(wish, now)
             case actions.RecordAttached() | actions.RecordFailure():
                 await self._record_outcome(action, now)
-            case actions.RecordQueued(ahead=ahead):
-                message = plan.queued_message(self._existing, ahead)
-                await self._record(statements.queued(self._existing, message, now))
+            case actions.RecordQueued() | actions.RecordRefusal() | actions.RecordContradiction():
+                await self._record_wait(action, now)
             case actions.Taint():
                 # The pool's plan sees the recorded failure; this only waits for its write.
                 await self._taint()

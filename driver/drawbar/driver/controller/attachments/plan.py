@@ -10,6 +10,8 @@ Invariants, after every prefix of every plan:
 - a connection that carries another owner's mark is never reported as ours, and never ended;
 - `SayAttached` about a composite is planned only when all its members are attached;
 - no claim waits longer than the scheduler does without a condition that says why;
+- a device whose connection the fabric manager no longer shows is attached anew only while it is free and no node has seen it,
+  and at most `RENEWALS` times;
 - nothing is begun for a claim, and it does not fail again, during the pause after its last failure.
 
 Whatever is observed, the plan holds the next safe steps. A call to the fabric is always the last step of a plan:
@@ -22,6 +24,7 @@ import dataclasses
 import datetime
 import enum
 import itertools
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -29,7 +32,7 @@ from typing import assert_never
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, outcomes
-from drawbar.driver.controller.attachments import actions
+from drawbar.driver.controller.attachments import actions, contradictions
 
 # A host of ours that is no node may become one meanwhile.
 UNMAPPED_SECONDS = 60.0
@@ -47,6 +50,13 @@ OVERLAP_SECONDS = 5.0
 # A node lists its cards within a moment; one that does not has no daemon that runs.
 LISTING_SECONDS = 15.0
 QUEUE_LOOK_SECONDS = 1.0
+
+# So often a device is attached anew whose connection the fabric manager no longer shows.
+RENEWALS = 3
+NOT_FOUND = "DeviceNotFound"
+SEE_FABRIC = "; see the Fabric's conditions"
+TRIED_AGAIN = "; tried again in "
+FORGOTTEN = "the fabric manager no longer shows this connection"
 
 Steps = tuple[actions.Action, ...]
 
@@ -72,6 +82,9 @@ class Call:
         retry_after_seconds: until it is, or until it is worth asking a running call again.
         age_seconds: for how long it has been in its state, as far as this process has seen; of one that is not asked for now, since
             it was first seen to run, and 0.0 where it never was.
+        refused: the latest refusal of any attempt, or a call that failed on its way; None since a success.
+        pause_seconds: the longest pause after it.
+        is_report_due: a refusal that is recorded may be recorded anew, if its words or its pause differ.
     """
 
     state: CallState
@@ -79,6 +92,9 @@ class Call:
     retry_after_seconds: float = 1.0
     failure: attachments.Failure | None = None
     age_seconds: float = 0.0
+    refused: attachments.Failure | None = None
+    pause_seconds: float = 0.0
+    is_report_due: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +126,8 @@ class Observed:
             for none.
         is_acknowledged: the node has listed its cards, which a device needs that is recognised by its arrival.
         listed_since: when the node was first waited for to list them.
+        contradiction: the fabric manager does not show the connection of an attached device; None where it does.
+        renewals: how often this process attached the device anew for that.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -138,6 +156,8 @@ class Observed:
     ahead: str = ""
     is_acknowledged: bool = True
     listed_since: datetime.datetime | None = None
+    contradiction: contradictions.Contradiction | None = None
+    renewals: int = 0
 
     @property
     def foreign(self) -> bool:
@@ -320,6 +340,7 @@ def _impossible(
     if observed.ahead and observed.attachment is not None and observed.attach.state is CallState.UNKNOWN:
         message = f"not attached within {seconds:.0f} s of the allocation: it {queued_message(observed.attachment, observed.ahead)}"
         return attachments.Failure(reason=outcomes.NOT_RECOGNISED, message=message)
+    words = _latest_refusal(observed)
     if refused is not None and refused.reason in (
         outcomes.CREDENTIALS,
         outcomes.PENDING,
@@ -328,10 +349,24 @@ def _impossible(
         return refused
     if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN) and not observed.attach.age_seconds:
         # Nothing was ever begun, so neither device nor port is to blame. What ran is only due to be asked for again.
-        message = f"the fabric manager did not take the request within {seconds:.0f} s of the allocation"
+        message = (
+            f"the fabric manager did not take the request within {seconds:.0f} s of the allocation{words}"
+        )
         return attachments.Failure(reason=outcomes.UNREACHABLE, message=message)
-    message = f"not attached within {seconds:.0f} s of the allocation; see the Fabric's conditions"
+    message = f"not attached within {seconds:.0f} s of the allocation{words or SEE_FABRIC}"
     return attachments.Failure(reason=outcomes.DEADLINE, message=message)
+
+
+def _latest_refusal(observed: Observed) -> str:
+    """Return the fabric's latest words against the attach as the end of a sentence; empty without any."""
+    if observed.attach.refused is not None:
+        return f"; it refused last: {observed.attach.refused.message}"
+    attachment = observed.attachment
+    said = meta.find(attachment.status.conditions, attachments.ATTACHED) if attachment is not None else None
+    if said is None or said.is_true or TRIED_AGAIN not in said.message:
+        return ""
+    # Of the process before.
+    return f"; it refused last: {said.message.rpartition(TRIED_AGAIN)[0]}"
 
 
 def _until_deadline(observed: Observed, now: datetime.datetime) -> Steps:
@@ -343,7 +378,7 @@ def _bring_about(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
     wish = observed.wish
-    failure = outcomes.problem(attachment)
+    failure = _problem(observed, attachment)
     if failure is not None and not _is_ready_after_all(wish, failure):
         return _give_up(observed, attachment, failure, now)
     if wish is not None and wish.failed_at is not None:
@@ -353,20 +388,128 @@ def _bring_about(
     attached = attachment.holds(attachments.ATTACHED)
     settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
     if observed.connected(attachment.spec.host_id) and (settled or attached):
-        # The claim first: the scheduler waits for it.
-        is_due = wish is not None and not wish.attached_said and observed.is_whole
-        said = (actions.SayAttached(wish=wish),) if wish is not None and is_due else ()
-        recorded = () if attached else (actions.RecordAttached(),)
-        return (*said, *recorded, *_until_ready(observed, attachment, now))
+        return _report_attached(observed, attachment, now)
+    contradiction = observed.contradiction
+    if contradiction is not None and not contradiction.is_over:
+        return _contradict(observed, attachment, contradiction, now)
     if attached:
-        # It was there and is not: it never comes back by itself, and the node reports what it sees.
+        # Not known, or to be confirmed: it never comes back by itself, and the node reports what it sees.
         return _until_ready(observed, attachment, now)
-    impossible = _impossible(observed, wish, now) if wish is not None else None
+    return _connect(observed, now)
+
+
+def _report_attached(
+    observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
+) -> Steps:
+    """Record that the device is attached: the claim first, since the scheduler waits for it."""
+    wish, shown = observed.wish, observed.contradiction
+    is_due = wish is not None and not wish.attached_said and observed.is_whole
+    said = (actions.SayAttached(wish=wish),) if wish is not None and is_due else ()
+    rest = _until_ready(observed, attachment, now)
+    if attachment.holds(attachments.ATTACHED):
+        if shown is not None and shown.is_over:
+            return _within((*said, *rest), shown.look_seconds)
+        if outcomes.contradiction(attachment) is None:
+            return (*said, *rest)
+    return (*said, actions.RecordAttached(), *rest)
+
+
+def _connect(observed: Observed, now: datetime.datetime) -> Steps:
+    impossible = _impossible(observed, observed.wish, now) if observed.wish is not None else None
     if impossible is not None:
         return (actions.RecordFailure(failure=impossible),)
     if observed.present is None:
         return _until_deadline(observed, now)
     return _attach(observed, now)
+
+
+def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
+    """Return why the attachment does not come about; a node finds nothing where the fabric connects nothing."""
+    failure, shown = outcomes.problem(attachment), observed.contradiction
+    is_blind = failure is not None and attachment.status.error is None and failure.reason == NOT_FOUND
+    if (
+        is_blind
+        and shown is not None
+        and shown.is_confirmed
+        and not observed.connected(attachment.spec.host_id)
+    ):
+        return _not_shown(attachment, shown)
+    return failure
+
+
+def _is_seen(observed: Observed, attachment: attachments.DeviceAttachment) -> bool:
+    """Return whether the node has seen the device, so that a pod may be using it."""
+    said = observed.wish is not None and observed.wish.visible_said
+    return attachment.holds(attachments.VISIBLE) or attachment.status.node is not None or said
+
+
+def _not_shown(
+    attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction, more: str = ""
+) -> attachments.Failure:
+    """Return a contradiction as a failure: somebody else has the device, or it is free."""
+    spec = attachment.spec
+    if shown.host_id is None:
+        message = f"{FORGOTTEN}: it lists {spec.device_id} as free, not at host {spec.host_id}{more}"
+        return attachments.Failure(reason=outcomes.NOT_SHOWN, message=message)
+    message = (
+        f"{FORGOTTEN}: it lists {spec.device_id} at host {shown.host_id}, not at host {spec.host_id} by this cluster, so "
+        f"another client of the manager moved it{more}"
+    )
+    return attachments.Failure(reason=outcomes.IN_USE, message=message)
+
+
+def _contradict(
+    observed: Observed,
+    attachment: attachments.DeviceAttachment,
+    shown: contradictions.Contradiction,
+    now: datetime.datetime,
+) -> Steps:
+    """Confirm that the fabric manager no longer shows the connection; then attach the device anew, fail its claim, or report it.
+
+    Nothing is done under a device that its node has seen, nor to one that another client has.
+    """
+    if not shown.is_confirmed:
+        if shown.look_seconds <= 0:
+            return (actions.ReadFabric(), actions.LookAgain(seconds=READ_AGAIN_SECONDS))
+        return _within(_until_ready(observed, attachment, now), shown.look_seconds)
+    reason = outcomes.NOT_SHOWN if shown.host_id is None else outcomes.ELSEWHERE
+    if _is_seen(observed, attachment):
+        node = attachment.spec.node_name
+        more = (
+            f"; node {node} has seen the device, so nothing is changed under it; look at the fabric manager"
+        )
+        report = _report_contradiction(
+            attachment, reason, _not_shown(attachment, shown, more).message, is_attached=True
+        )
+        return (*report, *_until_ready(observed, attachment, now))
+    # A fabric that chooses the device may give another one.
+    is_renewed = shown.host_id is None and observed.renewals < RENEWALS and attachment.status.device is None
+    left = observed.seconds_left(now)
+    if is_renewed and (left is None or left > 0):
+        more = f"; attached anew, {observed.renewals + 1} of {RENEWALS} times"
+        message = _not_shown(attachment, shown, more).message
+        record = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
+        return (record, actions.Retry(side=outcomes.Side.ATTACH))
+    times = f", {observed.renewals} times after it was attached anew" if observed.renewals else ""
+    if observed.wish is not None:
+        return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
+    more = f"{times}; look at the fabric manager, then run drawbar fabric detach {attachment.spec.device_id}"
+    return _report_contradiction(
+        attachment, reason, _not_shown(attachment, shown, more).message, is_attached=False
+    )
+
+
+def _report_contradiction(
+    attachment: attachments.DeviceAttachment, reason: str, message: str, *, is_attached: bool
+) -> Steps:
+    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if said is not None and (said.is_true, said.reason, said.message) == (
+        is_attached,
+        reason,
+        meta.cut(message),
+    ):
+        return ()
+    return (actions.RecordContradiction(reason=reason, message=message, is_attached=is_attached),)
 
 
 def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
@@ -420,7 +563,32 @@ def _attach(observed: Observed, now: datetime.datetime) -> Steps:
     if call.state is CallState.FAILED and call.failure is not None and not call.failure.retryable:
         return (actions.RecordFailure(failure=call.failure),)
     steps = _await_arrival(observed, now) if call.state is CallState.UNKNOWN else ()
-    return _within(steps or _follow(outcomes.Side.ATTACH, call), observed.seconds_left(now))
+    if not steps:
+        reported = refusal_steps(observed.attachment, outcomes.Side.ATTACH, call)
+        steps = (*reported, *_follow(outcomes.Side.ATTACH, call))
+    return _within(steps, observed.seconds_left(now))
+
+
+def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcomes.Side, call: Call) -> Steps:
+    """Return the record of a refusal after which the call is made again; none where it stands or changes too often.
+
+    A condition that differs in its words or in its pause alone is not written at each attempt: see `Call.is_report_due`.
+    """
+    refused = call.refused
+    if attachment is None or refused is None:
+        return ()
+    kind = attachments.ATTACHED if side is outcomes.Side.ATTACH else attachments.DETACHED
+    said = meta.find(attachment.status.conditions, kind)
+    again = f"{TRIED_AGAIN}{max(1, math.ceil(call.pause_seconds))} s"
+    message = f"{refused.message[: meta.MESSAGE_CHARS - len(again)]}{again}"
+    if (
+        said is not None
+        and said.status == "False"
+        and said.reason == refused.reason
+        and (said.message == message or not call.is_report_due)
+    ):
+        return ()
+    return (actions.RecordRefusal(side=side, reason=refused.reason, message=message),)
 
 
 def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
@@ -504,7 +672,7 @@ def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> Ste
         return _retry(outcomes.Side.DETACH, call)
     if call.state is CallState.RUNNING and call.age_seconds > DETACH_PATIENCE_SECONDS:
         return _cancel(outcomes.Side.DETACH, call)
-    return _follow(outcomes.Side.DETACH, call)
+    return (*refusal_steps(attachment, outcomes.Side.DETACH, call), *_follow(outcomes.Side.DETACH, call))
 
 
 def _follow(side: outcomes.Side, call: Call) -> Steps:

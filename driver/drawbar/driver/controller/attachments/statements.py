@@ -12,7 +12,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import names
+from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import actions, identities
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import events
@@ -167,6 +167,66 @@ def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime
     return _status(attachment, {"conditions": [condition]})
 
 
+def refused(
+    attachment: attachments.DeviceAttachment, action: actions.RecordRefusal, now: datetime.datetime
+) -> dict[str, Any]:
+    """Return the attachment's status while the fabric refuses its attach, or its detach, which is tried again."""
+    if action.side is outcomes.Side.ATTACH:
+        condition = _condition(
+            attachment, status=False, reason=action.reason, message=action.message, now=now
+        )
+        return _kept(attachment, {attachments.ATTACHED: condition})
+    moment = meta.timestamp(now)
+    condition = msgspec.to_builtins(
+        meta.transition(
+            attachment.status.conditions,
+            attachments.DETACHED,
+            status=False,
+            reason=action.reason,
+            message=action.message,
+            now=moment,
+        )
+    )
+    return _kept(attachment, {attachments.DETACHED: condition})
+
+
+def contradicted(
+    attachment: attachments.DeviceAttachment, action: actions.RecordContradiction, now: datetime.datetime
+) -> dict[str, Any]:
+    """Return the attachment's status while the fabric manager does not show its connection."""
+    condition = _condition(
+        attachment, status=action.is_attached, reason=action.reason, message=action.message, now=now
+    )
+    changes = {} if action.is_attached else {"phase": ""}
+    return _kept(attachment, {attachments.ATTACHED: condition}, **changes)
+
+
+def _kept(
+    attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: str
+) -> dict[str, Any]:
+    """Return the attachment's status as the controller wrote it before, with other conditions of the controller."""
+    own = {
+        condition.type: msgspec.to_builtins(condition)
+        for condition in attachment.status.conditions
+        if condition.type in (attachments.ATTACHED, attachments.DETACHED)
+    }
+    current = attachment.status
+    status: dict[str, Any] = {"conditions": list((own | dict(conditions)).values())}
+    # What its node has moved on meanwhile must not be turned back.
+    version = attachment.metadata.resource_version if current.phase else ""
+    if current.phase:
+        status["phase"] = current.phase
+    for name, value in (
+        ("operation", current.operation),
+        ("connection", current.connection),
+        ("device", current.device),
+        ("error", current.error),
+    ):
+        if value is not None:
+            status[name] = msgspec.to_builtins(value)
+    return _status(attachment, status | changes, resource_version=version)
+
+
 def failed(
     attachment: attachments.DeviceAttachment,
     operation: attachments.OperationRecord,
@@ -175,7 +235,7 @@ def failed(
 ) -> dict[str, Any]:
     """Return the attachment's status when it will not come about."""
     current = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if current is not None and current.is_true:
+    if current is not None and current.is_true and failure.reason not in outcomes.NOT_CONNECTED:
         # It is attached; it is the node that cannot use it.
         condition = msgspec.to_builtins(current)
     else:

@@ -63,6 +63,19 @@ class Judgement:
     missing: Mapping[str, Missing] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listings:
+    """When listings of a fabric began, on the event loop's clock; None where none was taken over.
+
+    Attributes:
+        last: the last one.
+        complete: the last one of which nothing was in doubt.
+    """
+
+    last: float | None = None
+    complete: float | None = None
+
+
 def witness(attachment: attachments.DeviceAttachment, *, node_gone: bool) -> Witness:
     """Return what the node of an attachment reports of its device."""
     visible = meta.find(attachment.status.conditions, attachments.VISIBLE)

@@ -188,6 +188,7 @@ class Session:
         self._readings = readings.Readings(lambda: self._list(self.adapter()))
         # The fabric's version as it was last listed.
         self._version = ""
+        self.listings = losses.Listings()
         self._devices_lost = losses.Tracker()
         # The same of hosts, by id; of the empty id while a first listing without any host is in doubt.
         self._hosts_lost = losses.Tracker("hosts")
@@ -610,6 +611,7 @@ class Session:
 
     async def _list(self, adapter: contract.FabricAdapter) -> None:
         """List the fabric; called by `_readings` alone, so never concurrently."""
+        began = _monotonic()
         try:
             inventory = await adapter.devices()
             listed_hosts = await adapter.hosts()
@@ -617,19 +619,21 @@ class Session:
                 # With everything that was reported meanwhile.
                 inventory = replace(inventory, devices=self._places.shown)
                 self._reported_devices.clear()
-            self._learn_all(inventory, listed_hosts)
+            is_complete = self._learn_all(inventory, listed_hosts) and not inventory.unread
+            complete = began if is_complete else self.listings.complete
+            self.listings = losses.Listings(last=began, complete=complete)
         finally:
             self._reported_devices.clear()
             self._reported_hosts.clear()
 
-    def _learn_all(self, inventory: contract.Inventory, listed_hosts: tuple[contract.Host, ...]) -> None:
-        """Take over a listing, except for what was reported since it began."""
+    def _learn_all(self, inventory: contract.Inventory, listed_hosts: tuple[contract.Host, ...]) -> bool:
+        """Take over a listing, except for what was reported since it began; return whether it was taken over."""
         hosts_by_id = {host.id: host for host in listed_hosts}
         hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._reported_hosts}
         self._version = inventory.version
         self.report(UNREAD, _unread(inventory))
         if not self._judge_hosts(hosts_by_id, partial=bool(inventory.unread)):
-            return
+            return False
         hosts_by_id |= {host_id: self._hosts[host_id] for host_id in self._hosts_lost.missing}
         held = {name: device.id for name, device in self._devices.items()}
         reserved = self._shares.reserved if self._shares is not None else _named_as_shares(inventory)
@@ -647,6 +651,7 @@ class Session:
             self._tell("hosts", self._listener.hosts_changed, self.name)
         self._lose(lost)
         self._put_all({name: device for name, device in listed.items() if name not in self._reported_devices})
+        return True
 
     def _put_all(self, listed: Mapping[str, contract.Device]) -> None:
         """Take over the devices of a listing; new ones while there is room beside those that count as they were."""

@@ -41,6 +41,7 @@ class View:
             None while that was not tried.
         reserved: how many of its devices are for immediate allocation.
         missing: some that count as they were are not listed any more.
+        contradicted: the manager does not show the connections of some attached devices.
         exceeded: the manager lists or streams more than a limit allows.
         refused: which writes the API server refuses, in its words; empty where it takes all.
         incompatible: the devices that are not attached to some host for now, since the manager refused it.
@@ -56,6 +57,7 @@ class View:
     unpublished: str | None = None
     reserved: int = 0
     missing: bool = False
+    contradicted: bool = False
     exceeded: bool = False
     refused: str = ""
     incompatible: tuple[fabrics.IncompatiblePair, ...] = ()
@@ -138,7 +140,13 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
 def _degraded(view: View) -> tuple[str, bool, str, str]:
     if not view.troubles:
         return fabrics.DEGRADED, False, "Healthy", "nothing is known to be at fault"
-    reason = "LimitExceeded" if view.exceeded else "DevicesMissing" if view.missing else "Troubles"
+    reason = "Troubles"
+    if view.exceeded:
+        reason = "LimitExceeded"
+    elif view.missing:
+        reason = "DevicesMissing"
+    elif view.contradicted:
+        reason = "ConnectionsNotShown"
     return fabrics.DEGRADED, True, reason, "; ".join(view.troubles)[:1024]
 
 

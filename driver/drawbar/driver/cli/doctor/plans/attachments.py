@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
+from drawbar.driver.controller import outcomes
 
 MARGIN_SECONDS = 30.0
 """Beyond a deadline, until what follows from it has been written."""
@@ -112,6 +113,14 @@ def judged(world: World, attachment: attachments.DeviceAttachment, driver: str) 
 
 
 def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterator[Finding]:
+    refused = meta.find(attachment.status.conditions, attachments.DETACHED)
+    if refused is not None and not refused.is_true:
+        yield findings.warning(
+            Check.ATTACHMENTS_DETACH,
+            _subject(attachment),
+            f"is not detached yet ({refused.reason}): {refused.message}",
+            _SEE,
+        )
     seconds = _age(world, attachment.metadata.deletion_timestamp)
     if seconds <= DETACH_SECONDS:
         return
@@ -145,6 +154,13 @@ def _arriving(
         )
     elif not attachment.holds(attachments.ATTACHED):
         yield from _attaching(world, attachment, fabric)
+    elif (contradiction := outcomes.contradiction(attachment)) is not None:
+        yield findings.warning(
+            Check.ATTACHMENTS_ATTACH,
+            _subject(attachment),
+            f"is attached by its record, and {contradiction.message}",
+            _SEE,
+        )
     elif not attachment.holds(attachments.VISIBLE):
         attached = meta.find(status.conditions, attachments.ATTACHED)
         seconds = _age(world, attached.last_transition_time if attached else None)
@@ -162,6 +178,14 @@ def _arriving(
 def _attaching(
     world: World, attachment: attachments.DeviceAttachment, fabric: fabrics.Fabric | None
 ) -> Iterator[Finding]:
+    said = meta.find(attachment.status.conditions, attachments.ATTACHED)
+    if said is not None and not said.is_true:
+        yield findings.warning(
+            Check.ATTACHMENTS_ATTACH,
+            _subject(attachment),
+            f"is not attached yet ({said.reason}): {said.message}",
+            _SEE,
+        )
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, attachment.metadata.creation_timestamp)
     if seconds > policy.attach_timeout_seconds + MARGIN_SECONDS:

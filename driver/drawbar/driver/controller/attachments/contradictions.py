@@ -1,0 +1,87 @@
+"""Attached devices that the fabric manager lists as free, or at another host.
+
+A manager that lost its state, or another client of it, contradicts the record. One listing proves nothing: a manager may show a
+change late, and a watch may report an older state. So a contradiction is confirmed by a second listing, complete and begun
+`APART_SECONDS` after the first sighting. It is over once the manager has shown the connection again; each time that it comes
+back, that has to hold for longer (`damping`).
+
+Kept in memory: after a restart the first listing counts as the first sighting. Bounded by the attachments.
+"""
+
+from dataclasses import dataclass
+
+from drawbar.driver.controller import damping, names
+from drawbar.driver.controller.fabrics import losses
+
+APART_SECONDS = losses.APART_SECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contradiction:
+    """A connection that the fabric manager does not show.
+
+    Attributes:
+        host_id: where it shows the device; None where it shows it free.
+        is_confirmed: a second listing shows the same.
+        look_seconds: until the next listing is due that could confirm it, or until it is over; 0.0 if that is now.
+        is_over: the manager shows the connection again, and that has not held for long enough.
+    """
+
+    host_id: str | None = None
+    is_confirmed: bool = False
+    look_seconds: float = 0.0
+    is_over: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sighting:
+    state: tuple[object, ...]
+    since: float
+
+
+class Contradictions:
+    """The contradictions of one controller, by device."""
+
+    def __init__(self) -> None:
+        self._seen: dict[names.DeviceKey, _Sighting] = {}
+        self._damper: damping.Damper[names.DeviceKey] = damping.Damper()
+
+    def see(
+        self,
+        key: names.DeviceKey,
+        shown: tuple[str | None] | None,
+        *,
+        call: str,
+        now: float,
+        listings: losses.Listings,
+    ) -> Contradiction | None:
+        """Take over how the manager shows an attached device; return what contradicts the record, or None.
+
+        Args:
+            key: the device.
+            shown: the host at which the manager shows it, or None for a free one; None where it shows it as recorded.
+            call: the request id of the attach: another one begins anew.
+            now: on the event loop's clock.
+            listings: of the fabric.
+        """
+        if shown is None:
+            self._seen.pop(key, None)
+            if self._damper.look(key, good=True, now=now):
+                return None
+            return Contradiction(is_over=True, look_seconds=self._damper.held(now).get(key, 0.0))
+        state = (call, shown)
+        sighting = self._seen.get(key)
+        if sighting is None or sighting.state != state:
+            sighting = self._seen[key] = _Sighting(state=state, since=now)
+        due = sighting.since + APART_SECONDS
+        if listings.complete is not None and listings.complete >= due:
+            self._damper.look(key, good=False, now=now)
+            return Contradiction(host_id=shown[0], is_confirmed=True)
+        if listings.last is not None and listings.last > sighting.since:
+            due = max(due, listings.last + APART_SECONDS)
+        return Contradiction(host_id=shown[0], look_seconds=max(0.0, due - now))
+
+    def forget(self, key: names.DeviceKey) -> None:
+        """Drop a device that is not attached any more."""
+        self._seen.pop(key, None)
+        self._damper.forget(key)

@@ -1,0 +1,167 @@
+"""Attached devices that the fabric manager does not show: confirmed, then attached anew, reported, or given up."""
+
+import pytest
+from tests.scenes.attachmentplan import (
+    ATTACH,
+    ATTACHED,
+    NOW,
+    assert_next_steps,
+    attachment,
+    call,
+    cases,
+    observed,
+    wish,
+)
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller import damping, names, outcomes
+from drawbar.driver.controller.attachments import actions, contradictions, plan
+from drawbar.driver.controller.fabrics import losses
+
+KEY = names.DeviceKey(fabric="f", device="d")
+FREE = contradictions.Contradiction(is_confirmed=True)
+MOVED = contradictions.Contradiction(is_confirmed=True, host_id="h9")
+OVER = contradictions.Contradiction(is_over=True, look_seconds=7.0)
+SEEN = meta.Condition(type="Visible", status="True", reason="DeviceReady")
+BLIND = meta.Condition(type="Visible", status="False", reason="DeviceNotFound", message="look at the slot")
+NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="x")
+MINE, BY_HAND = attachment(ATTACHED), attachment(ATTACHED, claim=None)
+USED = wish(attached_said=True, visible_said=True)
+
+
+TABLE = {
+    "one listing proves nothing": (
+        {"contradiction": contradictions.Contradiction(look_seconds=8.0)},
+        [actions.LookAgain(seconds=8.0)],
+    ),
+    "the fabric is listed anew": (
+        {"contradiction": contradictions.Contradiction()},
+        [actions.ReadFabric, actions.LookAgain],
+    ),
+    "a free device that no node has seen is attached anew": (
+        {"contradiction": FREE},
+        [actions.RecordContradiction, actions.Retry(side=ATTACH)],
+    ),
+    "by hand as well": (
+        {"contradiction": FREE, "attachment": BY_HAND, "wish": None},
+        [actions.RecordContradiction, actions.Retry(side=ATTACH)],
+    ),
+    "but not for ever": (
+        {"contradiction": FREE, "renewals": plan.RENEWALS},
+        [actions.RecordFailure],
+    ),
+    "by hand it is reported then": (
+        {"contradiction": FREE, "renewals": plan.RENEWALS, "attachment": BY_HAND, "wish": None},
+        [actions.RecordContradiction],
+    ),
+    "one that another host has is never attached": ({"contradiction": MOVED}, [actions.RecordFailure]),
+    "nor by hand": (
+        {"contradiction": MOVED, "attachment": BY_HAND, "wish": None},
+        [actions.RecordContradiction],
+    ),
+    "nothing is changed under a device that its node has seen": (
+        {"contradiction": FREE, "attachment": attachment(ATTACHED, SEEN), "wish": USED},
+        [actions.RecordContradiction],
+    ),
+    "nor where somebody moved it": (
+        {"contradiction": MOVED, "attachment": attachment(ATTACHED, SEEN), "wish": USED},
+        [actions.RecordContradiction],
+    ),
+    "nor while its claim has it by its status alone": (
+        {"contradiction": FREE, "wish": USED},
+        [actions.RecordContradiction],
+    ),
+    "it is recorded as attached once it is shown again": (
+        {"attachment": attachment(NOT_SHOWN, SEEN), "wish": USED, "host_id": "h1"},
+        [actions.RecordAttached],
+    ),
+    "and that has held": (
+        {"attachment": attachment(NOT_SHOWN, SEEN), "wish": USED, "host_id": "h1", "contradiction": OVER},
+        [actions.LookAgain(seconds=7.0)],
+    ),
+    "a node that finds nothing is not to blame": (
+        {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND), "tainted": True},
+        [actions.RecordFailure, actions.SayFailed],
+    ),
+}
+
+
+@pytest.mark.parametrize(("changes", "steps"), cases(TABLE, attachment=MINE, attach=call("succeeded")))
+def test_of_a_connection_that_the_manager_does_not_show(changes, steps):
+    assert_next_steps(changes, steps)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"contradiction": FREE, "renewals": 3}, "lists d as free, not at host h1, 3 times after"),
+        ({"contradiction": MOVED}, "lists d at host h9, not at host h1 by this cluster"),
+        ({"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND), "tainted": True}, "as free"),
+    ],
+)
+def test_the_claim_fails_with_the_sentence(changes, words):
+    fields = {"attachment": MINE, "attach": call("succeeded")} | changes
+    failure = plan.plan(observed(**fields), NOW)[0].failure
+    assert failure.message.startswith("the fabric manager no longer shows this connection: it ")
+    assert words in failure.message.replace(attachment().spec.device_id, "d")
+    assert failure.reason in outcomes.FAILURES
+
+
+def test_what_stands_is_not_written_again():
+    (record,) = plan.plan(
+        plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED),
+        NOW,
+    )
+    assert record.is_attached
+    said = meta.Condition(type="Attached", status="True", reason=record.reason, message=record.message)
+    assert plan.plan(plan_observed(attachment(said, SEEN), contradiction=FREE, wish=USED), NOW) == ()
+
+
+def plan_observed(of, **changes):
+    return observed(attachment=of, attach=call("succeeded"), **changes)
+
+
+def look(known, now, *, shown=(None,), last=None, complete=None, request="a1"):
+    listings = losses.Listings(last=last, complete=complete)
+    return known.see(KEY, shown, call=request, now=now, listings=listings)
+
+
+def test_a_contradiction_needs_a_second_complete_listing_that_began_ten_seconds_later():
+    known = contradictions.Contradictions()
+    assert look(known, 100.0, last=99.0, complete=99.0).look_seconds == 10.0
+    assert look(known, 110.0, last=99.0, complete=99.0).look_seconds == 0.0
+    assert not look(known, 110.5, last=109.0, complete=109.0).is_confirmed
+    doubtful = look(known, 111.0, last=111.0, complete=99.0)
+    assert not doubtful.is_confirmed
+    assert doubtful.look_seconds == 10.0
+    assert look(known, 122.0, last=121.0, complete=121.0).is_confirmed
+
+
+@pytest.mark.parametrize("changes", [{"shown": ("h9",)}, {"request": "a2"}])
+def test_another_contradiction_and_another_attach_begin_anew(changes):
+    known = contradictions.Contradictions()
+    look(known, 100.0)
+    assert look(known, 111.0, last=110.0, complete=110.0).is_confirmed
+    assert not look(known, 112.0, last=111.0, complete=111.0, **changes).is_confirmed
+
+
+def test_a_manager_that_changes_its_mind_again_and_again_has_to_hold_for_longer():
+    known, now, over = contradictions.Contradictions(), 0.0, []
+    for _ in range(8):
+        look(known, now)
+        assert look(known, now + 11, last=now + 10, complete=now + 10).is_confirmed
+        over.append(look(known, now + 12, shown=None))
+        now += 13
+    assert over[0] is None
+    assert over[-1].is_over
+    assert over[-1].look_seconds == damping.HOLD_FIRST_SECONDS
+    known.forget(KEY)
+    assert look(known, now, shown=None) is None
+
+
+def test_the_node_of_a_forgotten_device_has_seen_it_once_it_reports_anything():
+    report = attachments.NodeReport(pci_address="0000:01:00.0")
+    of = attachment(ATTACHED, node=report)
+    (record, *_) = plan.plan(plan_observed(of, contradiction=FREE, wish=wish(attached_said=True)), NOW)
+    assert isinstance(record, actions.RecordContradiction)
+    assert record.is_attached

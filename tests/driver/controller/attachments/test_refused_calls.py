@@ -1,0 +1,147 @@
+"""A refusal after which the call is made again stands on the DeviceAttachment, and costs few writes."""
+
+import datetime
+
+import msgspec
+import pytest
+from tests.scenes.attachmentplan import ATTACH, ATTACHED, DETACH, FREE, NOW, attachment, call, observed, wish
+
+from drawbar.driver.api import attachments, meta
+from drawbar.driver.cli.doctor.plans import attachments as doctor
+from drawbar.driver.controller import outcomes
+from drawbar.driver.controller.attachments import actions, calls, plan, statements
+from drawbar.fabric import errors
+
+BUSY = attachments.Failure(reason=outcomes.BUSY, message="423: the zone is locked", retryable=True)
+WORDS = "423: the zone is locked; tried again in 16 s"
+LATE = wish(seen_at=NOW - datetime.timedelta(seconds=60))
+
+
+def refused(state="failed", **changes):
+    fields = {
+        "failure": BUSY,
+        "due": False,
+        "retry_after_seconds": 3.0,
+        "refused": BUSY,
+        "pause_seconds": 16.0,
+    }
+    return call(state, **(fields | changes))
+
+
+def said(message=WORDS, reason=outcomes.BUSY, kind="Attached"):
+    return meta.Condition(type=kind, status="False", reason=reason, message=message)
+
+
+def record(side, message=WORDS):
+    return actions.RecordRefusal(side=side, reason=outcomes.BUSY, message=message)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "changes", "is_written"),
+    [
+        ((), {}, True),
+        ((said(),), {}, False),
+        ((said(),), {"is_report_due": False}, False),
+        ((said("423: the zone is locked; tried again in 1 s"),), {}, True),
+        ((said("423: the zone is locked; tried again in 1 s"),), {"is_report_due": False}, False),
+        ((said("other words"),), {"is_report_due": False}, False),
+        ((said(reason="AttachQueued"),), {"is_report_due": False}, True),
+    ],
+)
+def test_the_refusal_of_an_attach_is_recorded_where_it_does_not_stand(conditions, changes, is_written):
+    steps = plan.plan(observed(attachment=attachment(*conditions), attach=refused(**changes)), NOW)
+    expected = (record(ATTACH),) if is_written else ()
+    assert steps == (*expected, actions.LookAgain(seconds=3.0))
+
+
+def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
+    steps = plan.plan(
+        observed(attachment=FREE, host_id="h1", attach=call("succeeded"), detach=refused()), NOW
+    )
+    assert steps[0] == record(DETACH)
+    body = statements.refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
+    shown = {condition["type"]: condition["status"] for condition in body["status"]["conditions"]}
+    assert shown == {"Attached": "True", "Detached": "False"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"attach": refused()}, outcomes.DEADLINE),
+        ({"attach": refused("unknown")}, outcomes.UNREACHABLE),
+        ({"attachment": attachment(said()), "attach": call("failed", failure=BUSY)}, outcomes.DEADLINE),
+    ],
+)
+def test_the_claim_fails_with_the_same_words(changes, reason):
+    fields = {"attachment": attachment(), "wish": LATE} | changes
+    failure = plan.plan(observed(**fields), NOW)[0].failure
+    assert failure.reason == reason
+    assert failure.message.endswith("; it refused last: 423: the zone is locked")
+
+
+def test_a_long_refusal_leaves_room_for_the_next_try():
+    long = msgspec.structs.replace(BUSY, message="x" * 2000)
+    (action,) = plan.refusal_steps(attachment(), ATTACH, refused(refused=long))
+    assert len(action.message) == meta.MESSAGE_CHARS
+    assert action.message.endswith("x; tried again in 16 s")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_reached", "reason"),
+    [
+        (errors.Unavailable("503"), True, outcomes.BUSY),
+        (errors.DeadlineExceeded("no answer"), True, outcomes.BUSY),
+        (errors.Unavailable("not connected"), False, outcomes.UNREACHABLE),
+        (errors.PermissionDenied("no"), True, outcomes.CREDENTIALS),
+        (errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING), True, outcomes.PENDING),
+        (errors.FailedPrecondition("the link is down"), True, "FabricError"),
+    ],
+)
+def test_the_reason_is_the_kind_of_the_refusal(error, is_reached, reason):
+    assert calls.refusal(error, is_reached=is_reached).reason == reason
+
+
+def test_a_service_whose_words_change_at_each_try_costs_few_writes():
+    known, current, now, writes = calls.Calls(), attachment(), 0.0, []
+    for number in range(60):
+        known.refused("a1", ATTACH, errors.Unavailable(f"request {number} failed"))
+        view = known.view("a1", ATTACH, now)
+        for action in plan.refusal_steps(current, ATTACH, view):
+            writes.append(now)
+            known.refusal_reported("a1", ATTACH, now)
+            current = attachment(said(action.message))
+        now += min(view.pause_seconds, 10.0)
+    assert len(writes) <= 6 + now / calls.REPORT_SECONDS
+    assert writes[0] == 0.0
+
+
+def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
+    known = calls.Calls()
+    known.failed("a1", ATTACH, errors.Aborted("busy"), 0.0)
+    known.next_attempt("a1", ATTACH)
+    assert known.view("a1", ATTACH, 1.0).refused.message == "busy"
+    known._forget_refusal("a1", ATTACH)
+    assert known.view("a1", ATTACH, 1.0).refused is None
+
+
+@pytest.mark.parametrize(
+    ("of", "words"),
+    [
+        (attachment(said()), f"is not attached yet (FabricBusy): {WORDS}"),
+        (
+            attachment(ATTACHED, said(kind="Detached"), deleting=True),
+            f"is not detached yet (FabricBusy): {WORDS}",
+        ),
+        (
+            attachment(
+                meta.Condition(
+                    type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="it is free"
+                )
+            ),
+            "is attached by its record, and it is free",
+        ),
+    ],
+)
+def test_doctor_and_explain_have_the_same_words(of, words):
+    around = doctor.World(now=NOW, fabrics=None, nodes=None)
+    assert words in [finding.message for finding in doctor.judged(around, of, of.spec.driver)]
