@@ -78,7 +78,6 @@ async def lose_the_record(cluster, name):
     await cluster.stop(name)
     home = cluster.path / name / "k"
     shutil.rmtree(home / "plugins" / "drawbar.dev" / "claims")
-    (home / "plugins" / "drawbar.dev" / "checkpoint.json").write_bytes(b"nonsense\n")
     claims = await cluster.named(kinds.CLAIM, "default")
     (uid,) = (claim["metadata"]["uid"] for claim in claims.values())
     (file,) = (home / "cdi").glob(f"*{uid}*")

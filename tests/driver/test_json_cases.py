@@ -24,7 +24,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node.classes import dfl
-from drawbar.driver.node.preparation import checkpointlog, cleaning, store
+from drawbar.driver.node.preparation import cleaning, store
 from drawbar.driver.node.uevents import sources as uevents
 from drawbar.driver.webhook import review, settings
 from drawbar.fabric import errors as fabric_errors
@@ -197,13 +197,9 @@ def read_handle(raw, _folder):
 
 def read_records(raw, folder):
     whole = b'{"version":1,"crc32":%d,"claim":%s}\n' % (zlib.crc32(raw), raw)
-    for text in (raw, whole, b'{"version":1,"data":%s}\n' % raw):
-        for read in (
-            lambda path: store._read(path, "u"),
-            checkpointlog.read,
-        ):
-            with refusing(node_errors.CheckpointError):
-                read(file_of(folder, text))
+    for text in (raw, whole):
+        with refusing(node_errors.CheckpointError):
+            store._read(file_of(folder, text), "u")
         file_of(folder, text, f"{cleaning.FOLDER}/gpu-0{cleaning.SUFFIX}")
         assert cleaning.Marks(folder).get("gpu-0").over
 

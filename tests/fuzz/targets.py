@@ -33,7 +33,7 @@ from drawbar.driver.node import claim_versions
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node.classes import dfl
 from drawbar.driver.node.inventory import pci
-from drawbar.driver.node.preparation import checkpointlog, records, store
+from drawbar.driver.node.preparation import records, store
 from drawbar.driver.node.uevents import sources as uevents
 from drawbar.driver.webhook import review
 from drawbar.fabric import contract
@@ -266,8 +266,6 @@ def _record(raw: bytes, folder: Path) -> None:
     for text in (raw, whole):
         with contextlib.suppress(node_errors.CheckpointError):
             store._read(_file(folder, text, "u"), "u")
-        with contextlib.suppress(node_errors.CheckpointError):
-            checkpointlog.read(_file(folder, text, "journal"))
 
 
 _CDI = {

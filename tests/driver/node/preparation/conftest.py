@@ -231,18 +231,12 @@ class World(clusters.Cluster):
         self.reader = None
         self.ask(api)
 
-    @property
-    def checkpoint(self) -> Path:
-        """Return the file that a version before the record files reads."""
-        return self.folder / "checkpoint.json"
-
     def record(self, uid) -> Path:
         return self.folder / "claims" / f"{uid}.json"
 
     def lose_record(self):
-        """Remove the whole record, in both forms."""
+        """Remove the whole record."""
         shutil.rmtree(self.folder / "claims")
-        self.checkpoint.unlink()
 
     def finder(self, boot_id="boot-1"):
         return finding.Finder(
@@ -314,7 +308,7 @@ class World(clusters.Cluster):
     @contextlib.contextmanager
     def locked(self):
         """Keep the lock that another instance would have, so that no claim is recorded in the block."""
-        descriptor = os.open(self.folder / "checkpoint.json.lock", os.O_RDWR | os.O_CREAT)
+        descriptor = os.open(self.folder / store.LOCK, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield
@@ -370,11 +364,8 @@ class World(clusters.Cluster):
         }
 
     def recorded(self):
-        """Return the uids of the prepared claims, which both forms of the record have."""
-        uids = sorted(self.claims())
-        line = self.checkpoint.read_text().splitlines()[-1]
-        assert sorted(json.loads(json.loads(line)["data"])["claims"]) == uids
-        return uids
+        """Return the UIDs of the recorded claims."""
+        return sorted(self.claims())
 
     def claims(self):
         """Return the content of the record files, by uid."""
@@ -386,7 +377,7 @@ class World(clusters.Cluster):
 
     def written(self):
         """Return which files the record is in, which changes with each write."""
-        files = [self.checkpoint, *(self.folder / "claims").iterdir()]
+        files = (self.folder / "claims").iterdir()
         return {file.name: (file.stat().st_ino, file.stat().st_mtime_ns) for file in files}
 
     async def claim(self, name="c1", results=None):

@@ -188,7 +188,7 @@ async def test_a_record_that_cannot_be_written_fails_the_call_and_a_later_one_su
     name = await world.claim()
     world.attached = [world.attachment("d1", name.uid)]
     in_the_way = world.folder / "claims" / f".{name.uid}.json.tmp"
-    in_the_way.mkdir()
+    in_the_way.mkdir(parents=True)
     with pytest.raises(errors.CheckpointError, match="with room on it"):
         await world.preparer.prepare(name)
     assert world.preparer.holder("p", "d1") is None

@@ -220,10 +220,10 @@ def slow_write(monkeypatch):
     """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
     began, go_on, write = threading.Event(), threading.Event(), store.Store._write
 
-    def slow(files, before, claims):
+    def slow(files, claims):
         began.set()
         assert go_on.wait(20)
-        return write(files, before, claims)
+        return write(files, claims)
 
     monkeypatch.setattr(store.Store, "_write", slow)
     return began, go_on
@@ -336,7 +336,7 @@ async def test_a_claim_that_is_gone_gets_no_event(world):
 async def test_a_checkpoint_that_cannot_be_written_is_reported_too(world):
     name = await world.claim()
     world.attached = [world.detailed("d1", name.uid)]
-    (world.folder / "claims" / f".{name.uid}.json.tmp").mkdir()
+    (world.folder / "claims" / f".{name.uid}.json.tmp").mkdir(parents=True)
     with pytest.raises(errors.CheckpointError):
         await world.preparer.prepare(name)
     assert world.recorder.reasons == ["CheckpointFailed"]

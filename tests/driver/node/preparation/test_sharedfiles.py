@@ -1,7 +1,6 @@
-"""The lock between the instances of a node's daemon, and the files that are written again."""
+"""The lock between the instances of a node's daemon."""
 
 import asyncio
-import os
 import sys
 
 from drawbar.driver.node.preparation import sharedfiles
@@ -38,34 +37,3 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
         if holder.returncode is None:
             holder.kill()
         await holder.wait()
-
-
-def _created(spares, path, raw):
-    os.close(spares.create(str(path), raw))
-
-
-def test_a_file_is_whole_whether_it_is_shorter_or_longer_than_the_one_that_it_is_written_over(tmp_path):
-    spares = sharedfiles.Spares()
-    first, second = tmp_path / "first", tmp_path / "second"
-    for before, after in ((b"{12345}", b"{1}"), (b"{1}", b"{12345}")):
-        _created(spares, first, before)
-        spares.keep(str(first))
-        _created(spares, second, after)
-        assert second.read_bytes().rstrip(b"\n") == after
-        second.unlink()
-        assert list(tmp_path.iterdir()) == []
-
-
-def test_spare_files_are_few_and_small(tmp_path):
-    spares = sharedfiles.Spares()
-    large = tmp_path / "large"
-    _created(spares, large, b"x" * (spares.BYTES_MAX + 1))
-    spares.keep(str(large))
-    assert list(tmp_path.iterdir()) == []
-    paths = [tmp_path / str(number) for number in range(spares.LIMIT + 1)]
-    for path in paths:
-        _created(sharedfiles.Spares(), path, b"x")
-    for path in (*paths, tmp_path / "gone"):
-        spares.keep(str(path))
-    assert len(list(tmp_path.iterdir())) == spares.LIMIT
-    assert all(path.name.startswith(".") and path.name.endswith(".tmp") for path in tmp_path.iterdir())

@@ -10,7 +10,7 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -59,104 +59,22 @@ async def held(
 def replace(path: str, raw: bytes, *, sync: bool = True) -> os.stat_result:
     """Put the bytes in place of the file, whole or not at all, and return the status of the new file.
 
-    One writer at a time. After a crash of the machine the new content is there if `sync` and `sync_directory` were
-    asked for.
+    One writer at a time. With `sync` the content, and after `sync_directory` the name, outlast a crash of the machine.
 
     Raises:
         OSError: it cannot be written; the file before stays.
     """
-    with _draft(path, raw) as descriptor:
-        if sync:
-            os.fsync(descriptor)
-        return os.fstat(descriptor)
-
-
-class Spares:
-    """Files of a directory whose content is no longer needed, to be written again under other names.
-
-    To make a file and to remove it costs a file system three times as much as to rename it. What is kept here counts for
-    nothing: it has the name of a draft, so whoever removes drafts removes it.
-    """
-
-    LIMIT = 64
-    # A block, so that what is written over it needs no further one.
-    BYTES_MAX = 4096
-
-    def __init__(self) -> None:
-        self._paths: list[str] = []
-
-    def keep(self, path: str) -> None:
-        """Take the file from its name, as its removal would; one that is gone already is success.
-
-        Raises:
-            OSError: it cannot be renamed or removed.
-        """
-        folder, name = os.path.split(path)
-        spare = f"{folder}/.{name}.spare.tmp"
-        with contextlib.suppress(FileNotFoundError):
-            if len(self._paths) < self.LIMIT and os.stat(path).st_size <= self.BYTES_MAX:  # noqa: PTH116 - as below
-                os.rename(path, spare)  # noqa: PTH104 - as below
-                self._paths.append(spare)
-            else:
-                os.unlink(path)  # noqa: PTH108 - as below
-
-    def create(self, path: str, raw: bytes) -> int:
-        """Make a file with these bytes, whole or not at all, and return its descriptor, to be synced and closed.
-
-        What is left of a spare file's own content is made line ends. One writer at a time. The file is there after a crash
-        of the machine once the descriptor and then the directory were synced. A file that is renamed before it is synced
-        costs one transaction of the file system's journal, not two; a crash in between can leave any content under the
-        name, so this is for names at which nothing stands.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        while self._paths:
-            spare = self._paths.pop()
-            try:
-                # In place, for a file that is cut to nothing gets its room anew.
-                descriptor = os.open(spare, os.O_WRONLY | os.O_CLOEXEC)
-            except FileNotFoundError:
-                continue  # another instance removes drafts when it starts
-            with _renamed(descriptor, spare, path, raw.ljust(os.fstat(descriptor).st_size, b"\n")):
-                return os.dup(descriptor)
-        with _draft(path, raw) as descriptor:
-            return os.dup(descriptor)
-
-
-def sync(descriptors: Iterable[int]) -> None:
-    """Make the content of files last through a crash of the machine: all of it is on its way before the first is waited for.
-
-    Raises:
-        OSError: one cannot be synced.
-    """
-    descriptors = tuple(descriptors)
-    for descriptor in descriptors:
-        # Only a wish, which the kernel fulfils by beginning to write (mm/fadvise.c).
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    for descriptor in descriptors:
-        os.fsync(descriptor)
-
-
-@contextlib.contextmanager
-def _draft(path: str, raw: bytes) -> Iterator[int]:
-    """`with`: yield a descriptor of a file with the bytes, which is then renamed to `path`."""
     # Plain calls: every Prepare does this.
     folder, name = os.path.split(path)
     draft = f"{folder}/.{name}.tmp"
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with _renamed(descriptor, draft, path, raw):
-        yield descriptor
-
-
-@contextlib.contextmanager
-def _renamed(descriptor: int, draft: str, path: str, raw: bytes) -> Iterator[None]:
-    """`with`: write the bytes into the open draft, close it after the block and rename it to `path`, or remove it."""
     try:
         try:
             while raw:
                 raw = raw[os.write(descriptor, raw) :]
-            yield
+            if sync:
+                os.fsync(descriptor)
+            status = os.fstat(descriptor)
         finally:
             os.close(descriptor)
         os.rename(draft, path)  # noqa: PTH104 - see above
@@ -165,6 +83,7 @@ def _renamed(descriptor: int, draft: str, path: str, raw: bytes) -> Iterator[Non
         with contextlib.suppress(OSError):
             os.unlink(draft)  # noqa: PTH108 - see above
         raise
+    return status
 
 
 def sync_directory(folder: str) -> None:

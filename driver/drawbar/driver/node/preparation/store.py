@@ -1,26 +1,24 @@
-"""The record of prepared claims on disk: for each claim a file, and its CDI file.
+"""The record of prepared claims on disk: one file for each claim, beside its CDI file.
 
 `claims/UID.json`, in the driver's directory below the kubelet's `plugins`, is
-`{"version": 1, "crc32": N, "claim": {...}}`; the CRC is that of the bytes of `claim`. A write is durable before it returns: the file is written under a hidden name and
-renamed, and file and directory are synced; a file that replaces another is synced first. A file that is damaged all the same is set aside as
-`claims/UID.json.corrupt-TIME` and costs the record of one claim, which is made again from its CDI file (`restoring`).
+`{"version": 1, "crc32": N, "claim": {...}}`; the CRC is that of the bytes of `claim`. A write is durable before it
+returns: a file is written under a hidden name, synced and renamed, and its directory is synced. A damaged file is moved to
+`claims/UID.json.corrupt-TIME`. It costs the record of one claim, which is made again from its CDI file (`restoring`).
 
-Invariant: a claim that has a CDI file has a record. So the record is written before the CDI file and removed after it,
-and a crash in between leaves a record without its CDI file, never a CDI file without a record.
+Invariant: a claim that has a CDI file has a record. So the record is written before the CDI file and removed after it. A
+crash in between leaves a record without its CDI file, never a CDI file without a record.
 
-One write at a time, among the tasks of this process and the instances of a rolling update. Each looks first at what the
-other instance wrote. Changes that wait for a write are written together by the next one, which syncs the directory once
-for all of them; a change that is refused, or whose CDI file cannot be written, fails alone. A write that has begun is
-carried to its end, whoever is cancelled meanwhile (the kubelet gives up a call after 45 s).
+One change at a time, among the tasks of this process and the two instances of a rolling update. Each change reads first
+what the other instance wrote. A change that has begun is carried to its end, whoever is cancelled meanwhile: the kubelet
+gives up a call after 45 s.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
-import time
 import zlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent import futures
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,30 +29,30 @@ import msgspec
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files, spec
 from drawbar.driver.node import errors
-from drawbar.driver.node.preparation import checkpointlog, records, sharedfiles
+from drawbar.driver.node.preparation import records, sharedfiles
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 FOLDER = "claims"
-# Versions before the record files take the same one.
-LOCK = "checkpoint.json.lock"
+LOCK = "claims.lock"
 VERSION = 1
 SUFFIX = ".json"
 
 # Inode, time of change and size tell a file from one that replaced it.
 _Identity = tuple[int, int, int]
+_Plan = Callable[[records.Claims], records.Claims]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What the last instance left.
+    """The state that the last instance left.
 
     Attributes:
-        claims: as recorded.
-        files: the names of the CDI devices by the uid of the claim that has the CDI file.
-        unrecorded: uids of the claims whose record was lost, so that their CDI files are all there is of them.
+        claims: the recorded claims.
+        files: the names of the CDI devices, by the UID of the claim that has the CDI file.
+        unrecorded: UIDs of the claims whose record was lost. Their CDI files are all that is left of them.
     """
 
     claims: records.Claims
@@ -64,12 +62,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What the record and the CDI files are to be at a start.
+    """The record and the CDI files to write at a start.
 
     Attributes:
-        claims: to be recorded.
-        specs: by claim uid the CDI files to write again.
-        ended: uids of the claims whose CDI file goes although they have a record.
+        claims: the claims to record.
+        specs: the CDI files to write again, by claim UID.
+        ended: UIDs of the claims whose CDI file goes although they have a record.
     """
 
     claims: records.Claims
@@ -78,47 +76,18 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Known:
+class _Seen:
     """The record as this instance last read or wrote it.
 
     Attributes:
-        claims: as recorded.
-        files: by uid the record files, each with its claim.
-        damaged: uids of the record files that cannot be read.
-        changed_ns: when the directory of the record files was changed.
-        line: of the file that versions before the record files wrote.
+        claims: the recorded claims, by UID.
+        identities: the record files of these claims, by UID.
+        damaged: UIDs of the record files that cannot be read.
     """
 
     claims: records.Claims = field(default_factory=dict)
-    files: Mapping[str, tuple[_Identity, records.PreparedClaim]] = field(default_factory=dict)
+    identities: Mapping[str, _Identity] = field(default_factory=dict)
     damaged: frozenset[str] = frozenset()
-    changed_ns: int | None = None
-    line: checkpointlog.Line | None = None
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class _Change:
-    """A change that waits for its write.
-
-    Attributes:
-        uid: of the claim that it is of; one write makes one change of a claim at most.
-        plan: returns the claims to be recorded in place of those that are. What raises is left out of the write.
-        finish: returns what is to be recorded after that; called once those are recorded.
-        done: set once the write that makes it is over.
-        is_begun: whether a write has begun that makes it.
-        is_made: whether it was made.
-        before: the claims that it found.
-        error: why it was not made, or not finished.
-    """
-
-    uid: str
-    plan: Callable[[records.Claims], records.Claims]
-    finish: Callable[[records.Claims], records.Claims] = lambda claims: claims
-    done: asyncio.Event = field(default_factory=asyncio.Event)
-    is_begun: bool = False
-    is_made: bool = False
-    before: records.Claims = field(default_factory=dict)
-    error: errors.NodeError | None = None
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,49 +97,49 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Store:
-    """The record as this instance knows it, and the changes to it. Nothing is read before `restore`."""
+    """The record, and the changes to it. Nothing is read before `restore`.
+
+    Args:
+        driver: name of the DRA driver, with which the names of its CDI files begin.
+        cdi_dir: directory of the CDI files.
+        directory: the driver's directory below the kubelet's `plugins`.
+        lock_seconds: how long a change waits for another task or instance at most.
+    """
 
     def __init__(self, *, driver: str, cdi_dir: Path, directory: Path, lock_seconds: float = 10.0) -> None:
-        # `directory` is the driver's, at the kubelet; another instance may keep the lock for `lock_seconds`.
         self._driver = driver
         self._cdi_dir = cdi_dir
         self._folder = directory / FOLDER
-        self._log = directory / checkpointlog.FILE
         self._lock = directory / LOCK
         self._lock_seconds = lock_seconds
-        self._known = _Known()
-        self._spares = sharedfiles.Spares()
-        self._restored = False
+        self._seen = _Seen()
+        self._is_restored = False
         self._writing = asyncio.Lock()
-        self._waiting: list[_Change] = []
         # A thread of its own: a write does not queue behind reads of a slow sysfs.
         self._thread = futures.ThreadPoolExecutor(max_workers=1, thread_name_prefix="record")
 
     @property
     def last_read(self) -> records.Claims:
-        """The prepared claims as this instance last read or wrote them; a change reads them again."""
-        return self._known.claims
+        """The prepared claims as this instance last read or wrote them."""
+        return self._seen.claims
 
     @property
     def claims(self) -> records.Claims:
-        """The prepared claims as they are recorded now, whichever instance wrote them.
-
-        If they cannot be read, those that were known.
-        """
-        if self._restored:
+        """The prepared claims as they are recorded now by either instance; the last ones read if that fails."""
+        if self._is_restored:
             try:
-                self._known = self._look(self._known)
+                self._seen = self._look(self._seen)
             except errors.CheckpointError as error:
-                log.warning("%s; going on with what was known", error)
-        return self._known.claims
+                log.warning("%s; going on with the claims that were read before", error)
+        return self._seen.claims
 
     @property
     def cdi_directories(self) -> tuple[Path, ...]:
-        """Where the container runtimes look, from the lowest priority to the highest."""
+        """The directories that the container runtimes read, from the lowest priority to the highest."""
         return files.read_by_runtimes(self._cdi_dir)
 
     def holder(self, pool: str, device: str) -> records.PreparedClaim | None:
-        """Return the claim that alone has the device now, or None."""
+        """Return the claim that has the device to itself now, or None."""
         return records.holder(self.claims, pool, device)
 
     def has_file(self, uid: str) -> bool:
@@ -183,50 +152,50 @@ class Store:
         Raises:
             errors.NodeError: the record or the CDI directory cannot be used.
         """
-        async with self._turn() as ends, self._locked(ends):
-            current, left = await self._finish(self._found, lambda _: None)
+
+        def make() -> Restored:
+            self._seen, left = self._take_stock()
             restored = decide(left)
-            await self._finish(lambda: self._restore(current, left, restored), self._learn)
-        self._restored = True
+            self._restore(left, restored)
+            return restored
+
+        restored = await self._alone(make)
+        self._is_restored = True
         return restored
 
     async def start(self, claim: records.PreparedClaim, content: spec.Spec) -> records.PreparedClaim | None:
-        """Give the claim its devices: record it, then write its CDI file. A record that says the same stays.
+        """Give the claim its devices: record it, then write its CDI file. An equal record stays.
 
         Returns:
-            the claim's record before, whichever instance wrote it.
+            The claim's record before, whichever instance wrote it.
 
         Raises:
             errors.NodeError: it cannot be recorded, or another claim has one of the devices; or the CDI file cannot be
                 written, then the record stays.
         """
         file = self._cdi_file(claim.uid)
-        is_recorded = False
 
-        def plan(claims: records.Claims) -> records.Claims:
-            nonlocal is_recorded
-            planned = _started(claims, claim)
-            is_recorded = planned is claims
-            return planned
-
-        def finish(claims: records.Claims) -> records.Claims:
+        def make() -> records.PreparedClaim | None:
+            before = self._change(lambda claims: _started(claims, claim))
             _write_cdi(file, content)
-            if is_recorded and claims[claim.uid].state == records.STARTED:
-                # Another start found it so, and would give it back once the claim is gone.
-                return {**claims, claim.uid: claims[claim.uid].in_state(records.COMPLETED)}
-            return claims
+            recorded = self._seen.claims[claim.uid]
+            if recorded is before.get(claim.uid) and recorded.state == records.STARTED:
+                # Another start left it so, and would give it back once the claim is gone.
+                completed = recorded.in_state(records.COMPLETED)
+                self._change(lambda claims: {**claims, claim.uid: completed})
+            return before.get(claim.uid)
 
-        return (await self._change(_Change(uid=claim.uid, plan=plan, finish=finish))).get(claim.uid)
+        return await self._alone(make)
 
     async def drop(self, uid: str, *, states: tuple[str, ...] = ()) -> records.PreparedClaim | None:
         """Take the claim's devices from it: remove its CDI file, then its record. An unknown claim is success.
 
         Args:
-            uid: of the claim.
-            states: the record must be in one of them, or else nothing happens; empty for any.
+            uid: the UID of the claim.
+            states: a record in another state stays; empty for any state.
 
         Returns:
-            the claim's record before, whichever instance wrote it.
+            The claim's record before, whichever instance wrote it.
 
         Raises:
             errors.NodeError: a file cannot be removed; the claim keeps its devices.
@@ -240,10 +209,10 @@ class Store:
             _remove_cdi(file)
             return {key: claim for key, claim in claims.items() if key != uid}
 
-        return (await self._change(_Change(uid=uid, plan=plan))).get(uid)
+        return (await self._alone(lambda: self._change(plan))).get(uid)
 
     async def explain(self, claim: records.PreparedClaim) -> None:
-        """Record a claim of which only its CDI file was known. One that has another record by now keeps that.
+        """Record a claim that only a CDI file named before. One that has another record by now keeps that.
 
         Raises:
             errors.NodeError: it cannot be recorded.
@@ -255,55 +224,12 @@ class Store:
                 return claims
             return {**claims, claim.uid: claim}
 
-        await self._change(_Change(uid=claim.uid, plan=plan))
+        await self._alone(lambda: self._change(plan))
 
-    # Writes, one at a time.
-
-    async def _change(self, change: _Change) -> records.Claims:
-        """Make the change to what is recorded now, with all that wait, and return the claims before."""
-        self._waiting.append(change)
-        try:
-            async with self._turn() as ends:
-                if not change.is_begun:
-                    async with self._locked(ends):
-                        while not change.is_begun:
-                            await self._commit()
-        except (asyncio.CancelledError, errors.CheckpointError) as error:
-            if not change.is_begun:
-                self._waiting.remove(change)
-                raise
-            await _to_its_end(change.done)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-        if change.error is not None:
-            raise change.error
-        if not change.is_made:
-            raise errors.CheckpointError(
-                f"the write to {self._folder} that this change was part of failed; the log of this daemon tells why"
-            )
-        return change.before
-
-    async def _commit(self) -> None:
-        """Make the first waiting change of each claim."""
-        first = {change.uid: change for change in reversed(self._waiting)}
-        changes = tuple(change for change in self._waiting if first[change.uid] is change)
-        for change in changes:
-            self._waiting.remove(change)
-            change.is_begun = True
-        try:
-            await self._finish(lambda: self._make(changes), self._learn)
-        finally:
-            for change in changes:
-                change.done.set()
-
-    @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[float]:
-        """Entered once no other task writes, or not at all: all who wait give up in time.
-
-        Yields:
-            the time of the event loop at which to give up waiting for another instance.
-        """
-        ends = asyncio.get_running_loop().time() + self._lock_seconds
+    async def _alone(self, call: Callable[[], T]) -> T:
+        """Run the call in the thread, while no other task or instance changes the record, and to its end."""
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + self._lock_seconds
         try:
             async with asyncio.timeout_at(ends):
                 await self._writing.acquire()
@@ -313,90 +239,42 @@ class Store:
                 f"look at the log of that instance and at dmesg"
             ) from error
         try:
-            yield ends
+            async with sharedfiles.held(self._lock, ends - loop.time()):
+                return await _to_its_end(loop.run_in_executor(self._thread, call))
         finally:
             self._writing.release()
 
-    def _locked(self, ends: float) -> contextlib.AbstractAsyncContextManager[None]:
-        return sharedfiles.held(self._lock, ends - asyncio.get_running_loop().time())
+    # Blocking, in the thread and with the lock held; `_look` without it, too.
 
-    async def _finish(self, call: Callable[[], T], learn: Callable[[T], None]) -> T:
-        """Run a call in the thread to its end and hand the result to `learn`, even if cancelled meanwhile."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
-        future = self._thread.submit(call)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(ended.set))
+    def _change(self, plan: _Plan) -> records.Claims:
+        """Record the claims that the plan returns for those recorded now, and return these."""
+        self._seen = self._look(self._seen)
+        before = self._seen.claims
         try:
-            await _to_its_end(ended)
-        finally:
-            result = future.result()
-            learn(result)
-        return result
-
-    def _learn(self, current: _Known) -> None:
-        self._known = current
-
-    # Blocking, with the lock held; `_look` without it, too.
-
-    def _make(self, changes: tuple[_Change, ...]) -> _Known:
-        """Make the changes in one write, or note why not, and return what is recorded then."""
-        made = []
-        current = self._known
-        try:
-            current = self._look(current)
-            claims = current.claims
-            for change in changes:
-                change.before = claims
-                try:
-                    claims = change.plan(claims)
-                    made.append(change)
-                except errors.NodeError as error:
-                    change.error = error
-            current = self._write(current, claims)
-            for change in made:
-                try:
-                    claims = change.finish(claims)
-                except errors.NodeError as error:
-                    change.error = error
-            if claims is not current.claims:
-                current = self._write(current, claims)
-        except errors.CheckpointError as error:
-            for change in changes:
-                change.error = change.error or error
-            # A part of it may be written: what is gone is to be reported as released.
+            self._seen = self._write(plan(before))
+        except errors.CheckpointError:
+            # A part of it may be written: a record that is gone is a device that is free.
             with contextlib.suppress(errors.CheckpointError):
-                current = self._look(current)
-            return current
-        for change in made:
-            change.is_made = True
-        return current
+                self._seen = self._look(self._seen)
+            raise
+        return before
 
-    def _found(self) -> tuple[_Known, Found]:
+    def _take_stock(self) -> tuple[_Seen, Found]:
         had_folder = self._folder.exists()
-        try:
-            current = self._look(_Known())
-        except errors.CorruptCheckpoint as error:
-            aside = sharedfiles.set_aside(self._log)
-            log.error("checkpoint is corrupt, moved aside: %s", error, extra={"aside": str(aside)})  # noqa: TRY400 - the sentence explains it
-            current = self._look(_Known())
+        seen = self._look(_Seen())
         try:
             files.sweep(self._cdi_dir, self._driver)
             cdi = {uid: self._names(uid) for uid in files.owners(self._cdi_dir, self._driver)}
         except cdi_errors.CdiError as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-        claims = current.claims
-        unrecorded = cdi.keys() - claims.keys()
-        if current.line is not None:
-            # An instance that was killed between setting a record aside and making it again left it aside.
-            unrecorded = {uid for uid in unrecorded if uid in current.damaged or self._is_aside(uid)}
-        elif had_folder:
-            claims = {
-                uid: claim if uid in cdi else claim.in_state(records.STARTED) for uid, claim in claims.items()
-            }
-        return current, Found(claims=claims, files=cdi, unrecorded=frozenset(unrecorded))
+        unrecorded = cdi.keys() - seen.claims.keys()
+        if had_folder:
+            # A record that was removed by hand ends its claim; one that is damaged, or was set aside, does not.
+            unrecorded = {uid for uid in unrecorded if uid in seen.damaged or self._is_aside(uid)}
+        return seen, Found(claims=seen.claims, files=cdi, unrecorded=frozenset(unrecorded))
 
-    def _restore(self, current: _Known, left: Found, restored: Restored) -> _Known:
-        now = self._write(current, restored.claims)
+    def _restore(self, left: Found, restored: Restored) -> None:
+        self._seen = self._write(restored.claims)
         for draft in self._folder.glob(".*.tmp"):
             draft.unlink(missing_ok=True)
         try:
@@ -410,113 +288,79 @@ class Store:
                 files.remove(self._cdi_file(uid))
         except cdi_errors.UnwritableDir as error:
             raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
-        return now
 
-    def _look(self, former: _Known) -> _Known:
-        """Return what is recorded now. What was lost since, or is damaged, is as it was known.
+    def _look(self, before: _Seen) -> _Seen:
+        """Return what is recorded now. A claim whose file is damaged, or whose directory is gone, is as it was before.
 
         Raises:
-            errors.CheckpointError: a newer Drawbar wrote, or something cannot be read.
+            errors.CheckpointError: a newer Drawbar wrote a file, or one cannot be read.
         """
-        try:
-            line = checkpointlog.read(self._log, former.line)
-        except errors.CorruptCheckpoint:
-            if not self._restored:
-                raise
-            line = None
-        changed_ns = self._changed_ns()
-        if changed_ns is not None and changed_ns == former.changed_ns and line is former.line:
-            return former
-        record_files, damaged = self._scan(former)
-        claims = {uid: claim for uid, (_, claim) in record_files.items()}
-        if line is not None and (not line.marked or not self._folder.exists()):
-            claims = dict(line.claims)
-        elif not self._folder.exists():
-            claims = dict(former.claims)
-        for uid in damaged & former.claims.keys():
-            claims.setdefault(uid, former.claims[uid])
-        return _Known(claims=claims, files=record_files, damaged=damaged, changed_ns=changed_ns, line=line)
-
-    def _changed_ns(self) -> int | None:
-        try:
-            return os.stat(self._folder).st_mtime_ns  # noqa: PTH116 - every Prepare does this several times
-        except OSError:
-            return None
-
-    def _scan(
-        self, former: _Known
-    ) -> tuple[dict[str, tuple[_Identity, records.PreparedClaim]], frozenset[str]]:
-        """Return the record files by uid, and the uids of those that are damaged."""
-        record_files, damaged = {}, set()
+        claims: dict[str, records.PreparedClaim] = {}
+        identities: dict[str, _Identity] = {}
+        damaged = set()
         try:
             with os.scandir(self._folder) as entries:
-                listed = list(entries)
-            for entry in listed:
-                uid = entry.name.removesuffix(SUFFIX)
-                if uid == entry.name or uid.startswith("."):
-                    continue
-                try:
-                    identity = _identity(entry.stat())
-                    before = former.files.get(uid)
-                    is_same = before is not None and before[0] == identity
-                    record_files[uid] = (
-                        before if before is not None and is_same else (identity, _read(Path(entry), uid))
-                    )
-                except FileNotFoundError:
-                    # The other instance has just removed it.
-                    continue
-                except errors.CorruptCheckpoint:
-                    damaged.add(uid)
+                for entry in entries:
+                    uid = entry.name.removesuffix(SUFFIX)
+                    if uid == entry.name or uid.startswith("."):
+                        continue
+                    try:
+                        identity = _identity(entry.stat())
+                        is_same = before.identities.get(uid) == identity
+                        claims[uid] = before.claims[uid] if is_same else _read(Path(entry), uid)
+                        identities[uid] = identity
+                    except FileNotFoundError:
+                        continue  # the other instance has just removed it
+                    except errors.CorruptCheckpoint:
+                        damaged.add(uid)
+                        if uid in before.claims:
+                            claims[uid] = before.claims[uid]
         except FileNotFoundError:
-            return {}, frozenset()
+            return _Seen(claims=before.claims)
         except OSError as error:
             raise errors.CheckpointError(
                 f"cannot read the record in {self._folder}: {error.strerror}; run as the user that owns it"
             ) from error
-        return record_files, frozenset(damaged)
+        return _Seen(claims=claims, identities=identities, damaged=frozenset(damaged))
 
-    def _write(self, former: _Known, claims: records.Claims) -> _Known:
-        """Make the record say these claims, durably. What is recorded already is not written again."""
-        record_files = dict(former.files)
-        for uid in former.damaged:
+    def _write(self, claims: records.Claims) -> _Seen:
+        """Make the files say these claims, durably. An equal file is not written again."""
+        seen = self._seen
+        identities = dict(seen.identities)
+        created = []
+        for uid in seen.damaged:
             self._set_aside(uid)
-        created: dict[str, int] = {}
         try:
-            if former.changed_ns is None:
-                self._folder.mkdir(parents=True, exist_ok=True)
-                sharedfiles.sync_directory(str(self._folder.parent))
-            # First, since a claim of the same write may have got the device of one that goes.
-            for uid in record_files.keys() - claims.keys():
-                self._spares.keep(str(self._record(uid)))
-                del record_files[uid]
+            for uid in identities.keys() - claims.keys():
+                self._record(uid).unlink(missing_ok=True)
+                del identities[uid]
             for uid, claim in claims.items():
-                path = str(self._record(uid))
-                if uid not in record_files:
-                    created[path] = self._spares.create(path, _encode(claim))
-                    record_files[uid] = _identity(os.fstat(created[path])), claim
-                elif record_files[uid][1] != claim:
-                    record_files[uid] = _identity(sharedfiles.replace(path, _encode(claim))), claim
-            changed_ns = former.changed_ns
-            if record_files != former.files:
-                # The kernel's own clock has ticks of 4 ms, in which another instance could write as well.
-                changed_ns = time.time_ns()
-                os.utime(self._folder, ns=(changed_ns, changed_ns))
-                sharedfiles.sync(created.values())
+                if uid in identities and seen.claims[uid] == claim:
+                    continue
+                if uid not in identities:
+                    created.append(self._record(uid))
+                identities[uid] = _identity(self._put(uid, claim))
+            if identities != seen.identities:
                 sharedfiles.sync_directory(str(self._folder))
-            line = checkpointlog.write(self._log, claims, former.line)
         except OSError as error:
-            # What is not on the disk must not be regarded as recorded by the next try.
+            # The next try must not take for recorded what a crash of the machine can undo.
             for path in created:
                 with contextlib.suppress(OSError):
-                    os.unlink(path)  # noqa: PTH108 - as in `sharedfiles`
+                    path.unlink()
             raise errors.CheckpointError(
                 f"cannot write the record in {self._folder}: {error.strerror}; mount {self._folder.parent} read-write, "
                 f"with room on it"
             ) from error
-        finally:
-            for descriptor in created.values():
-                os.close(descriptor)
-        return _Known(claims=claims, files=record_files, changed_ns=changed_ns, line=line)
+        return _Seen(claims=claims, identities=identities)
+
+    def _put(self, uid: str, claim: records.PreparedClaim) -> os.stat_result:
+        path, raw = str(self._record(uid)), _encode(claim)
+        try:
+            return sharedfiles.replace(path, raw)
+        except FileNotFoundError:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            sharedfiles.sync_directory(str(self._folder.parent))
+            return sharedfiles.replace(path, raw)
 
     def _set_aside(self, uid: str) -> None:
         try:
@@ -595,16 +439,18 @@ def _started(claims: records.Claims, claim: records.PreparedClaim) -> records.Cl
     return {**claims, claim.uid: replacing}
 
 
-async def _to_its_end(event: asyncio.Event) -> None:
-    """Wait for the event, even if cancelled meanwhile; the cancellation is raised after that."""
+async def _to_its_end(future: asyncio.Future[T]) -> T:
+    """Return the result of the future, even if cancelled meanwhile; the cancellation is raised after that."""
     cancelled: asyncio.CancelledError | None = None
-    while not event.is_set():
+    while not future.done():
         try:
-            await event.wait()
+            await asyncio.wait([future])
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled is not None:
+        future.exception()
         raise cancelled
+    return future.result()
 
 
 def _write_cdi(file: Path, content: spec.Spec) -> None:

@@ -1,4 +1,4 @@
-"""Changes that wait for a write are written together, and each fails alone."""
+"""Changes of the record are made one after the other, and to their end."""
 
 import asyncio
 import dataclasses
@@ -25,14 +25,12 @@ def content(uid, env="A=b"):
 
 @dataclasses.dataclass
 class Writes:
-    """Holds the store's writes up at the sync of the directory, and counts them."""
+    """Holds the store's writes up at the sync of the directory."""
 
-    count: int = 0
     begun: threading.Event = dataclasses.field(default_factory=threading.Event)
     go_on: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     def sync(self, folder):
-        self.count += 1
         self.begun.set()
         assert self.go_on.wait(20), "the test has not let the write go on"
 
@@ -72,14 +70,7 @@ async def _while_one_writes(opened, writes, *calls):
     return [task.result() for task in waiting]
 
 
-async def test_changes_that_wait_share_one_sync_of_the_directory(opened, writes):
-    calls = [opened.start(claim(f"c{number}", f"x{number}"), content(f"c{number}")) for number in range(20)]
-    await _while_one_writes(opened, writes, *calls)
-    assert writes.count == 2
-    assert opened.last_read.keys() == {"first", "one"} | {f"c{number}" for number in range(20)}
-
-
-async def test_a_device_wanted_twice_in_one_write_goes_to_the_first(opened, writes, tmp_path):
+async def test_a_device_wanted_by_two_goes_to_the_first(opened, writes, tmp_path):
     outcomes = await _while_one_writes(
         opened,
         writes,
@@ -109,7 +100,7 @@ async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, w
     assert "bad" in opened.last_read
 
 
-async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opened, writes, tmp_path):
+async def test_a_device_that_is_given_back_is_free_for_the_next_change(opened, writes, tmp_path):
     outcomes = await _while_one_writes(
         opened, writes, opened.drop("first"), opened.start(claim("next", "other"), content("next"))
     )
@@ -119,40 +110,19 @@ async def test_a_device_that_is_given_back_is_given_away_in_the_same_write(opene
     assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
 
 
-async def test_changes_of_one_claim_are_made_one_after_the_other(opened, writes, tmp_path):
-    outcomes = await _while_one_writes(
-        opened,
-        writes,
-        opened.start(claim("a", "x"), content("a")),
-        opened.drop("a"),
-    )
-    assert outcomes[1].uid == "a"
-    assert "a" not in opened.last_read
-    assert not (tmp_path / "cdi" / "drawbar.dev-a.json").exists()
-
-
-async def test_a_caller_cancelled_in_a_write_of_several_ends_once_the_write_has_ended(opened, writes):
+async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(opened, writes):
     async with asyncio.TaskGroup() as group:
-        first = group.create_task(opened.start(claim("one", "d1"), content("one")))
+        caller = group.create_task(opened.start(claim("one", "d1"), content("one")))
         await asyncio.to_thread(writes.begun.wait, 20)
-        group.create_task(opened.start(claim("two", "d2"), content("two")))
-        follower = group.create_task(opened.drop("first"))
+        caller.cancel()
         await asyncio.sleep(0)
-        writes.begun.clear()
-        held, writes.go_on = writes.go_on, threading.Event()
-        held.set()
-        await first
-        # Now the second write is held up, which makes the changes of both.
-        await asyncio.to_thread(writes.begun.wait, 20)
-        follower.cancel()
-        await asyncio.sleep(0)
-        assert not follower.done()
+        assert not caller.done()
         writes.go_on.set()
-    assert follower.cancelled()
-    assert opened.last_read.keys() == {"one", "two"}
+    assert caller.cancelled()
+    assert opened.last_read.keys() == {"first", "one"}
 
 
-async def test_who_is_cancelled_before_the_write_changes_nothing(opened, writes):
+async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, writes):
     async with asyncio.TaskGroup() as group:
         group.create_task(opened.start(claim("one", "d1"), content("one")))
         await asyncio.to_thread(writes.begun.wait, 20)
@@ -162,24 +132,3 @@ async def test_who_is_cancelled_before_the_write_changes_nothing(opened, writes)
         await asyncio.wait([waiting])
         writes.go_on.set()
     assert opened.claims.keys() == {"first", "one"}
-
-
-async def test_on_a_full_disk_everybody_in_the_write_gets_the_reason(opened, writes, monkeypatch):
-    def full(*_arguments, **_options):
-        raise OSError(28, "No space left on device")
-
-    def then_full(folder):
-        writes.sync(folder)
-        monkeypatch.setattr(sharedfiles.Spares, "create", full)
-
-    monkeypatch.setattr(sharedfiles, "sync_directory", then_full)
-    outcomes = await _while_one_writes(
-        opened,
-        writes,
-        opened.start(claim("a", "x"), content("a")),
-        opened.start(claim("b", "y"), content("b")),
-        opened.drop("first"),
-    )
-    assert [type(outcome) for outcome in outcomes] == [errors.CheckpointError] * 3
-    assert all("No space left on device" in str(outcome) for outcome in outcomes)
-    assert opened.last_read.keys() == {"one"}, "what was written of it is known"
