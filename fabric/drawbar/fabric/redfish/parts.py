@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from drawbar.fabric import errors
-from drawbar.fabric.redfish import documents, identities, models, reading
+from drawbar.fabric.redfish import identities, models, reading
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -37,8 +37,7 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
                 # Not a collection after all, or one that fails at a sick member.
                 listed = ()
         parts |= {document.uri: document for document in listed}
-        rest = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(members - parts.keys()))
-        parts |= {document.uri: document for document in await reader.resolved(rest)}
+        parts |= {document.uri: document for document in await reader.details(members - parts.keys())}
     return parts
 
 
@@ -109,8 +108,8 @@ async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
             if reader.expands:
                 listed = await reader.members(collection)
             else:
-                page = await reader.get(collection)
-                listed = await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
+                page = await reader.get_detail(collection)
+                listed = await reader.details(page.links("Members")[:1])
     except errors.FabricError as error:
         if not reading.is_of_resource(error):
             raise
