@@ -20,12 +20,15 @@ class Pace:
         self.at_once = most
         self._most = most
         self._slots = asyncio.Semaphore(most)
-        # Slots to be taken away when their requests end.
+        # Slots that are not used again, until the service recovers.
         self._surplus = 0
         self._answers = 0
 
     async def __aenter__(self) -> None:
         await self._slots.acquire()
+        while self._surplus:
+            self._surplus -= 1
+            await self._slots.acquire()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
