@@ -728,8 +728,9 @@ class RedfishAdapter(contract.FabricAdapter):
                 is_exceeded = budget.is_exceeded(error)
                 _logger.debug("the Redfish service cannot be read now", extra={"error": error.message})
             took = clock() - began
-            # As early as what changes during this reading is to be shown by the end of the next one.
-            due = began + max(self._service.plan_poll(self._parameters.poll_seconds).seconds - took, 2 * took)
+            poll = self._service.plan_poll(self._parameters.poll_seconds)
+            # As early as what changes during this reading is to be shown by the end of the next one; by turns, as the budget says.
+            due = began + max(poll.seconds - (0.0 if poll.turns else took), 2 * took)
             pause = (
                 min(max(2 * pause, self._parameters.poll_seconds), LIMIT_BACKOFF_SECONDS_MAX)
                 if is_exceeded
