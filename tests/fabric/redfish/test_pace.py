@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.fabric.redfish import pace
+from drawbar.fabric.redfish import pace, polling
 
 ANSWERS = st.lists(st.sampled_from(["busy", "answer", "broken", "given up"]), max_size=200)
 
@@ -36,7 +36,7 @@ async def send_all(limit, answers):
     return kept, most
 
 
-@given(limit=st.integers(min_value=1, max_value=pace.AT_ONCE_MAX), answers=ANSWERS)
+@given(limit=st.integers(min_value=1, max_value=polling.AT_ONCE_MAX), answers=ANSWERS)
 def test_no_more_requests_than_the_limit_are_on_their_way(limit, answers):
     async def run():
         kept, most = await send_all(limit, answers)

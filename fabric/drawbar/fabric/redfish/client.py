@@ -27,14 +27,14 @@ import yarl
 
 from drawbar.fabric import budget, contract, errors, judgement, tls
 from drawbar.fabric.contract.credentials import FILLER
-from drawbar.fabric.redfish import decoding, documents, messages, pace, transcripts
+from drawbar.fabric.redfish import decoding, documents, messages, pace, polling, transcripts
 
 _logger = logging.getLogger(__name__)
 
 ROOT = "/redfish/v1"
 REDIRECTS = 3
 # Tasks that wait for answers; how many of their requests are on their way at once is the pace's.
-PARALLEL = pace.AT_ONCE_MAX
+PARALLEL = polling.AT_ONCE_MAX
 CLOSE_SECONDS = 2.0
 # What each answer adds to the deadline of a listing, and the most that all of them add.
 ANSWER_SECONDS = 1.0
@@ -91,7 +91,7 @@ class Client:
         session: aiohttp.ClientSession,
         recorder: transcripts.Recorder | None = None,
         *,
-        requests_at_once: int = pace.AT_ONCE,
+        requests_at_once: int = polling.AT_ONCE,
     ) -> None:
         self.root = documents.Document(uri=ROOT)
         self._config = config
@@ -126,7 +126,7 @@ class Client:
         config: contract.AdapterConfig,
         recorder: transcripts.Recorder | None = None,
         *,
-        requests_at_once: int = pace.AT_ONCE,
+        requests_at_once: int = polling.AT_ONCE,
     ) -> Self:
         """Read the service root and begin a session, if there are credentials; keep all but events with the recorder.
 

@@ -3,8 +3,6 @@
 import asyncio
 from types import TracebackType
 
-AT_ONCE = 3
-AT_ONCE_MAX = 16
 # After so many answers in a row one request more is sent at once, up to the limit.
 ANSWERS_TO_RECOVER = 32
 

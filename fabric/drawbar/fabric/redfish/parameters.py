@@ -7,7 +7,7 @@ from types import MappingProxyType
 import yarl
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import pace, profiles
+from drawbar.fabric.redfish import polling, profiles
 
 POLL_SECONDS = 30.0
 TASK_SECONDS = 600.0
@@ -33,7 +33,7 @@ class Parameters:
     ports: int = 0
     zone_body: profiles.ZoneBody | None = None
     uses_etags: bool = True
-    requests_at_once: int = pace.AT_ONCE
+    requests_at_once: int = polling.AT_ONCE
     poll_seconds: float = POLL_SECONDS
     task_seconds: float = TASK_SECONDS
 
@@ -67,7 +67,7 @@ SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "enum": ["no", "yes"],
         },
         "requestsAtOnce": {
-            "description": f"How many requests are on their way at once, {pace.AT_ONCE_MAX} at most; {pace.AT_ONCE} without",
+            "description": f"How many requests are on their way at once, {polling.AT_ONCE_MAX} at most; {polling.AT_ONCE} without",
             "type": "string",
             "pattern": "^([1-9]|1[0-6])$",
         },
@@ -131,7 +131,7 @@ def parse(config: contract.AdapterConfig) -> Parameters:
         ports=int(number("ports", 0, 999)),
         uses_etags=etags == "yes",
         zone_body=profiles.ZoneBody(zone_body) if zone_body else None,
-        requests_at_once=int(number("requestsAtOnce", pace.AT_ONCE, pace.AT_ONCE_MAX)),
+        requests_at_once=int(number("requestsAtOnce", polling.AT_ONCE, polling.AT_ONCE_MAX)),
         poll_seconds=number("pollSeconds", POLL_SECONDS, 9999),
         task_seconds=number("taskSeconds", TASK_SECONDS, 9999),
     )

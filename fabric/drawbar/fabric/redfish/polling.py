@@ -9,6 +9,9 @@ import math
 from dataclasses import dataclass
 
 REQUESTS_PER_POLL_MIN = 30
+# Requests that are on their way at once, without the parameter and at the most.
+AT_ONCE = 3
+AT_ONCE_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
