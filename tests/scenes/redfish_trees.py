@@ -35,7 +35,9 @@ class Tree:
             raise errors.NotFound(f"there is no {uri}")
         return documents.Document.from_json(self.resources[uri])
 
-    async def members(self, uri, *, levels=1):
+    get_detail = get
+
+    async def members(self, uri, *, levels=1, by_turns=False):
         collection = await self.get(uri)
         return await self.resolved(
             tuple(documents.Document.from_json(entry) for entry in collection.objects("Members"))
@@ -52,6 +54,9 @@ class Tree:
 
     async def newest(self, uri, most):
         return (await self.members(uri))[-most:]
+
+    async def details(self, uris):
+        return await self.resolved(tuple(documents.Document(uri=uri) for uri in sorted(uris)))
 
     async def resolved(self, listed):
         return tuple([await self.get(document.uri) for document in listed if document.uri in self.resources])

@@ -27,6 +27,7 @@ def test_everything_may_be_given():
         "ports": "8",
         "zoneBody": "endpoints",
         "etags": "no",
+        "requestsAtOnce": "1",
         "pollSeconds": "5",
         "taskSeconds": "60",
     }
@@ -36,6 +37,7 @@ def test_everything_may_be_given():
         ports=8,
         zone_body=profiles.ZoneBody.ENDPOINTS,
         uses_etags=False,
+        requests_at_once=1,
         poll_seconds=5,
         task_seconds=60,
     )
@@ -79,6 +81,8 @@ def test_an_endpoint_is_an_origin(endpoint):
         (_config(ports="0"), "whole number"),
         (_config(ports="1000"), "whole number"),
         (_config(ports="9" * 5000), "whole number"),
+        (_config(requestsAtOnce="17"), "from 1 to 16"),
+        (_config(requestsAtOnce="0"), "from 1 to 16"),
         (_config(pollSeconds="1.5"), "whole number"),
         (_config(taskSeconds="ten"), "whole number"),
         (_config(taskSeconds="٣"), "whole number"),
@@ -116,6 +120,7 @@ def test_the_schema_describes_every_parameter_that_is_read():
         "ports": "8",
         "zoneBody": "links",
         "etags": "no",
+        "requestsAtOnce": "2",
         "pollSeconds": "5",
         "taskSeconds": "60",
     }

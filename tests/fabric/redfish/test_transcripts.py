@@ -166,6 +166,29 @@ async def test_a_device_is_attached_and_detached_as_when_it_was_recorded(path):
     assert served.left == []
 
 
+async def test_the_blocks_of_necs_emulator_are_attached_as_when_it_was_recorded():
+    path = Path(__file__).parent / "transcripts/nec_hw_emulator.json"
+    async with replayed(path) as (adapter, _):
+        listed = (await adapter.devices()).devices
+        # Blocks 1 and 2 are of the hosts, though no type says so.
+        assert {device.id: device.device_class for device in listed} == {
+            "DeviceBlock-3": contract.DeviceClass.CXL_MEMORY,
+            "DeviceBlock-4": contract.DeviceClass.OTHER,
+            "DeviceBlock-5": contract.DeviceClass.NIC,
+            "DeviceBlock-6": contract.DeviceClass.GPU,
+            "DeviceBlock-7": contract.DeviceClass.GPU,
+        }
+        host = (await adapter.hosts())[0].id
+        request = contract.AttachRequest(request_id="r1", host_id=host, device_id="DeviceBlock-6")
+        attached = await ended(adapter, await adapter.attach(request))
+        assert attached.device.connection.host_id == host
+        request = contract.DetachRequest(
+            request_id="r2", device_id="DeviceBlock-6", host_id=host, host_prepared=True
+        )
+        await ended(adapter, await adapter.detach(request))
+        assert (await adapter.devices()).device("DeviceBlock-6").connection is None
+
+
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 async def test_no_secret_serial_number_address_or_name_of_a_user_is_in_a_transcript(redfish_lab, form):
     service = await redfish_lab.serve(**form | sensitive(form) | {"username": "rack-operator"})
@@ -192,6 +215,7 @@ async def test_a_masked_value_is_the_same_wherever_it_stands(redfish_lab):
         "GCXLID": "4C-1D-96-FF-FE-DD-D8-35:0001",
         "Address": ["10.1.2.3", "fe80::1:2", "aa:bb:cc:00:11:22"],
         "Keys": {"AccessToken": "tok", "Passcode": 1234},
+        "iSCSIBoot": {"CHAPUsername": "yosemite", "PrimaryTargetName": "iqn.2005-03.com.acme:images"},
         "Link": "https://bmc7.rack.example:8443/redfish/v1",
         "Time": "2026-11-23T07:02:06+00:00",
         "FirmwareRevision": "1.15.0",
@@ -208,6 +232,7 @@ async def test_a_masked_value_is_the_same_wherever_it_stands(redfish_lab):
     assert answer["GCXLID"] == "00-00-00-00-00-00-00-00:0002"
     assert answer["Address"] == ["198.18.0.1", "2001:db8::1", "00:00:00:00:00:03"]
     assert answer["Keys"] == {"AccessToken": "masked-secret-1", "Passcode": 0}
+    assert answer["iSCSIBoot"] == {"CHAPUsername": "masked-user-1", "PrimaryTargetName": "masked-host-1"}
     assert answer["Link"] == "https://manager.invalid/redfish/v1"
     assert (answer["Time"], answer["FirmwareRevision"]) == (body["Time"], body["FirmwareRevision"])
     assert exchange.headers == {}

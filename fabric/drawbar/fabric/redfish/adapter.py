@@ -24,8 +24,10 @@ from drawbar.fabric.redfish import (
     entities,
     methods,
     parameters,
+    polling,
     profiles,
     reading,
+    remembered,
     restoring,
     tasks,
     transcripts,
@@ -47,7 +49,7 @@ LIMIT_BACKOFF_SECONDS_MAX = 300.0
 EVENTS_GOOD_SECONDS = 60.0
 # Of one change, each after another client has changed the same resource.
 ATTEMPTS = 4
-# A reading that took longer than this at the connect is handed to the first listing.
+# For this long the reading of `connect` is handed to the first listing, or for as long as it took.
 HANDED_SECONDS_MIN = 5.0
 
 
@@ -79,13 +81,25 @@ class _Service:
         # By host id, and one for slices.
         self._turns: dict[str, asyncio.Lock] = {}
         self._view = methods.View()
+        self._remembered = remembered.Remembered(asyncio.get_running_loop().time)
+        # Requests of the last whole look for resources that are not remembered.
+        self._fixed_requests = 0
+
+    def plan_poll(self, poll_seconds: float) -> polling.Poll:
+        """Return when the service is polled next, and how much of it is read then."""
+        return polling.plan(poll_seconds, fixed=self._fixed_requests, remembered=len(self._remembered))
 
     @asynccontextmanager
-    async def looking(self, *, whole: bool = False) -> AsyncIterator[None]:
-        """See `works.Backend`; reads devices and hosts anew where the whole is asked for, or slices were changed."""
+    async def looking(self, *, whole: bool = False, turns: int | None = None) -> AsyncIterator[None]:
+        """See `works.Backend`; reads devices and hosts anew where the whole is asked for, or slices were changed.
+
+        Args:
+            whole: whether more than the connections is read.
+            turns: how many remembered resources are read again then; None for all members of collections.
+        """
         async with self._lock:
             try:
-                await self._reread(whole=whole)
+                await self._reread(whole=whole, turns=turns)
             except errors.FabricError as trouble:
                 self.history.interrupt(trouble)
                 raise
@@ -121,18 +135,20 @@ class _Service:
             return error.message
         return ""
 
-    async def _reread(self, *, whole: bool = False) -> None:
+    async def _reread(self, *, whole: bool = False, turns: int | None = None) -> None:
         """Read connections anew, and devices and hosts too where these may have changed; under the lock."""
-        reader = reading.Reader(self._client)
         if not (whole or self.is_changed):
-            await self._method.read_connections(reader)
+            await self._method.read_connections(reading.Reader(self._client))
             return
+        reader = reading.Reader(self._client, self._remembered, turns=None if self.is_changed else turns)
         is_changed, self.is_changed = self.is_changed, False
         try:
             await self._method.read(reader)
         except errors.FabricError:
             self.is_changed |= is_changed
             raise
+        self._remembered.keep_only(reader.touched)
+        self._fixed_requests = reader.requests
 
     def publish(self) -> None:
         """See `works.Backend`."""
@@ -569,7 +585,9 @@ class RedfishAdapter(contract.FabricAdapter):
         adapter = cls(config, recorder)
         try:
             async with adapter._bounded():
-                adapter._client = await client.Client.connect(adapter._config, recorder)
+                adapter._client = await client.Client.connect(
+                    adapter._config, recorder, requests_at_once=adapter._parameters.requests_at_once
+                )
             adapter._lifetime.push_async_callback(adapter._client.close)
             async with adapter._bounded():
                 await adapter._connect()
@@ -601,9 +619,7 @@ class RedfishAdapter(contract.FabricAdapter):
             if suggestion := await self._suggestion():
                 raise errors.Unimplemented(f"{error.message}; {suggestion}") from error
             raise
-        took = clock() - began
-        if took > HANDED_SECONDS_MIN:
-            self._handed_until = clock() + took
+        self._handed_until = clock() + max(clock() - began, HANDED_SECONDS_MIN)
         group = await self._lifetime.enter_async_context(asyncio.TaskGroup())
         self._works = Works(self._service, group, prefix=NAME, on_finished=self._poke.set)
         keepers = [
@@ -786,7 +802,7 @@ class RedfishAdapter(contract.FabricAdapter):
             raise errors.DeadlineExceeded(text, side_effects_unknown=changes) from error
 
     async def _keep(self) -> None:
-        """Read everything after each event, and every `pollSeconds` while there are watchers.
+        """Read everything after each event, and every so often by turns while there are watchers.
 
         A service that takes long is left alone for as long as it took, and one that lists too much for longer each time.
         """
@@ -794,6 +810,7 @@ class RedfishAdapter(contract.FabricAdapter):
         due = clock() + self._parameters.poll_seconds
         pause = 0.0
         while True:
+            turns: int | None = None
             try:
                 async with asyncio.timeout_at(due):
                     await self._poke.wait()
@@ -802,11 +819,12 @@ class RedfishAdapter(contract.FabricAdapter):
                 if not self._service.history.watchers:
                     due = clock() + self._parameters.poll_seconds
                     continue
+                turns = self._service.plan_poll(self._parameters.poll_seconds).turns
             self._poke.clear()
             began = clock()
             is_exceeded = False
             try:
-                async with self._bounded(), self._service.looking(whole=True):
+                async with self._bounded(), self._service.looking(whole=True, turns=turns):
                     is_exceeded = bool(self._service.excess)
             except errors.FabricError as error:
                 # Also where the deadline came before an answer, which no look has seen as an error.
@@ -814,8 +832,9 @@ class RedfishAdapter(contract.FabricAdapter):
                 is_exceeded = budget.is_exceeded(error)
                 _logger.debug("the Redfish service cannot be read now", extra={"error": error.message})
             took = clock() - began
-            # As early as what changes during this reading is to be shown by the end of the next one.
-            due = began + max(self._parameters.poll_seconds - took, 2 * took)
+            poll = self._service.plan_poll(self._parameters.poll_seconds)
+            # As early as what changes during this reading is to be shown by the end of the next one; by turns, as the budget says.
+            due = began + max(poll.seconds - (0.0 if poll.turns else took), 2 * took)
             pause = (
                 min(max(2 * pause, self._parameters.poll_seconds), LIMIT_BACKOFF_SECONDS_MAX)
                 if is_exceeded

@@ -27,13 +27,14 @@ import yarl
 
 from drawbar.fabric import budget, contract, errors, judgement, tls
 from drawbar.fabric.contract.credentials import FILLER
-from drawbar.fabric.redfish import decoding, documents, messages, transcripts
+from drawbar.fabric.redfish import decoding, documents, messages, pace, polling, transcripts
 
 _logger = logging.getLogger(__name__)
 
 ROOT = "/redfish/v1"
 REDIRECTS = 3
-PARALLEL = 8
+# Tasks that wait for answers; how many of their requests are on their way at once is the pace's.
+PARALLEL = polling.AT_ONCE_MAX
 CLOSE_SECONDS = 2.0
 # What each answer adds to the deadline of a listing, and the most that all of them add.
 ANSWER_SECONDS = 1.0
@@ -45,7 +46,9 @@ TASK_PAUSE_SECONDS_MAX = 10.0
 ENDED_STATES = frozenset({"Completed", "Exception", "Killed", "Cancelled"})
 MALFORMED = "MALFORMED_ANSWER"
 BROKEN_OFF = "BROKEN_OFF"
+BUSY = "SERVICE_BUSY"
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_BUSY = frozenset({429, 503})
 # A URI with a slash at its end, as a value of JSON.
 _SLASHED = re.compile(rb'"(/[^"\\\s]{1,1000})/"')
 SLASHED_MAX = 16_384
@@ -87,12 +90,15 @@ class Client:
         config: contract.AdapterConfig,
         session: aiohttp.ClientSession,
         recorder: transcripts.Recorder | None = None,
+        *,
+        requests_at_once: int = polling.AT_ONCE,
     ) -> None:
         self.root = documents.Document(uri=ROOT)
         self._config = config
         self._base = yarl.URL(config.endpoint)
         self._session = session
         self._recorder = recorder
+        self._pace = pace.Pace(requests_at_once)
         self._token = ""
         # Of this session and of the one before, which an answer on its way may still echo.
         self._tokens: tuple[str, ...] = ()
@@ -116,7 +122,11 @@ class Client:
 
     @classmethod
     async def connect(
-        cls, config: contract.AdapterConfig, recorder: transcripts.Recorder | None = None
+        cls,
+        config: contract.AdapterConfig,
+        recorder: transcripts.Recorder | None = None,
+        *,
+        requests_at_once: int = polling.AT_ONCE,
     ) -> Self:
         """Read the service root and begin a session, if there are credentials; keep all but events with the recorder.
 
@@ -136,7 +146,7 @@ class Client:
             middlewares=(_sent_once,),
             headers={"Accept": "application/json", "Accept-Encoding": _ENCODINGS, "OData-Version": "4.0"},
         )
-        client = cls(config, session, recorder)
+        client = cls(config, session, recorder, requests_at_once=requests_at_once)
         try:
             client.root = await client._read_root()
             await client._begin_session("")
@@ -500,6 +510,7 @@ class Client:
         kind = {} if body is None else {"Content-Type": "application/json"}
         try:
             async with (
+                self._pace,
                 self._translated(what, changes=changes),
                 self._session.request(
                     method,
@@ -521,6 +532,10 @@ class Client:
         if self._recorder is not None:
             self._recorder.answered(method, url, content, status=status, headers=received, raw=raw)
         self._extend()
+        if status in _BUSY:
+            self._pace.note_busy()
+        else:
+            self._pace.note_answer()
         if status >= 400:
             raise messages.refusal(
                 status,

@@ -67,17 +67,18 @@ class Composition:
     async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
         uri = reader.root.link("CompositionService")
-        service = await reader.get(uri) if uri is not None else None
+        service = await reader.get_detail(uri) if uri is not None else None
         blocks_uri = service.link("ResourceBlocks") if service is not None else None
         if blocks_uri is None:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
-        listed = await reader.members(blocks_uri, levels=LEVELS)
+        listed = await reader.members(blocks_uri, levels=LEVELS, by_turns=True)
         movable = [block for block in listed if not _is_of_host(block)]
-        resources = await _parts(reader, movable)
-        # What a block is, is said by its parts, also where its type is not given.
-        blocks = [block for block in movable if not _has_cpu(block, resources)]
+        # What a block is, is said by its parts, also where its type is not given: first by its processors.
+        processors = await _linked(reader, movable, ("Processors",))
+        blocks = [block for block in movable if not _has_cpu(block, processors)]
+        resources = await _parts(reader, blocks, processors)
         movable_uris = {block.uri for block in blocks}
         further = await parts.read_identifying(
             reader, ((block, _describing(block, resources)) for block in blocks)
@@ -231,7 +232,7 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
     """
     try:
         with reader.noticing() as find_unread:
-            zones = await reader.members(uri) if uri is not None else ()
+            zones = await reader.members(uri, by_turns=True) if uri is not None else ()
     except errors.FabricError as error:
         if budget.is_exceeded(error):
             raise
@@ -268,14 +269,22 @@ def _has_cpu(block: Document, read: Mapping[str, Document]) -> bool:
     return any(read[uri].text("ProcessorType") == "CPU" for uri in block.links("Processors") if uri in read)
 
 
-async def _parts(reader: Reader, blocks: list[Document]) -> Mapping[str, Document]:
-    """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
+async def _linked(reader: Reader, blocks: list[Document], names: tuple[str, ...]) -> Mapping[str, Document]:
+    """Return by URI what the blocks have in these arrays."""
     listed = [
-        Document.from_json(entry) for block in blocks for name in _PARTS for entry in block.objects(name)
+        Document.from_json(entry) for block in blocks for name in names for entry in block.objects(name)
     ]
     inline = {part.uri: part for part in listed if not part.is_reference}
     linked = await parts.read(reader, {part.uri for part in listed if part.uri} - inline.keys())
-    consisting = {**inline, **linked}
+    return {**inline, **linked}
+
+
+async def _parts(
+    reader: Reader, blocks: list[Document], processors: Mapping[str, Document]
+) -> Mapping[str, Document]:
+    """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
+    others = tuple(name for name in _PARTS if name != "Processors")
+    consisting = {**processors, **await _linked(reader, blocks, others)}
     devices = {uri for part in consisting.values() if (uri := _card(part))}
     return {**await parts.read(reader, devices), **consisting}
 

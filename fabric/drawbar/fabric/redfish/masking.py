@@ -19,8 +19,8 @@ _SECRET = re.compile(
 )
 _NAMED = (
     (re.compile(r"(.*serialnumber|assettag|servicetag)$", re.IGNORECASE), "serial"),
-    (re.compile(r"(.*hostname|fqdn|.*domainname)$", re.IGNORECASE), "host"),
-    (re.compile(r"(username|.*email.*|contactname|phonenumber)$", re.IGNORECASE), "user"),
+    (re.compile(r"(.*hostname|fqdn|.*domainname|.*initiatorname|.*targetname)$", re.IGNORECASE), "host"),
+    (re.compile(r"(.*username|.*email.*|contactname|phonenumber)$", re.IGNORECASE), "user"),
     (re.compile(r"durablename$", re.IGNORECASE), "id"),
 )
 # A value that is one of these identifies nothing, and is part of links and enumerations.

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import yarl
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import profiles
+from drawbar.fabric.redfish import polling, profiles
 
 POLL_SECONDS = 30.0
 TASK_SECONDS = 600.0
@@ -23,6 +23,7 @@ class Parameters:
         ports: how many devices one host port carries; 0: as the profile says.
         zone_body: where the body of a changed zone has its endpoints; None: as the profile says.
         uses_etags: changes are bound to the ETag that their resource was read with.
+        requests_at_once: how many requests are on their way at once.
         poll_seconds: how often the service is read while it sends no events.
         task_seconds: the longest that an attach or detach may take.
     """
@@ -32,6 +33,7 @@ class Parameters:
     ports: int = 0
     zone_body: profiles.ZoneBody | None = None
     uses_etags: bool = True
+    requests_at_once: int = polling.AT_ONCE
     poll_seconds: float = POLL_SECONDS
     task_seconds: float = TASK_SECONDS
 
@@ -63,6 +65,11 @@ SCHEMA: Mapping[str, Mapping[str, object]] = MappingProxyType(
             "description": "Whether changes carry the ETag of their resource; no for a service that refuses its own ETags",
             "type": "string",
             "enum": ["no", "yes"],
+        },
+        "requestsAtOnce": {
+            "description": f"How many requests are on their way at once, {polling.AT_ONCE_MAX} at most; {polling.AT_ONCE} without",
+            "type": "string",
+            "pattern": "^([1-9]|1[0-6])$",
         },
         "pollSeconds": {
             "description": f"How often the service is read while it sends no events; {POLL_SECONDS:.0f} without",
@@ -124,6 +131,7 @@ def parse(config: contract.AdapterConfig) -> Parameters:
         ports=int(number("ports", 0, 999)),
         uses_etags=etags == "yes",
         zone_body=profiles.ZoneBody(zone_body) if zone_body else None,
+        requests_at_once=int(number("requestsAtOnce", polling.AT_ONCE, polling.AT_ONCE_MAX)),
         poll_seconds=number("pollSeconds", POLL_SECONDS, 9999),
         task_seconds=number("taskSeconds", TASK_SECONDS, 9999),
     )

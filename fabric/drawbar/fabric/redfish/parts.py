@@ -26,21 +26,21 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
     wanted: dict[str, set[str]] = {}
     for uri in uris:
         wanted.setdefault(uri.rpartition("/")[0], set()).add(uri)
-    parts: dict[str, Document] = {}
-    for collection, members in sorted(wanted.items()):
-        listed: tuple[Document, ...] = ()
-        if len(members) > READ_SINGLY and reader.expands:
-            try:
-                listed = await reader.members(collection, levels=LEVELS)
-            except errors.FabricError as error:
-                if not reading.is_of_resource(error):
-                    raise
-                # Not a collection after all, or one that fails at a sick member.
-                listed = ()
-        parts |= {document.uri: document for document in listed}
-        rest = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(members - parts.keys()))
-        parts |= {document.uri: document for document in await reader.resolved(rest)}
-    return parts
+    shared = [uri for uri, members in sorted(wanted.items()) if len(members) > READ_SINGLY and reader.expands]
+    listed = await reading.in_parallel(shared, lambda uri: _expanded(reader, uri))
+    parts = {document.uri: document for documents in listed for document in documents}
+    rest = set[str]().union(*wanted.values()) - parts.keys()
+    return parts | {document.uri: document for document in await reader.details(rest)}
+
+
+async def _expanded(reader: Reader, collection: str) -> tuple[Document, ...]:
+    """Return the members of a collection; none if it is no collection after all, or fails at a sick member."""
+    try:
+        return await reader.members(collection, levels=LEVELS)
+    except errors.FabricError as error:
+        if not reading.is_of_resource(error):
+            raise
+        return ()
 
 
 def functions(devices: Iterable[Document]) -> tuple[Document, ...]:
@@ -121,8 +121,8 @@ async def _members(reader: Reader, collection: str) -> tuple[Document, ...]:
             if reader.expands:
                 listed = await reader.members(collection)
             else:
-                page = await reader.get(collection)
-                listed = await reader.resolved(tuple(map(Document.from_json, page.objects("Members")[:1])))
+                page = await reader.get_detail(collection)
+                listed = await reader.details(page.links("Members")[:1])
     except errors.FabricError as error:
         if not reading.is_of_resource(error):
             raise

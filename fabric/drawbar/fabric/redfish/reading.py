@@ -15,13 +15,17 @@ from typing import TypeVar
 
 from drawbar.fabric import budget, errors
 from drawbar.fabric.redfish import documents
-from drawbar.fabric.redfish.client import BROKEN_OFF, MALFORMED, PARALLEL, Client
+from drawbar.fabric.redfish.client import BROKEN_OFF, BUSY, MALFORMED, PARALLEL, Client
 from drawbar.fabric.redfish.documents import Document
+from drawbar.fabric.redfish.remembered import SECONDS_MAX, Remembered
 
 _logger = logging.getLogger(__name__)
 _OVER = str(errors.Reason.LIMIT_EXCEEDED)
 # What a further page counts as, however few members it has: pages without end are noticed soon.
 PAGE_RESOURCES = 32
+# Refusals of a busy service after which a listing asks for a resource again.
+BUSY_TRIES = 8
+BUSY_SECONDS = 0.5
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -35,10 +39,27 @@ class Reader:
         listing: what was read so far.
         unread: by URI, a sentence for each resource that the service failed to show.
         dangling: the URIs that resources link to and the service does not have.
+        touched: the URIs of resources that are remembered, or may be.
+        requests: how many were sent for resources that are not remembered.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(
+        self, client: Client, remembered: Remembered | None = None, *, turns: int | None = None
+    ) -> None:
+        """Begin a listing.
+
+        Args:
+            client: of the service.
+            remembered: resources that need not be read; None to read each.
+            turns: how many remembered resources are read again, the oldest first. None reads those that are old, and
+                all members of collections.
+        """
         self.root = client.root
+        self.touched: set[str] = set()
+        self.requests = 0
+        self._remembered = remembered
+        self._turns = remembered.oldest(turns) if remembered is not None and turns is not None else None
+        self._busy_tries = BUSY_TRIES
         self.listing = client.listing()
         self.unread: dict[str, str] = {}
         self.dangling: set[str] = set()
@@ -51,7 +72,39 @@ class Reader:
             FabricError: it cannot be read; NotFound where there is none.
         """
         self.listing.count(budget.Counted.RESOURCES)
+        self.requests += 1
         return await self._client.get(uri, query=query, listing=self.listing)
+
+    async def get_detail(self, uri: str) -> Document:
+        """Return a resource that seldom changes, as it is remembered where that will do.
+
+        Raises:
+            FabricError: it cannot be read; NotFound where there is none.
+        """
+        return await self._get_remembered(uri, seconds=SECONDS_MAX)
+
+    async def _get_member(self, uri: str) -> Document:
+        """Return a member of a collection, as it is remembered where this listing reads by turns."""
+        return await self._get_remembered(uri, seconds=0.0)
+
+    async def _get_remembered(self, uri: str, *, seconds: float) -> Document:
+        """Return a resource, as it is remembered: unless it is older, or in a reading by turns until its turn comes."""
+        known = self._remembered
+        if known is None:
+            return await self._get_again(uri)
+        self.touched.add(uri)
+        if uri in known and (uri not in self._turns if self._turns is not None else known.age(uri) < seconds):
+            self.listing.count(budget.Counted.RESOURCES)
+            return known.find(uri)
+        try:
+            document = await self._get_again(uri)
+        except errors.FabricError:
+            # It is asked for in each listing until it can be read.
+            known.forget(uri)
+            raise
+        self.requests -= 1
+        known.note(uri, document)
+        return document
 
     def note_unread(self, uri: str, error: errors.FabricError) -> None:
         """Note that the service failed to show a resource, and go on without it.
@@ -88,19 +141,20 @@ class Reader:
             self.note_unread(uri, error)
             return ()
 
-    async def members(self, uri: str, *, levels: int = 1) -> tuple[Document, ...]:
+    async def members(self, uri: str, *, levels: int = 1, by_turns: bool = False) -> tuple[Document, ...]:
         """Read the members of a collection, expanded by the service where it offers that; without those that it cannot show.
 
         Args:
             uri: of the collection.
             levels: how many levels below the collection are wanted, where the service expands several.
+            by_turns: whether remembered members will do in a listing that reads by turns.
 
         Raises:
             FabricError: the collection, or the service, cannot be read.
         """
         if query := self._expand(levels):
             try:
-                return await self._pages(uri, query)
+                return await self._pages(uri, query, by_turns=by_turns)
             except errors.FabricError as error:
                 if isinstance(error, errors.NotFound | errors.Misconfigured) or error.reason == _OVER:
                     raise
@@ -108,9 +162,9 @@ class Reader:
                 _logger.debug(
                     "a collection is read member by member", extra={"uri": uri, "error": error.message}
                 )
-        return await self._pages(uri, "")
+        return await self._pages(uri, "", by_turns=by_turns)
 
-    async def _pages(self, uri: str, query: str) -> tuple[Document, ...]:
+    async def _pages(self, uri: str, query: str, *, by_turns: bool) -> tuple[Document, ...]:
         listed: list[Document] = []
         following: str | None = uri
         while following is not None:
@@ -127,7 +181,7 @@ class Reader:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number("Members@odata.count")) > len(listed):
                 raise _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
-        return await self.resolved(tuple(listed))
+        return await self._resolved(tuple(listed), self._get_member if by_turns else self._get_again)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
         """Read so many members at the end of the first page of a collection, which is where services add them.
@@ -144,14 +198,33 @@ class Reader:
         Raises:
             FabricError: the service cannot be read for now.
         """
-        resources = await in_parallel((document for document in listed if document.uri), self._resource)
+        return await self._resolved(listed, self._get_again)
+
+    async def details(self, uris: Iterable[str]) -> tuple[Document, ...]:
+        """Return resources that seldom change, as they are remembered where that will do; else as `resolved` does.
+
+        Raises:
+            FabricError: the service cannot be read for now.
+        """
+        links = tuple(Document(uri=uri, body={documents.ID: uri}) for uri in sorted(uris))
+        return await self._resolved(links, self.get_detail)
+
+    async def _resolved(
+        self, listed: tuple[Document, ...], read: Callable[[str], Awaitable[Document]]
+    ) -> tuple[Document, ...]:
+        async def resource(document: Document) -> Document | None:
+            return await self._resource(document, read)
+
+        resources = await in_parallel((document for document in listed if document.uri), resource)
         return tuple(resource for resource in resources if resource is not None)
 
-    async def _resource(self, document: Document) -> Document | None:
+    async def _resource(
+        self, document: Document, read: Callable[[str], Awaitable[Document]]
+    ) -> Document | None:
         if not document.is_reference:
             return document
         try:
-            resource = await self._get_again(document.uri)
+            resource = await read(document.uri)
         except errors.NotFound:
             self.dangling.add(document.uri)
             return None
@@ -164,11 +237,14 @@ class Reader:
         return resource
 
     async def _get_again(self, uri: str) -> Document:
-        """Read a resource, once more if the service breaks off its answer."""
+        """Read a resource, once more if the service breaks off its answer, or is busy for the first times."""
         try:
             return await self.get(uri)
         except errors.Unavailable as error:
-            if error.reason != BROKEN_OFF:
+            if error.reason == BUSY and self._busy_tries:
+                self._busy_tries -= 1
+                await asyncio.sleep(BUSY_SECONDS)
+            elif error.reason != BROKEN_OFF:
                 raise
         return await self.get(uri)
 

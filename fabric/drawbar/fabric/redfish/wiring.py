@@ -32,9 +32,11 @@ async def read(reader: Reader, switches_uri: str | None) -> Ports:
         return {}
     try:
         with reader.noticing() as find_unread:
-            switches = await reader.members(switches_uri)
+            switches = await reader.members(switches_uri, by_turns=True)
             ports = {
-                switch.uri: await reader.members(uri) if (uri := switch.link("Ports")) is not None else ()
+                switch.uri: await reader.members(uri, by_turns=True)
+                if (uri := switch.link("Ports")) is not None
+                else ()
                 for switch in switches
                 if len(switches) > 1
             }

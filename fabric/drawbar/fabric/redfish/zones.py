@@ -483,11 +483,11 @@ async def _endpoints(reader: Reader, document: Document) -> tuple[Document, ...]
     """
     linked, *fallback = _places(document, "Endpoints")
     try:
-        return await reader.members(linked)
+        return await reader.members(linked, by_turns=True)
     except errors.NotFound:
         if not fallback:
             raise
-    return await reader.members(fallback[0])
+    return await reader.members(fallback[0], by_turns=True)
 
 
 async def _zones(reader: Reader, fabric: Fabric) -> tuple[str, tuple[Document, ...]]:

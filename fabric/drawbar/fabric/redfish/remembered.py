@@ -1,0 +1,95 @@
+"""Resources of a service that seldom change, remembered between listings: parts of devices, their cards, functions and numbers.
+
+A listing takes them from here, so that it asks for what changes. A remembered resource is read again by turns, the oldest
+first, and at once when a resource that links to it has changed. The memory is bounded in resources and bytes.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from drawbar.fabric.redfish import documents
+from drawbar.fabric.redfish.documents import Document
+
+RESOURCES_MAX = 16_384
+BYTES_MAX = 16 * 1024 * 1024
+RESOURCE_BYTES_MAX = 64 * 1024
+# A resource is not older than this in a listing that somebody asks for.
+SECONDS_MAX = 600.0
+_DEPTH = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    document: Document
+    size: int
+    read_at: float
+
+
+class Remembered:
+    """Resources by URI, the one that was read first before the others."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, uri: str) -> bool:
+        return uri in self._entries
+
+    def find(self, uri: str) -> Document:
+        """Return the resource as it was read last."""
+        return self._entries[uri].document
+
+    def age(self, uri: str) -> float:
+        """Return how many seconds ago the resource was read."""
+        return self._clock() - self._entries[uri].read_at
+
+    def oldest(self, number: int) -> frozenset[str]:
+        """Return the URIs of so many resources that were read before all others."""
+        return frozenset(uri for uri, _ in zip(self._entries, range(max(number, 0)), strict=False))
+
+    def note(self, uri: str, document: Document) -> None:
+        """Remember a resource that was read now; forget those that it links to if it has changed."""
+        former = self._entries.get(uri)
+        self.forget(uri)
+        if former is not None and former.document.body != document.body:
+            for linked in {*_links(former.document.body, _DEPTH), *_links(document.body, _DEPTH)}:
+                self.forget(linked)
+        size = len(uri) + len(msgspec.json.encode(document.body))
+        if size > RESOURCE_BYTES_MAX:
+            return
+        self._entries[uri] = _Entry(document=document, size=size, read_at=self._clock())
+        self._bytes += size
+        while len(self._entries) > RESOURCES_MAX or self._bytes > BYTES_MAX:
+            self.forget(next(iter(self._entries)))
+
+    def keep_only(self, uris: Set[str]) -> None:
+        """Forget all resources but these."""
+        for uri in self._entries.keys() - uris:
+            self.forget(uri)
+
+    def forget(self, uri: str) -> None:
+        """Forget a resource, if it is remembered."""
+        entry = self._entries.pop(uri, None)
+        if entry is not None:
+            self._bytes -= entry.size
+
+
+def _links(body: Any, levels: int) -> Iterator[str]:
+    if levels == 0:
+        return
+    if isinstance(body, dict):
+        uri = documents.link(body)
+        if uri is not None:
+            yield uri
+        body = list(body.values())
+    if isinstance(body, list):
+        for entry in body:
+            yield from _links(entry, levels - 1)
