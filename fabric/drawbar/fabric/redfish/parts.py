@@ -30,7 +30,10 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
         listed: tuple[Document, ...] = ()
         if len(members) > READ_SINGLY and reader.expands:
             try:
-                listed = await reader.members(collection, levels=LEVELS)
+                with reader.noticing() as find_unread:
+                    listed = await reader.members(collection, levels=LEVELS)
+                # Of a collection that is not whole, the wanted members are read one by one.
+                reader.forget_unread(find_unread() & {collection})
             except errors.FabricError as error:
                 if not reading.is_of_resource(error):
                     raise
