@@ -218,9 +218,13 @@ async def _zones(reader: Reader, uri: str | None, blocks: Iterable[Document]) ->
     if unread := find_unread():
         reader.forget_unread(unread)
         return {}
-    if len(zones) < 2:
-        return {}
     ids = {zone.uri: zone.id for zone in zones}
+    if uri is None:
+        # Some services have no collection of the zones that their blocks name.
+        named = {zone for block in blocks for zone in block.links("Links", "Zones")}
+        ids = {zone: zone.rpartition("/")[2] for zone in named}
+    if len(ids) < 2:
+        return {}
     bound = [(block, zone.id) for zone in zones for block in zone.links("Links", "ResourceBlocks")]
     bound += [
         (block.uri, ids[zone]) for block in blocks for zone in block.links("Links", "Zones") if zone in ids
