@@ -31,7 +31,7 @@ PLACEHOLDERS = (
 
 @pytest.mark.parametrize("text", PLACEHOLDERS)
 def test_what_the_maker_never_filled_in_is_no_identifier(text):
-    assert identifiers.serial(text) == identifiers.system_uuid(text) == ""
+    assert identifiers.serial(text) == identifiers.system_uuid(text) == identifiers.host_name(text) == ""
 
 
 @pytest.mark.parametrize("text", ["MT2242XZ00QA", "1654422007043", "0320117104864", "11", "CZ-00-1"])
@@ -62,3 +62,18 @@ def test_a_uuid_is_the_same_in_both_orders_of_its_bytes_and_another_one_is_not(v
         assert identifiers.system_uuid(text) == compared
     another = uuid.UUID(int=value.int ^ 1)
     assert identifiers.system_uuid(str(another)) != compared
+
+
+@pytest.mark.parametrize(
+    "text", ["localhost", "LOCALHOST.localdomain", "localhost6.localdomain6", "(none)", ""]
+)
+def test_the_name_of_a_machine_without_one_is_no_name(text):
+    assert identifiers.host_name(text) == ""
+
+
+def test_host_names_are_compared_without_capitals_and_the_dot_of_the_root():
+    assert (
+        identifiers.host_name("Web483.Example.")
+        == identifiers.host_name("web483.example")
+        == "web483.example"
+    )

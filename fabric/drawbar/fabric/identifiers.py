@@ -47,6 +47,8 @@ _PLACEHOLDERS = frozenset(
     }
 )
 _PLACEHOLDER_PREFIXES = ("to be filled", "unspecified")
+# The names of a machine that was given none, with or without a domain.
+_NO_NAMES = frozenset({"", "localhost", "localhost4", "localhost6", "(none)"})
 # The UUID of boards that leave the factory without one, in both orders of its bytes.
 FACTORY_UUIDS = frozenset({"03000200040005000006000700080009", "00020003000400050006000700080009"})
 
@@ -69,6 +71,12 @@ def system_uuid(text: str) -> str:
         return ""
     swapped = _reversed(digits[:8]) + _reversed(digits[8:12]) + _reversed(digits[12:16]) + digits[16:]
     return min(digits, swapped)
+
+
+def host_name(text: str) -> str:
+    """Return a host name as it is compared; empty for a placeholder."""
+    compared = serial(text).rstrip(".")
+    return "" if compared.partition(".")[0] in _NO_NAMES else compared
 
 
 def is_uuid(text: str) -> bool:

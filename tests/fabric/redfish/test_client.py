@@ -273,8 +273,10 @@ async def test_a_redirect_to_another_host_is_refused(script):
         {},
         {"Members": {"@odata.id": "/c/1"}},
         {"Members": None},
-        {"Members@odata.count": 2, "Members": [{"@odata.id": "/c/1", "Id": "1"}]},
-        {"Members@odata.count": "2", "Members": [{"@odata.id": "/c/1", "Id": "1"}]},
+        {"Links": {"Members": [{"@odata.id": "/c/1"}]}},
+        {"error": {"message": "starting up"}},
+        {"Members@odata.count": 2, "Members": []},
+        {"Members@odata.count": "2", "Members": []},
     ],
     ids=repr,
 )
@@ -284,6 +286,33 @@ async def test_a_collection_that_contradicts_itself_is_no_empty_one(script, body
     with pytest.raises(errors.Unavailable) as caught:
         await reading.Reader(connection).members("/c")
     assert caught.value.reason == "MALFORMED_ANSWER"
+
+
+@pytest.mark.parametrize("count", [2, "2"])
+async def test_a_collection_that_counts_more_than_it_shows_is_in_doubt(script, count):
+    script.on("GET", "/c", {"Members@odata.count": count, "Members": [{"@odata.id": "/c/1", "Id": "1"}]})
+    reader = reading.Reader(await script.connect())
+    assert [member.id for member in await reader.members("/c")] == ["1"]
+    assert reader.unread == {
+        "/c": "/c cannot be read whole (MALFORMED_ANSWER): it counts 2 members and shows 1"
+    }
+
+
+async def test_an_expansion_that_leaves_members_out_is_not_used(script):
+    offered = {"NoLinks": True, "Levels": True}
+    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    whole = [{"@odata.id": "/c/1"}, {"@odata.id": "/c/2"}]
+    script.on(
+        "GET",
+        "/c",
+        {"Members@odata.count": 2, "Members": [{"@odata.id": "/c/1", "Id": "1"}]},
+        {"Members@odata.count": 2, "Members": whole},
+    )
+    for name in "12":
+        script.on("GET", f"/c/{name}", {"@odata.id": f"/c/{name}", "Id": name})
+    reader = reading.Reader(await script.connect())
+    assert [member.id for member in await reader.members("/c")] == ["1", "2"]
+    assert reader.unread == {}
 
 
 @pytest.mark.parametrize(

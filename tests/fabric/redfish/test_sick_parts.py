@@ -74,6 +74,39 @@ async def test_a_device_that_cannot_be_shown_is_left_out_and_the_others_are_serv
         assert (await adapter.detach(detach())).succeeded
 
 
+async def test_a_truncated_collection_of_endpoints_serves_the_devices_that_it_shows():
+    made = service()
+    made.tree[f"{FABRIC}/Endpoints"]["Members@odata.count"] += 2
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
+        (sentence,) = inventory.unread
+        assert f"{FABRIC}/Endpoints cannot be read whole" in sentence
+        assert (await adapter.attach(attach())).succeeded
+        assert (await adapter.detach(detach())).succeeded
+
+
+async def test_a_truncated_collection_of_zones_leaves_devices_in_no_zone_in_doubt():
+    made = service([["h1", "gpu-1"]])
+    made.tree[f"{FABRIC}/Zones"]["Members@odata.count"] += 1
+    async with adapting(made) as adapter:
+        assert await names(adapter) == [GPU_1]
+        with pytest.raises(errors.Unavailable, match="whole"):
+            await adapter.attach(attach(GPU_2))
+        assert made.changes == []
+
+
+async def test_a_truncated_collection_of_parts_costs_nothing_if_the_parts_can_be_read():
+    made = service()
+    made.tree[ROOT]["ProtocolFeaturesSupported"] = {"ExpandQuery": {"NoLinks": True, "Levels": True}}
+    made.collect(f"{ROOT}/Chassis/c/PCIeDevices", "gpu-1")
+    made.tree[f"{ROOT}/Chassis/c/PCIeDevices"]["Members@odata.count"] = 2
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.serial for device in inventory.devices] == ["S1", "S2"]
+        assert inventory.unread == ()
+
+
 async def test_the_host_that_cannot_be_shown_hides_its_devices_and_no_other_host():
     made = service([["h1", "gpu-1"]])
     fail(made, f"{ROOT}/Systems/h1")

@@ -12,16 +12,19 @@ from tests.fabric.redfish.conftest import PASSWORD, USER
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import transcripts
+from drawbar.fabric.redfish import transcripts, zones
 from drawbar.fabric.redfish.adapter import RedfishAdapter
 from drawbar.mocks.redfish import Fault, FaultKind, replay, world
 from drawbar.mocks.redfish.configuration import Device, Enclosure, Host
 
-REPORTED = sorted((Path(__file__).parent / "transcripts").glob("*.json"))
+TRANSCRIPTS = Path(__file__).parent / "transcripts"
+REPORTED = sorted(TRANSCRIPTS.glob("*.json"))
+# Of services that list no device, with the reason.
+WITHOUT_DEVICES = {"dmtf_interface_emulator", "sushy_emulator"}
 # Of services in `FORMS`, as `recorded` returns them.
 EMULATED = [path for path in REPORTED if path.stem.startswith("emulator_")]
 # Where the first device was attached to the first host.
-WALKED = [*EMULATED, Path(__file__).parent / "transcripts" / "seagate_cfm_service.json"]
+WALKED = [*EMULATED, TRANSCRIPTS / "seagate_cfm_service.json"]
 LOGIN = {"username": USER, "password": PASSWORD}
 FORMS = {
     "a zone for each pair": LOGIN,
@@ -138,7 +141,9 @@ async def replayed(path):
             yield adapter, served
 
 
-@pytest.mark.parametrize("path", REPORTED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in REPORTED if path.stem not in WITHOUT_DEVICES], ids=lambda path: path.stem
+)
 async def test_a_reported_transcript_lists_hosts_and_devices(path):
     async with replayed(path) as (adapter, _):
         assert (await adapter.devices()).devices
@@ -154,6 +159,22 @@ async def test_a_chunk_behind_the_manager_of_appliances_goes_to_ports_of_its_bla
         }
     assert {len(ends) for ends in reached.values()} == {4}
     assert all(end.startswith(name.split(".")[1]) for name, ends in reached.items() for end in ends)
+
+
+async def test_a_service_of_computer_systems_lists_hosts_and_says_that_it_has_no_devices():
+    async with replayed(TRANSCRIPTS / "sushy_emulator.json") as (adapter, served):
+        inventory = await adapter.devices()
+        (host,) = await adapter.hosts()
+    assert inventory.devices == inventory.unread == ()
+    assert inventory.oddities == (zones.NO_DEVICES,)
+    assert host.name == "fake"
+    assert served.left == []
+
+
+async def test_a_collection_in_the_form_before_redfish_1_0_is_no_empty_one():
+    with pytest.raises(errors.Unavailable, match="ResourceBlocks and sent it without its array Members"):
+        async with replayed(TRANSCRIPTS / "dmtf_interface_emulator.json"):
+            pass
 
 
 @pytest.mark.parametrize("path", WALKED, ids=lambda path: path.stem)

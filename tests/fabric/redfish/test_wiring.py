@@ -202,8 +202,11 @@ async def test_a_block_goes_to_the_machines_of_its_resource_zones():
     assert await composed(bound(*BOUND)) == IN_ZONES
 
 
-async def test_the_blocks_may_name_the_zones_instead():
+@pytest.mark.parametrize("has_collection", [True, False])
+async def test_the_blocks_may_name_the_zones_instead(has_collection):
     tree = bound()
+    if not has_collection:
+        del tree.resources[f"{ROOT}/CompositionService"]["ResourceZones"]
     for zone, name in BOUND:
         resource = tree.resources[f"{ROOT}/CompositionService/ResourceBlocks/{name}"]
         resource.setdefault("Links", {}).setdefault("Zones", []).extend(links(f"{ZONES}/{zone}"))

@@ -3,10 +3,11 @@ from tests.scenes import redfish_trees
 from tests.scenes.redfish_trees import FABRIC, ROOT, initiator, link, links, target, zone
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import profiles, zones
+from drawbar.fabric.redfish import appliance, connections, profiles, zones
 
 PAIR = profiles.PROFILES["generic"]
 PORT = profiles.PROFILES["h3"]
+METHODS = {"generic": zones.Zones, "connections": connections.Connections, "cma": appliance.Appliance}
 NOTE = notes.Note(request_id="r1", mark="m1")
 
 
@@ -182,7 +183,46 @@ async def test_the_switch_is_shown_by_either_name_of_the_ports(name):
     assert (await _read(tree)).view().devices["F.d1"].switch == "F.SW1"
 
 
-async def test_a_service_without_fabrics_is_refused():
+def machines(*names):
+    """Return a service with computer systems, and without fabrics."""
+    systems = f"{ROOT}/Systems"
+    return redfish_trees.Tree(
+        {"@odata.id": ROOT, "Systems": link(systems)},
+        redfish_trees.collection(systems, *names),
+        *({"@odata.id": f"{systems}/{name}", "Id": name, "UUID": f"u-{name}"} for name in names),
+    )
+
+
+@pytest.mark.parametrize("name", ["generic", "connections", "cma"])
+async def test_a_service_without_fabrics_lists_its_hosts_and_says_that_it_has_no_devices(name):
+    method = METHODS[name](profiles.PROFILES[name])
+    await method.read(machines("s1", "s2"))
+    view = method.view()
+    assert {host.id: host.identifiers["system-uuid"] for host in view.hosts.values()} == {
+        "s1": "u-s1",
+        "s2": "u-s2",
+    }
+    assert view.devices == {}
+    assert view.oddities == (zones.NO_DEVICES,)
+
+
+async def test_fabrics_that_a_service_shows_later_are_listed():
+    tree, method = machines("s1"), zones.Zones(PAIR)
+    await method.read(tree)
+    later = redfish_trees.fabric(initiator("h1"), target("d1")).resources
+    tree.resources |= {uri: later[uri] for uri in later if uri != ROOT}
+    await method.read_connections(tree)
+    view = method.view()
+    assert list(view.devices) == ["F.d1"]
+    assert view.oddities == ()
+
+
+async def test_a_named_fabric_of_a_service_without_fabrics_is_refused():
+    with pytest.raises(errors.Unimplemented, match="no fabrics"):
+        await zones.Zones(PAIR, fabrics=frozenset({"F"})).read(machines("s1"))
+
+
+async def test_a_service_without_fabrics_and_systems_is_refused():
     with pytest.raises(errors.Unimplemented, match="no fabrics"):
         await _read(redfish_trees.Tree({"@odata.id": ROOT}))
 

@@ -36,11 +36,15 @@ async def read(reader: Reader, uris: Iterable[str]) -> Mapping[str, Document]:
 async def _expanded(reader: Reader, collection: str) -> tuple[Document, ...]:
     """Return the members of a collection; none if it is no collection after all, or fails at a sick member."""
     try:
-        return await reader.members(collection, levels=LEVELS)
+        with reader.noticing() as find_unread:
+            members = await reader.members(collection, levels=LEVELS)
     except errors.FabricError as error:
         if not reading.is_of_resource(error):
             raise
         return ()
+    # Of a collection that is not whole, the wanted members are read one by one.
+    reader.forget_unread(find_unread() & {collection})
+    return members
 
 
 def functions(devices: Iterable[Document]) -> tuple[Document, ...]:

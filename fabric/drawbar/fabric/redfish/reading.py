@@ -114,9 +114,12 @@ class Reader:
         """
         if not is_of_resource(error):
             raise error
+        self._note(uri, f"{uri} cannot be read: {_shorten(error)}", error.message)
+
+    def _note(self, uri: str, sentence: str, message: str) -> None:
         if uri not in self.unread:
-            _logger.warning("a resource of the Redfish service is left out: %s", error.message)
-            self.unread[uri] = f"{uri} cannot be read: {_shorten(error)}"
+            _logger.warning("a resource of the Redfish service is left out: %s", message)
+            self.unread[uri] = sentence
 
     @contextlib.contextmanager
     def noticing(self) -> Iterator[Callable[[], Set[str]]]:
@@ -144,13 +147,15 @@ class Reader:
     async def members(self, uri: str, *, levels: int = 1, by_turns: bool = False) -> tuple[Document, ...]:
         """Read the members of a collection, expanded by the service where it offers that; without those that it cannot show.
 
+        If the service counts more members than it shows, the collection is noted in `unread`.
+
         Args:
             uri: of the collection.
             levels: how many levels below the collection are wanted, where the service expands several.
             by_turns: whether remembered members will do in a listing that reads by turns.
 
         Raises:
-            FabricError: the collection, or the service, cannot be read.
+            FabricError: the collection, or the service, cannot be read, or no member is shown of those counted.
         """
         if query := self._expand(levels):
             try:
@@ -167,6 +172,7 @@ class Reader:
     async def _pages(self, uri: str, query: str, *, by_turns: bool) -> tuple[Document, ...]:
         listed: list[Document] = []
         following: str | None = uri
+        is_expanded = bool(query)
         while following is not None:
             page = await self.get(following, query=query)
             entries = page.objects("Members")
@@ -180,7 +186,12 @@ class Reader:
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number("Members@odata.count")) > len(listed):
-                raise _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
+                error = _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
+                # An expansion may leave members out that the collection itself has.
+                if is_expanded or not listed:
+                    raise error
+                sentence = f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
+                self._note(uri, sentence, error.message)
         return await self._resolved(tuple(listed), self._get_member if by_turns else self._get_again)
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:

@@ -14,6 +14,11 @@ from drawbar.fabric.redfish import documents, entities, methods, parts, profiles
 from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
+NO_DEVICES = (
+    "the Redfish service has computer systems, and neither Fabrics nor a CompositionService: it has no devices that can be "
+    "attached; if another service manages the fabric, give the endpoint of that one"
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
@@ -113,16 +118,15 @@ class Zones:
 
     async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
-        uri = reader.root.link("Fabrics")
-        if uri is None:
-            raise errors.Unimplemented(
-                "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
-            )
+        documents_read = await _fabrics(reader)
+        if documents_read is None:
+            self._read = await self._hosts_alone(reader)
+            return
         fabrics: dict[str, Fabric] = {}
         oddities: list[str] = []
         # But for links that lead nowhere: a service with these answers, and will not change soon.
         failures: list[errors.FabricError] = []
-        for document in await reader.members(uri):
+        for document in documents_read:
             if self._wanted and document.id not in self._wanted:
                 continue
             if problem := self._unusable(document):
@@ -154,6 +158,27 @@ class Zones:
         oddities += [sentence for fabric in fabrics.values() for sentence in fabric.oddities]
         read = replace(read, oddities=(*oddities, *read.oddities, *_dangling(reader, fabrics)), unread=unread)
         self._read = self._grouped(await self._with_zones(reader, read))
+
+    async def _hosts_alone(self, reader: Reader) -> Read:
+        """Return the computer systems of a service without fabrics.
+
+        Raises:
+            Unimplemented: it has none of these either, or fabrics are named.
+        """
+        uri = reader.root.link("Systems")
+        if uri is None or self._wanted:
+            raise errors.Unimplemented(
+                "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
+            )
+        systems = await reader.members(uri)
+        read = from_ends({}, {}, targets=(), initiators=((system.uri, system) for system in systems))
+        return replace(
+            read,
+            initiators=dict.fromkeys(read.hosts, ()),
+            host_ids={},
+            oddities=(NO_DEVICES, *read.oddities),
+            unread=dict(reader.unread),
+        )
 
     def _unusable(self, document: Document) -> str:
         """Return why the devices of a fabric are not listed, in a sentence; empty where they are."""
@@ -467,6 +492,22 @@ class Zones:
     def _hint(self, _target: Document) -> str:
         """Return what may be the reason if the service refuses to connect the target; empty where nothing is known."""
         return ""
+
+
+async def _fabrics(reader: Reader) -> tuple[Document, ...] | None:
+    """Return the fabrics of a service, or None if it has no collection of them.
+
+    Raises:
+        FabricError: the collection cannot be read.
+    """
+    uri = reader.root.link("Fabrics")
+    if uri is not None:
+        return await reader.members(uri)
+    try:
+        # A service that has just started may show them later.
+        return await reader.members(f"{reader.root.uri}/Fabrics")
+    except (errors.NotFound, errors.Unimplemented):
+        return None
 
 
 def _places(document: Document, collection: str) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def dsn(number):
 def warnings(*devices, hosts=(HOST,)):
     can = contract.Capabilities(marks=True)
     said = oddities.oddities(SOURCE, can, hosts, contract.Inventory(version="1", devices=devices))
-    return [sentence for sentence in said if "recognised" in sentence or "show the same" in sentence]
+    return [sentence for sentence in said if "recognised" in sentence or "show" in sentence]
 
 
 def test_a_number_of_each_device_recognises_it():
@@ -89,3 +89,59 @@ def test_hundreds_of_devices_take_one_sentence():
 
 def test_each_kind_has_a_short_name():
     assert len(prospects.shorten(Kind).split()) == len(Kind)
+
+
+def machine(name, **numbers):
+    return replace(
+        HOST, id=name, identifiers={kind.replace("_", "-"): text for kind, text in numbers.items()}
+    )
+
+
+UUID = "68d5e212-165b-4ca0-909b-c86b9cee0112"
+SWAPPED = "12E2D568-5B16-A04C-909B-C86B9CEE0112"
+
+
+@pytest.mark.parametrize(
+    ("kind", "one", "other"),
+    [
+        ("system_uuid", UUID, UUID),
+        ("system_uuid", UUID, SWAPPED),
+        ("serial", "CNFCP007BE00IT", "cnfcp007be00it "),
+        ("hostname", "web483", "WEB483."),
+        ("asset", "a7", "A7"),
+    ],
+)
+def test_an_identifier_that_several_hosts_have_is_reported_with_their_ids(kind, one, other):
+    hosts = (machine("h1", **{kind: one}), machine("h2", **{kind: other}), machine("h3", **{kind: "b-9"}))
+    (same,) = warnings(hosts=hosts)
+    assert same.startswith(
+        f"hosts h1, h2 show the same {kind.replace('_', '-')} {one}, so it identifies none of them"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("system_uuid", "00000000-0000-0000-0000-000000000000"),
+        ("system_uuid", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"),
+        ("system_uuid", "03000200-0400-0500-0006-000700080009"),
+        ("serial", "To be filled by O.E.M."),
+        ("serial", "Not Specified"),
+        ("hostname", "localhost"),
+        ("hostname", "localhost.localdomain"),
+        ("hostname", "(none)"),
+        ("asset", "N/A"),
+    ],
+)
+def test_a_placeholder_of_a_host_is_reported_as_no_identifier(kind, text):
+    named = f"the placeholder {kind.replace('_', '-')} {text}, which identifies no machine"
+    (alone,) = warnings(hosts=(machine("h1", **{kind: text}), machine("h2")))
+    assert alone.startswith(f"host h1 shows {named}")
+    (both,) = warnings(hosts=(machine("h1", **{kind: text}), machine("h2", **{kind: text})))
+    assert both.startswith(f"hosts h1, h2 show {named}")
+    assert "spec.hosts" in both
+
+
+def test_hosts_with_numbers_of_their_own_are_not_odd():
+    hosts = (machine("h1", serial="A1", hostname="a"), machine("h2", serial="A2", hostname="b"))
+    assert warnings(hosts=hosts) == []

@@ -1,16 +1,18 @@
 """What is odd about a fabric, as its manager lists it and as the cluster has it; pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from drawbar.driver.api import attachments, fabrics, meta
 from drawbar.driver.cli.fabric import observed, prospects
 from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import reach
 from drawbar.driver.controller.fabrics import numbers
-from drawbar.fabric import contract, recognition, witnesses
+from drawbar.fabric import contract, identifiers, recognition, witnesses
 
 # So many ids or attributes are in one sentence.
 NAMED_MAX = 8
+# How an identifier of a host is compared, by its kind; of a kind that is not here, as a serial number.
+COMPARABLE: Mapping[str, Callable[[str], str]] = {**host_map.COMPARABLE, "hostname": identifiers.host_name}
 
 
 def oddities(
@@ -25,6 +27,7 @@ def oddities(
         *(f"{sentence}; its devices are in doubt" for sentence in inventory.unread),
         *inventory.oddities,
         *_setup(source, can, hosts, devices),
+        *_hosts(hosts),
         *_devices(hosts, devices),
         *_recognition(hosts, devices),
         *_cluster(source, hosts, devices),
@@ -62,6 +65,30 @@ def _setup(
         yield f"spec.offer names devices that are not listed: {', '.join(missing[:NAMED_MAX])}; mend the ids"
     if not can.marks:
         yield "the fabric keeps no marks: whose connections these are is not visible; let one cluster alone use it"
+
+
+def _hosts(hosts: tuple[contract.Host, ...]) -> Iterator[str]:
+    """Yield a sentence for each identifier that several hosts have, and for each that no maker has filled in."""
+    holders: dict[tuple[str, str], list[str]] = {}
+    placeholders: dict[tuple[str, str], list[str]] = {}
+    # Of those compared as equal, the first form is shown.
+    forms: dict[tuple[str, str], str] = {}
+    for host in hosts:
+        for kind, shown in host.identifiers.items():
+            compared = COMPARABLE.get(kind, identifiers.serial)(shown)
+            first = forms.setdefault((kind, compared), shown) if compared else shown
+            listed = holders if compared else placeholders
+            listed.setdefault((kind, first), []).append(host.id)
+    remedy = "map hosts to nodes in spec.hosts, or have the manager show a number of each machine"
+    for (kind, shown), ids in sorted(placeholders.items()):
+        yield f"{_named(ids, 'host')} {_show(ids)} the placeholder {kind} {shown}, which identifies no machine; {remedy}"
+    for (kind, shown), ids in sorted(holders.items()):
+        if len(ids) > 1:
+            yield f"{_named(ids, 'host')} show the same {kind} {shown}, so it identifies none of them; {remedy}"
+
+
+def _show(ids: Sequence[str]) -> str:
+    return "shows" if len(ids) == 1 else "show"
 
 
 def _devices(hosts: tuple[contract.Host, ...], devices: tuple[contract.Device, ...]) -> Iterator[str]:
@@ -111,10 +138,10 @@ def _recognition(hosts: tuple[contract.Host, ...], devices: tuple[contract.Devic
         )
 
 
-def _named(ids: Sequence[str]) -> str:
-    """Return the ids of devices in words, a few of them by name."""
+def _named(ids: Sequence[str], kind: str = "device") -> str:
+    """Return the ids of devices, or of hosts, in words, a few of them by name."""
     more = f" and {len(ids) - NAMED_MAX} more" if len(ids) > NAMED_MAX else ""
-    return f"{'device' if len(ids) == 1 else 'devices'} {', '.join(ids[:NAMED_MAX])}{more}"
+    return f"{kind}{'' if len(ids) == 1 else 's'} {', '.join(ids[:NAMED_MAX])}{more}"
 
 
 def _cluster(
