@@ -317,7 +317,7 @@ def _services(tree: Tree, configuration: Configuration) -> None:
         if configuration.has_fabric
         else {"CompositionService": reference(f"{ROOT}/CompositionService")}
     )
-    has_sessions = bool(configuration.sessions and configuration.username)
+    has_sessions = bool(configuration.username)
     if has_sessions:
         connects["SessionService"] = reference(f"{ROOT}/SessionService")
     if configuration.events:
