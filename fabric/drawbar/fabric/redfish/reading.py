@@ -98,6 +98,18 @@ class Reader:
         Raises:
             FabricError: the collection, or the service, cannot be read.
         """
+        return await self.resolved(await self._listed(uri, levels))
+
+    async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
+        """Read so many members at the end of a collection, which is where services add them.
+
+        Raises:
+            FabricError: the collection, or the service, cannot be read.
+        """
+        return await self.resolved((await self._listed(uri, 1))[-most:])
+
+    async def _listed(self, uri: str, levels: int) -> tuple[Document, ...]:
+        """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
         if query := self._expand(levels):
             try:
                 return await self._pages(uri, query)
@@ -127,16 +139,7 @@ class Reader:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number("Members@odata.count")) > len(listed):
                 raise _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
-        return await self.resolved(tuple(listed))
-
-    async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
-        """Read so many members at the end of the first page of a collection, which is where services add them.
-
-        Raises:
-            FabricError: the collection, or a member that still exists, cannot be read.
-        """
-        page = await self.get(uri, query=self._expand(1))
-        return await self.resolved(tuple(map(Document.from_json, page.objects("Members")[-most:])))
+        return tuple(listed)
 
     async def resolved(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.

@@ -81,7 +81,9 @@ class Service:
     @property
     def clients(self) -> int:
         """How many connections are open."""
-        return len(self._server.connections) if self._server is not None else 0
+        connections = self._server.connections if self._server is not None else ()
+        # A stream of events is held until the next one shows that its client is gone.
+        return sum(connection.transport is not None for connection in connections)
 
     @property
     def followers(self) -> int:

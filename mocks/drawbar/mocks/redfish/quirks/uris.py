@@ -75,7 +75,8 @@ async def _miss_root(asked: Asked, forward: Forward, _setting: Setting) -> Answe
 async def _name_locations(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     location = answer.headers.get("Location", "")
-    return answer.with_header("Location", AUTHORITY + location) if location.startswith("/") else answer
+    is_made = answer.status in {200, 201, 202} and location.startswith("/")
+    return answer.with_header("Location", AUTHORITY + location) if is_made else answer
 
 
 async def _name_links(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -177,7 +178,7 @@ QUIRKS = (
     ),
     Quirk(
         name="foreign-locations",
-        text="A Location is an absolute URI with the name by which the manager knows itself.",
+        text="The Location of a new session, resource or task is an absolute URI with the name by which the manager knows itself.",
         seen="stmcginnis/gofish #77, DMTF/python-redfish-library #93",
         wrap=_name_locations,
     ),
