@@ -75,7 +75,7 @@ class Service:
         self._slow: list[asyncio.Event] = []
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[bytes | None]] = set()
-        self._server: web.Server[web.BaseRequest] | None = None
+        self._server: web.Server | None = None
         self.tree.on_change = self._publish
 
     @property
