@@ -85,8 +85,12 @@ class RedfishLab:
             )
         return contract.AdapterConfig(name="fab", endpoint=service.url, **changes)
 
+    async def adapter(self, service, **changes):
+        """Connect an adapter that the caller closes."""
+        return await RedfishAdapter.connect(self.config(service, **changes))
+
     async def connect(self, service, **changes):
-        adapter = await RedfishAdapter.connect(self.config(service, **changes))
+        adapter = await self.adapter(service, **changes)
         return await self._stack.enter_async_context(adapter)
 
     def attach(self, device_id, host_id="h1", **changes):

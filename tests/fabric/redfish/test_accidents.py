@@ -505,7 +505,7 @@ async def test_a_limit_of_sessions_is_named_and_ends_with_a_session(trial):
 
 
 async def test_a_service_without_sessions_gets_the_password_in_each_request(trial, form):
-    service, adapter = await trial.both(form | {"sessions": False})
+    service, adapter = await trial.both(form | {"quirks": ("basic-only",)})
     service.faults.add(fault(form, FaultKind.FORBIDDEN))
     assert (await trial.attach(adapter)).error.code is errors.Code.PERMISSION_DENIED
     assert (await trial.attach(adapter)).succeeded

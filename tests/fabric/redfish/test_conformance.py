@@ -42,7 +42,11 @@ FORMS = {
     "composition by counts": CONSTRAINED,
     "composition by counts and tasks": CONSTRAINED | {"task_seconds": 0.02},
     "with sessions": {"username": "drawbar", "password": "secret"},
-    "with a password in each request": {"username": "drawbar", "password": "secret", "sessions": False},
+    "with a password in each request": {
+        "username": "drawbar",
+        "password": "secret",
+        "quirks": ("basic-only",),
+    },
 }
 
 

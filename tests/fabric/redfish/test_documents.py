@@ -93,3 +93,19 @@ def test_references_have_the_form_of_a_request():
 
 def test_a_path_loses_its_slash_at_the_end_but_for_the_root():
     assert (documents.path("/a/"), documents.path("/")) == ("/a", "/")
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("/redfish/v1/Systems/1/", "/redfish/v1/Systems/1"),
+        ("https://fm-01.example:8443/redfish/v1/Systems/1", "/redfish/v1/Systems/1"),
+        ("HTTP://[::1]/redfish/v1/", "/redfish/v1"),
+        ("https://user:secret@fm-01.example/redfish/v1", "https://user:secret@fm-01.example/redfish/v1"),
+        ("https://fm-01.example/other", "https://fm-01.example/other"),
+        ("//elsewhere/redfish/v1", "//elsewhere/redfish/v1"),
+        ("/", "/"),
+    ],
+)
+def test_links_are_compared_without_the_name_by_which_the_manager_knows_itself(uri, path):
+    assert documents.path(uri) == path

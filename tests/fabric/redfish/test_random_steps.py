@@ -1,4 +1,4 @@
-"""Random steps of a controller, another client and a service with accidents; reproduced by seed and number of steps.
+"""Random steps of a controller, another client and a service with quirks and accidents; reproduced by seed and number of steps.
 
 The service refuses nothing here: that a device is connected once only is due to the adapter alone. The other client
 leaves devices alone that are connected or that a task of the service names.
@@ -11,13 +11,14 @@ import os
 import random
 from contextlib import AsyncExitStack
 
+import msgspec
 import pytest
-from tests.fabric.redfish.conftest import WITH_POOL, RedfishLab, connection_body
+from tests.fabric.redfish.conftest import CONFIGURATION, WITH_POOL, RedfishLab, connection_body
 from tests.scenes import waiting
 
 from drawbar.fabric import contract, errors
 from drawbar.fabric.redfish.adapter import RedfishAdapter
-from drawbar.mocks.redfish import Fault, FaultKind, world
+from drawbar.mocks.redfish import Fault, FaultKind, quirks, world
 from drawbar.mocks.testing import virtualtime
 
 STEPS = int(os.environ.get("DRAWBAR_REDFISH_STEPS", "120"))
@@ -32,6 +33,15 @@ FORMS = {
     "composition by arrays": {"method": "composition"},
     "composition by actions": {"method": "composition", "actions": True},
     "composition by counts": {"method": "composition", "constrained": True},
+}
+# With these quirks no listing can be believed: see `test_random_quirks`.
+UNREADABLE = {"no-members", "links-members", "count-above-members", "object-member"}
+QUIRKS_MOST = 8
+# What an operator has to set for a service with the quirk.
+PARAMETERS = {
+    "weak-etags": {"etags": "no"},
+    "refused-etags": {"etags": "no"},
+    "top-endpoints": {"zoneBody": "endpoints"},
 }
 PATHS = {"composition": "/Systems", "connections": "/Connections"}
 MARK = "walk"
@@ -83,6 +93,8 @@ class Walk:
     async def connect(self):
         parameters = {"taskSeconds": "60", "pollSeconds": "9999"}
         parameters |= {"profile": "constrained"} if self._is_constrained else {}
+        for name in self._service.configuration.quirks:
+            parameters |= PARAMETERS.get(name, {})
         config = self._lab.config(self._service, timeout_seconds=20, parameters=parameters)
         async with asyncio.timeout(60):
             while self._adapter is None:
@@ -92,7 +104,8 @@ class Walk:
                     self.steps.append(f"connecting: {error}")
 
     async def close(self):
-        await self._adapter.close()
+        if self._adapter is not None:
+            await self._adapter.close()
         self._adapter = None
         self._begun.clear()
 
@@ -321,15 +334,26 @@ def test_no_walk_connects_a_device_twice_or_leaves_one_connected(form, impatient
     virtualtime.in_virtual_time(_walk)(form)
 
 
+def choose_quirks(form, chance):
+    """Return the names of some quirks that a service of this form can have."""
+    configured = msgspec.structs.replace(CONFIGURATION, **form)
+    own = quirks.form(configured)
+    names = [name for name, quirk in quirks.QUIRKS.items() if own in quirk.forms and name not in UNREADABLE]
+    return tuple(chance.sample(names, chance.randint(0, QUIRKS_MOST)))
+
+
 async def _walk(form):
+    chance = random.Random(SEED)
+    names = choose_quirks(form, random.Random(f"{SEED} {form}"))
+    print(f"seed {SEED}, {STEPS} steps, quirks {','.join(names) or 'none'}")  # noqa: T201 - to take them again
     async with AsyncExitStack() as stack:
         lab = RedfishLab(stack)
         service = await lab.serve(
-            username="drawbar", password="secret", max_sessions=1000, exclusive=False, **form
+            username="drawbar", password="secret", max_sessions=1000, exclusive=False, quirks=names, **form
         )
-        walk = Walk(lab, service, form, random.Random(SEED))
-        await walk.connect()
+        walk = Walk(lab, service, form, chance)
         try:
+            await walk.connect()
             for _ in range(STEPS):
                 await walk.step()
             await walk.clean_up()
@@ -338,6 +362,8 @@ async def _walk(form):
             raise
         finally:
             await walk.close()
+        await waiting.eventually(lambda: service.clients == 0)
+        assert service.tree.below(world.SESSIONS) == ()
         assert all(hosts == [] for hosts in service.connections().values())
         assert [uri for uri in service.tree.below(world.ZONES) if form.get("zones") != "port"] == []
         assert service.tree.below(world.CONNECTIONS) == ()

@@ -36,7 +36,7 @@ FORMS = {
     "composition by counts": LOGIN | {"method": "composition", "constrained": True},
     "composition by changed arrays": LOGIN | {"method": "composition"},
     "composition by actions": LOGIN | {"method": "composition", "actions": True},
-    "a password in each request": LOGIN | {"sessions": False},
+    "a password in each request": LOGIN | {"quirks": ("basic-only",)},
 }
 UUID = "4f6a1c52-98b2-4f21-b3e4-1d07a1c3e5f6"
 

@@ -19,6 +19,7 @@ ETAG = "@odata.etag"
 TYPE = "@odata.type"
 # No id, name or model that is longer fits on the wire of the contract.
 TEXT_BYTES = 128
+_AUTHORITY = re.compile(r"^https?://[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
 
@@ -134,5 +135,9 @@ def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:
 
 
 def path(uri: str) -> str:
-    """Return the URI without a trailing slash, by which resources are compared."""
-    return uri.rstrip("/") if len(uri) > 1 else uri
+    """Return the URI without a trailing slash, by which resources are compared.
+
+    A manager behind a proxy may name itself in some links and not in others, so an authority without a password does not count.
+    """
+    own = _AUTHORITY.sub("", uri, count=1)
+    return own.rstrip("/") if len(own) > 1 else own

@@ -157,9 +157,22 @@ class Reader:
         Raises:
             FabricError: the collection, or the service, cannot be read, or no member is shown of those counted.
         """
+        listed = await self._listed(uri, levels)
+        return await self._resolved(listed, self._get_member if by_turns else self._get_again)
+
+    async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
+        """Read so many members at the end of a collection, which is where services add them.
+
+        Raises:
+            FabricError: the collection, or the service, cannot be read.
+        """
+        return await self.resolved((await self._listed(uri, 1))[-most:])
+
+    async def _listed(self, uri: str, levels: int) -> tuple[Document, ...]:
+        """Read a collection, and return its members as they stand in it: links, or resources where the service expands."""
         if query := self._expand(levels):
             try:
-                return await self._pages(uri, query, by_turns=by_turns)
+                return await self._pages(uri, query)
             except errors.FabricError as error:
                 if isinstance(error, errors.NotFound | errors.Misconfigured) or error.reason == _OVER:
                     raise
@@ -167,9 +180,9 @@ class Reader:
                 _logger.debug(
                     "a collection is read member by member", extra={"uri": uri, "error": error.message}
                 )
-        return await self._pages(uri, "", by_turns=by_turns)
+        return await self._pages(uri, "")
 
-    async def _pages(self, uri: str, query: str, *, by_turns: bool) -> tuple[Document, ...]:
+    async def _pages(self, uri: str, query: str) -> tuple[Document, ...]:
         listed: list[Document] = []
         following: str | None = uri
         is_expanded = bool(query)
@@ -192,16 +205,7 @@ class Reader:
                     raise error
                 sentence = f"{uri} cannot be read whole ({MALFORMED}): it counts {counted} members and shows {len(listed)}"
                 self._note(uri, sentence, error.message)
-        return await self._resolved(tuple(listed), self._get_member if by_turns else self._get_again)
-
-    async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
-        """Read so many members at the end of the first page of a collection, which is where services add them.
-
-        Raises:
-            FabricError: the collection, or a member that still exists, cannot be read.
-        """
-        page = await self.get(uri, query=self._expand(1))
-        return await self.resolved(tuple(map(Document.from_json, page.objects("Members")[-most:])))
+        return tuple(listed)
 
     async def resolved(self, listed: tuple[Document, ...]) -> tuple[Document, ...]:
         """Return the resources, those read that are links only; one that is gone or cannot be shown is left out and noted.

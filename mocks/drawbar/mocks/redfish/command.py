@@ -5,12 +5,14 @@ import asyncio
 import json
 import ssl
 import sys
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
 from drawbar.driver import errors
-from drawbar.mocks.redfish import configuration, faults, service
+from drawbar.mocks.redfish import configuration, faults, quirks, service
 
 _METHODS = frozenset({"GET", "POST", "PATCH", "DELETE"})
 _DEFAULT = faults.Fault(kind=faults.FaultKind.LOST_REPLY)
@@ -22,7 +24,7 @@ an example configuration (all of it may be left out but ids):
      {{"id": "gpu-1", "kind": "gpu", "model": "A100", "vendor": "NVIDIA", "serial": "S1"}},
      {{"id": "memory-1", "kind": "cxl-memory", "memoryMib": 65536}}]}}],
    "method": "zones", "zones": "port", "username": "drawbar", "password": "secret",
-   "actions": false, "expand": true, "events": true, "sessions": true, "taskSeconds": 0.5,
+   "actions": false, "expand": true, "events": true, "quirks": ["pages", "gzip"], "taskSeconds": 0.5,
    "constrained": false, "initiators": true}}
   method: zones, connections (of devices of the kind cxl-memory alone) or composition;
   initiators: false makes connections those of a memory appliance, of memory chunks with its ports;
@@ -34,6 +36,9 @@ faults are {_SHAPE}, such as lost-reply, busy:GET:/Systems:all, html:POST+PATCH:
   KIND is one of {", ".join(faults.FaultKind)}; METHODS of HTTP with + between
   them ({"+".join(_DEFAULT.methods)}); PATH a part of the path ({_DEFAULT.path}); TIMES how many such requests, or all (1);
   AFTER how many pass before (0)
+
+quirks are what the service does to each request, as real servers do; those of --quirk and of the file add up:
+{textwrap.fill(", ".join(sorted(quirks.QUIRKS)), width=100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)}
 """
 
 
@@ -56,6 +61,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fault", action="append", default=[], metavar="FAULT", help="what goes wrong, see below; repeatable"
     )
+    parser.add_argument(
+        "--quirk",
+        action="append",
+        default=[],
+        metavar="NAME[,NAME...]",
+        help="an oddity of real servers, see below; repeatable",
+    )
 
 
 async def serve(args: argparse.Namespace) -> int:
@@ -64,7 +76,7 @@ async def serve(args: argparse.Namespace) -> int:
     Raises:
         errors.UsageError: an option or a file cannot be used.
     """
-    described = await asyncio.to_thread(_load, args.config)
+    described = await asyncio.to_thread(_load, args.config, args.quirk)
     accidents = [parse_fault(text) for text in args.fault]
     tls = await asyncio.to_thread(_tls, args.certificate, args.key)
     if not 0 <= args.port <= 65535:
@@ -114,13 +126,20 @@ def parse_fault(text: str) -> faults.Fault:
     )
 
 
-def _load(path: Path) -> configuration.Configuration:
+def _load(path: Path, named: Iterable[str]) -> configuration.Configuration:
+    names = tuple(name.strip() for listed in named for name in listed.split(",") if name.strip())
     try:
-        return configuration.parse(path.read_bytes())
+        described = configuration.parse(path.read_bytes())
+        quirks.choose(described.quirks, described)
     except OSError as error:
         raise errors.UsageError(f"--config {path} cannot be read ({error.strerror})") from error
     except (ValueError, msgspec.MsgspecError) as error:
         raise errors.UsageError(f"--config {path} describes no Redfish service: {error}") from error
+    try:
+        quirks.choose(names, described)
+    except ValueError as error:
+        raise errors.UsageError(f"--quirk {','.join(names)}: {error}") from error
+    return msgspec.structs.replace(described, quirks=(*described.quirks, *names))
 
 
 def _tls(certificate: Path | None, key: Path | None) -> ssl.SSLContext | None:

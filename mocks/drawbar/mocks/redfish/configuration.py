@@ -83,11 +83,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
         expand: whether collections are expanded.
         task_seconds: how long a change takes; 0: it is made before the answer.
         events: whether there is a stream of events.
-        sessions: whether there are sessions; else each request carries the password.
         username: whom it lets in; empty: anybody.
         password: of the user.
         product: as the service root shows it.
         max_sessions: at one time.
+        quirks: names of its oddities, see `quirks`.
         manners: the maker whose oddities the service has in its serial numbers, PCI ids and class codes; empty: none.
         exclusive: whether it refuses to connect a device that is connected already; without, that is left to clients.
     """
@@ -103,11 +103,11 @@ class Configuration(msgspec.Struct, frozen=True, kw_only=True, rename="camel", f
     expand: bool = True
     task_seconds: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 0.0
     events: bool = True
-    sessions: bool = True
     username: str = ""
     password: str = ""
     product: str = "Drawbar Redfish Emulator"
     max_sessions: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 16
+    quirks: tuple[str, ...] = ()
     manners: Literal["", "dell", "hpe", "supermicro"] = ""
     exclusive: bool = True
 

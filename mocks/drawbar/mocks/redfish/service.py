@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import functools
 import itertools
 import json
 import re
@@ -18,8 +19,9 @@ from typing import Any
 from aiohttp import web
 
 from drawbar.mocks.fabric.journal import Journal
-from drawbar.mocks.redfish import odata, rules, world
+from drawbar.mocks.redfish import odata, quirks, rules, world
 from drawbar.mocks.redfish.configuration import Configuration
+from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
 from drawbar.mocks.redfish.faults import FaultKind, Faults
 from drawbar.mocks.redfish.tree import ROOT, Body
 from drawbar.mocks.redfish.wiring import Wiring
@@ -48,7 +50,8 @@ class Service:
     Attributes:
         tree: its resources.
         faults: the accidents that are still to come.
-        requests: method and path of every request that was answered, in order.
+        quirks: its oddities, in the order in which an answer passes them.
+        requests: method and path of every request that came to a resource, in order.
         url: where it is served.
         issued: the tokens of all sessions that ever began.
     """
@@ -58,9 +61,13 @@ class Service:
         self.configuration = configuration
         self.tree = world.create(configuration)
         self.faults = Faults()
+        self.quirks = quirks.choose(configuration.quirks, configuration)
+        for quirk in self.quirks:
+            quirk.furnish(self.tree, configuration)
         self.requests: list[tuple[str, str]] = []
         self.url = ""
         self.issued: list[str] = []
+        self._setting = quirks.Setting(configuration=configuration)
         self._rules = rules.Rules(self.tree, configuration)
         self._tokens: dict[str, str] = {}
         self._tasks: dict[str, _Task] = {}
@@ -68,7 +75,15 @@ class Service:
         self._slow: list[asyncio.Event] = []
         self._numbers = itertools.count(1)
         self._streams: set[asyncio.Queue[bytes | None]] = set()
+        self._server: web.Server | None = None
         self.tree.on_change = self._publish
+
+    @property
+    def clients(self) -> int:
+        """How many connections are open."""
+        connections = self._server.connections if self._server is not None else ()
+        # A stream of events is held until the next one shows that its client is gone.
+        return sum(connection.transport is not None for connection in connections)
 
     @property
     def followers(self) -> int:
@@ -127,54 +142,51 @@ class Service:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        path = request.path.rstrip("/") or "/"
-        if request.method == "POST":
-            # A collection and its property `Members` are one (DSP0266, "POST (create)").
-            path = path.removesuffix("/Members")
-        fault = self.faults.next(request.method, path)
+        asked = await Asked.read(request)
+        fault = self.faults.next(asked.method, _path(asked))
         if fault is not None and (response := await self._accident(fault, request)) is not None:
             return response
-        refused = _unsupported(request) or self._unauthorized(request, path)
-        if refused is not None:
-            return self._with_headers(request, path, refused)
-        raw = await request.read()
-        response = self._with_headers(request, path, await self._answer(request, path, raw, fault))
-        self.requests.append((request.method, path))
+        if _path(asked) == world.EVENTS and self.configuration.events and asked.method == "GET":
+            denied = _unsupported(asked) or self._unauthorized(asked, world.EVENTS)
+            return await self._stream(request) if denied is None else denied.response()
+        serve = functools.partial(self._answer, fault)
+        answer = await quirks.exchange(asked, serve, self.quirks, self._setting)
         if fault in {FaultKind.LOST_REPLY, FaultKind.LOST_TASK}:
             return await _broken(request)
-        if fault is FaultKind.HALF_BODY and isinstance(response, web.Response):
-            return await _broken(request, response)
-        return response
+        if fault is FaultKind.HALF_BODY or answer.is_cut:
+            return await _broken(request, answer)
+        return answer.response()
 
-    async def _answer(
-        self, request: web.BaseRequest, path: str, raw: bytes, fault: FaultKind | None
-    ) -> web.StreamResponse:
-        if path == world.EVENTS and self.configuration.events and request.method == "GET":
-            return await self._stream(request)
-        if request.method in {"GET", "HEAD"}:
-            return self._get(request, path)
-        try:
-            # Some clients send `null` where they mean no body.
-            body = json.loads(raw) if raw.strip() not in {b"", b"null"} else {}
-        except (ValueError, RecursionError):
-            body = None
+    async def _answer(self, fault: FaultKind | None, asked: Asked) -> Answer:
+        path = _path(asked)
+        denied = _unsupported(asked) or self._unauthorized(asked, path)
+        if denied is not None:
+            return self._with_headers(asked, path, denied)
+        answer = self._with_headers(asked, path, self._served(asked, path, fault))
+        self.requests.append((asked.method, path))
+        return answer
+
+    def _served(self, asked: Asked, path: str, fault: FaultKind | None) -> Answer:
+        if asked.is_read:
+            return self._get(asked, path)
+        body = asked.json()
         if not isinstance(body, dict):
-            return _refusal(400, "Base.1.18.MalformedJSON", "The request is no JSON object.")
-        if path == world.SESSIONS and request.method == "POST" and path in self.tree:
+            return refused(400, "Base.1.18.MalformedJSON", "The request is no JSON object.")
+        if path == world.SESSIONS and asked.method == "POST" and path in self.tree:
             return self._begin_session(body)
-        if path.startswith(f"{world.SESSIONS}/") and request.method == "DELETE" and path in self.tree:
+        if path.startswith(f"{world.SESSIONS}/") and asked.method == "DELETE" and path in self.tree:
             self._tokens = {token: uri for token, uri in self._tokens.items() if uri != path}
             self.tree.remove(path)
-            return web.Response(status=204)
-        return await self._change(request, path, body, fault)
+            return answered(status=204)
+        return self._change(asked, path, body, fault)
 
-    def _get(self, request: web.BaseRequest, path: str) -> web.Response:
+    def _get(self, asked: Asked, path: str) -> Answer:
         if path == "/redfish":
-            return web.json_response({"v1": f"{ROOT}/"})
+            return answered({"v1": f"{ROOT}/"})
         if path == odata.SERVICE:
-            return web.json_response(odata.service_document(self.tree))
+            return answered(odata.service_document(self.tree))
         if path == odata.METADATA:
-            return web.Response(text=odata.metadata(self.tree), content_type="application/xml")
+            return answered(odata.metadata(self.tree), kind="application/xml")
         if path in self._tasks:
             return self._monitor(self._tasks[path])
         if path not in self.tree:
@@ -182,25 +194,22 @@ class Service:
             return _refused(rules.not_allowed("GET", path) if is_action else rules.missing(path))
         levels = 0
         expands = {"$expand"} if self.configuration.expand else set()
-        if unknown := {name for name in request.query if name.startswith("$")} - expands:
-            return _refusal(501, "Base.1.18.QueryNotSupported", f"There is no query {min(unknown)}.")
-        if (query := request.query.get("$expand")) is not None:
+        if unknown := {name for name in asked.query if name.startswith("$")} - expands:
+            return refused(501, "Base.1.18.QueryNotSupported", f"There is no query {min(unknown)}.")
+        if (query := asked.query.get("$expand")) is not None:
             match = _EXPAND.match(query)
             if match is None:
-                return _refusal(400, "Base.1.18.QueryParameterValueFormatError", f"$expand={query} is wrong.")
+                return refused(400, "Base.1.18.QueryParameterValueFormatError", f"$expand={query} is wrong.")
             levels = int(match["levels"] or 1)
-        return web.json_response(self.tree.body(path, levels=levels), headers={"ETag": self.tree.etag(path)})
+        return answered(self.tree.body(path, levels=levels), headers={"ETag": self.tree.etag(path)})
 
-    def _with_headers(
-        self, request: web.BaseRequest, path: str, response: web.StreamResponse
-    ) -> web.StreamResponse:
-        if not response.prepared:
-            is_read = request.method in {"GET", "HEAD"}
-            body = self.tree[path] if path in self.tree and response.status < 400 else {}
-            response.headers.update(
-                odata.headers(body if is_read else None, status=response.status, allowed=self._allowed(path))
-            )
-        return response
+    def _with_headers(self, asked: Asked, path: str, answer: Answer) -> Answer:
+        body = self.tree[path] if path in self.tree and answer.status < 400 else {}
+        shown = odata.headers(
+            body if asked.is_read else None, status=answer.status, allowed=self._allowed(path)
+        )
+        answer.headers.update(shown)
+        return answer
 
     def _allowed(self, path: str) -> tuple[str, ...]:
         if path == world.SESSIONS:
@@ -209,35 +218,33 @@ class Service:
             return ("GET", "HEAD", "DELETE")
         return self._rules.allowed(path) or ("GET", "HEAD")
 
-    async def _change(
-        self, request: web.BaseRequest, path: str, body: Body, fault: FaultKind | None
-    ) -> web.Response:
-        given = request.headers.get("If-Match")
+    def _change(self, asked: Asked, path: str, body: Body, fault: FaultKind | None) -> Answer:
+        given = asked.headers.get("If-Match")
         if fault is FaultKind.STALE_ETAG or (
             given is not None and path in self.tree and given not in {"*", self.tree.etag(path)}
         ):
             return _refused(rules.stale(path))
         if fault in {*_SLOW, FaultKind.FAILED_TASK} or self.configuration.task_seconds:
-            return self._begin_task(request.method, path, body, fault)
-        return self._made(request.method, path, body, began=time.time())
+            return self._begin_task(asked.method, path, body, fault)
+        return self._made(asked.method, path, body, began=time.time())
 
-    def _made(self, method: str, path: str, body: Mapping[str, Any], *, began: float) -> web.Response:
+    def _made(self, method: str, path: str, body: Mapping[str, Any], *, began: float) -> Answer:
         before = self.connections()
         try:
             created = self._rules.change(method, path, body)
-        except rules.Refused as refused:
-            return _refused(refused)
+        except rules.Refused as error:
+            return _refused(error)
         self._wiring.changed(
             before, self.connections(), request=f"request-{next(self._numbers)}", began=began
         )
         if created is None:
-            return web.Response(status=204)
+            return answered(status=204)
         headers = {"Location": created, "ETag": self.tree.etag(created)}
-        return web.json_response(self.tree.body(created), status=201, headers=headers)
+        return answered(self.tree.body(created), status=201, headers=headers)
 
     # --- tasks ---
 
-    def _begin_task(self, method: str, path: str, body: Body, fault: FaultKind | None) -> web.Response:
+    def _begin_task(self, method: str, path: str, body: Body, fault: FaultKind | None) -> Answer:
         number = next(self._numbers)
         monitor = f"{ROOT}/TaskService/TaskMonitors/{number}"
         task = _Task(uri=f"{world.TASKS}/{number}")
@@ -261,7 +268,7 @@ class Service:
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         headers = {"Location": monitor, "Retry-After": "0"}
-        return web.json_response(self.tree.body(task.uri), status=202, headers=headers)
+        return answered(self.tree.body(task.uri), status=202, headers=headers)
 
     async def _run_task(
         self, task: _Task, method: str, path: str, body: Body, fault: FaultKind | None
@@ -273,11 +280,11 @@ class Service:
             await slow.wait()
         await asyncio.sleep(self.configuration.task_seconds)
         if fault is FaultKind.FAILED_TASK:
-            answer = _refusal(500, "Base.1.18.InternalError", "The switch did not answer.")
+            answer = refused(500, "Base.1.18.InternalError", "The switch did not answer.")
         else:
             answer = self._made(method, path, body, began=began)
         task.status = answer.status
-        task.body = json.loads(answer.body) if isinstance(answer.body, bytes) and answer.body else None
+        task.body = answer.body
         task.headers = {name: answer.headers[name] for name in ("Location",) if name in answer.headers}
         is_well = answer.status < 400
         if task.uri in self.tree:
@@ -286,22 +293,22 @@ class Service:
             self.tree.update(task.uri, TaskState=state, PercentComplete=100, Messages=messages)
         task.ended.set()
 
-    def _monitor(self, task: _Task) -> web.Response:
+    def _monitor(self, task: _Task) -> Answer:
         if not task.ended.is_set():
-            return web.json_response(self.tree.body(task.uri), status=202, headers={"Retry-After": "0"})
+            return answered(self.tree.body(task.uri), status=202, headers={"Retry-After": "0"})
         if task.body is None:
-            return web.Response(status=task.status, headers=task.headers)
-        return web.json_response(task.body, status=task.status, headers=task.headers)
+            return answered(status=task.status, headers=task.headers)
+        return answered(task.body, status=task.status, headers=task.headers)
 
     # --- sessions ---
 
-    def _begin_session(self, body: Mapping[str, Any]) -> web.Response:
+    def _begin_session(self, body: Mapping[str, Any]) -> Answer:
         configuration = self.configuration
         if (body.get("UserName"), body.get("Password")) != (configuration.username, configuration.password):
             text = f"The user name {body.get('UserName')} or password {body.get('Password')} is wrong."
-            return _refusal(401, "Base.1.18.ResourceAtUriUnauthorized", text)
+            return refused(401, "Base.1.18.ResourceAtUriUnauthorized", text)
         if len(self._tokens) >= configuration.max_sessions:
-            return _refusal(503, "Base.1.18.SessionLimitExceeded", "There are too many sessions.")
+            return refused(503, "Base.1.18.SessionLimitExceeded", "There are too many sessions.")
         uri = f"{world.SESSIONS}/{next(self._numbers)}"
         token = secrets.token_hex(16)
         self._tokens[token] = uri
@@ -316,22 +323,22 @@ class Service:
             },
         )
         headers = {"X-Auth-Token": token, "Location": uri}
-        return web.json_response(self.tree.body(uri), status=201, headers=headers)
+        return answered(self.tree.body(uri), status=201, headers=headers)
 
-    def _unauthorized(self, request: web.BaseRequest, path: str) -> web.Response | None:
+    def _unauthorized(self, asked: Asked, path: str) -> Answer | None:
         configuration = self.configuration
-        is_login = path == world.SESSIONS and request.method == "POST"
+        is_login = path == world.SESSIONS and asked.method == "POST"
         if not configuration.username or path in _OPEN or is_login:
             return None
-        if request.headers.get("X-Auth-Token", "") in self._tokens:
+        if asked.headers.get("X-Auth-Token", "") in self._tokens:
             return None
-        kind, _, content = request.headers.get("Authorization", "").partition(" ")
+        kind, _, content = asked.headers.get("Authorization", "").partition(" ")
         if kind == "Basic":
             with contextlib.suppress(binascii.Error, UnicodeDecodeError):
                 given = base64.b64decode(content).decode()
                 if given == f"{configuration.username}:{configuration.password}":
                     return None
-        return _refusal(401, "Base.1.18.NoValidSession", "There is no session.")
+        return refused(401, "Base.1.18.NoValidSession", "There is no session.")
 
     # --- events ---
 
@@ -375,17 +382,17 @@ class Service:
     async def _accident(self, kind: FaultKind, request: web.BaseRequest) -> web.StreamResponse | None:
         match kind:
             case FaultKind.BUSY:
-                refused = _refusal(503, "Base.1.18.ServiceTemporarilyUnavailable", "The service is busy.")
-                refused.headers["Retry-After"] = "1"
-                return refused
+                busy = refused(503, "Base.1.18.ServiceTemporarilyUnavailable", "The service is busy.")
+                return busy.with_header("Retry-After", "1").response()
             case FaultKind.FORBIDDEN:
                 # Services quote what they were sent.
                 token = request.headers.get("X-Auth-Token", "")
-                return _refusal(
-                    403, "Base.1.18.InsufficientPrivilege", f"The session {token} lacks a privilege."
-                )
+                text = f"The session {token} lacks a privilege."
+                return refused(403, "Base.1.18.InsufficientPrivilege", text).response()
             case FaultKind.PASSWORD_CHANGE:
-                return _refusal(403, "Base.1.18.PasswordChangeRequired", "The password has expired.")
+                return refused(
+                    403, "Base.1.18.PasswordChangeRequired", "The password has expired."
+                ).response()
             case FaultKind.HTML:
                 return web.Response(text="<html><body>Sign in</body></html>", content_type="text/html")
             case FaultKind.DEEP:
@@ -430,6 +437,7 @@ async def _serving(
     service: Service, host: str, port: int, tls: ssl.SSLContext | None
 ) -> AsyncIterator[Service]:
     server = web.Server(service.handle, access_log=None)
+    service._server = server  # noqa: SLF001 - of this module
     runner = web.ServerRunner(server, shutdown_timeout=SHUTDOWN_SECONDS)
     await runner.setup()
     try:
@@ -444,37 +452,32 @@ async def _serving(
         await runner.cleanup()
 
 
-async def _broken(request: web.BaseRequest, answer: web.Response | None = None) -> web.StreamResponse:
+async def _broken(request: web.BaseRequest, answer: Answer | None = None) -> web.StreamResponse:
     """End the connection: before the answer, or in the middle of it."""
-    response = web.StreamResponse()
-    if answer is not None and isinstance(answer.body, bytes):
-        response.content_length = len(answer.body) + 1000
-        response.content_type = "application/json"
+    if answer is None:
+        response = web.StreamResponse()
+    else:
+        content = answer.content
+        response = web.StreamResponse(status=answer.status, headers=answer.headers)
+        response.content_length = len(content) + 1000
         await response.prepare(request)
-        await response.write(answer.body[: len(answer.body) // 2])
+        await response.write(content[: len(content) // 2])
     if request.transport is not None:
         request.transport.abort()
     return response
 
 
-def _unsupported(request: web.BaseRequest) -> web.Response | None:
-    version = request.headers.get("OData-Version", odata.VERSION)
+def _path(asked: Asked) -> str:
+    """Return the path of the resource: a collection and its property `Members` are one (DSP0266, "POST (create)")."""
+    return asked.resource.removesuffix("/Members") if asked.method == "POST" else asked.resource
+
+
+def _unsupported(asked: Asked) -> Answer | None:
+    version = asked.headers.get("OData-Version", odata.VERSION)
     if version == odata.VERSION:
         return None
-    return _refusal(412, "Base.1.18.PreconditionFailed", f"The service has OData {odata.VERSION} alone.")
+    return refused(412, "Base.1.18.PreconditionFailed", f"The service has OData {odata.VERSION} alone.")
 
 
-def _refused(refused: rules.Refused) -> web.Response:
-    return _refusal(refused.status, refused.key, refused.text)
-
-
-def _refusal(status: int, key: str, text: str) -> web.Response:
-    entry = {
-        "@odata.type": "#Message.v1_3_0.Message",
-        "MessageId": key,
-        "Message": text,
-        "MessageSeverity": "Critical",
-        "Resolution": "None.",
-    }
-    error = {"error": {"code": key, "message": text, "@Message.ExtendedInfo": [entry]}}
-    return web.json_response(error, status=status)
+def _refused(error: rules.Refused) -> Answer:
+    return refused(error.status, error.key, error.text)

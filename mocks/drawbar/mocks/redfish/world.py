@@ -332,7 +332,7 @@ def _services(tree: Tree, configuration: Configuration) -> None:
         connects["Fabrics"] = reference(f"{ROOT}/Fabrics")
     if configuration.has_blocks:
         connects["CompositionService"] = reference(f"{ROOT}/CompositionService")
-    has_sessions = bool(configuration.sessions and configuration.username)
+    has_sessions = bool(configuration.username)
     if has_sessions:
         connects["SessionService"] = reference(f"{ROOT}/SessionService")
     if configuration.events:

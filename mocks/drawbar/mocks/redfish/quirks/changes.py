@@ -1,0 +1,98 @@
+"""Quirks of changes: answers without a Location, texts in place of resources, and bodies in other forms."""
+
+from dataclasses import replace
+from typing import Any
+
+from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish.exchange import Answer, Asked, answered
+from drawbar.mocks.redfish.quirks.quirk import Form, Forward, Quirk, Setting
+
+
+def _creates(asked: Asked) -> bool:
+    """Return whether a request makes a resource, but no session."""
+    is_action = "/Actions/" in asked.path
+    return asked.method == "POST" and not is_action and asked.resource != world.SESSIONS
+
+
+async def _create_without_location(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    is_made = _creates(asked) and answer.status == 201
+    return replace(answer, status=200).with_header("Location", None) if is_made else answer
+
+
+async def _create_in_silence(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    is_made = _creates(asked) and answer.status in {200, 201}
+    return replace(answer, status=204, body=None).with_header("Location", None) if is_made else answer
+
+
+async def _delete_with_text(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    if asked.method != "DELETE" or answer.status != 204:
+        return answer
+    text = f"{asked.resource.rpartition('/')[2]} has been deleted"
+    return answered(text, kind="text/html; charset=utf-8", headers=dict(answer.headers))
+
+
+async def _demand_type(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    body = asked.json()
+    if _creates(asked) and isinstance(body, dict) and "@odata.type" not in body:
+        return answered("Attribute not found: @odata.type.", status=400, kind="text/html; charset=utf-8")
+    return await forward(asked)
+
+
+async def _take_top_endpoints(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.method != "PATCH" or not asked.resource.startswith(f"{world.ZONES}/"):
+        return await forward(asked)
+    body: Any = asked.json()
+    listed = body.get("Endpoints") if isinstance(body, dict) else None
+    return await forward(asked.with_json({"Links": {"Endpoints": listed or []}}))
+
+
+async def _show_state(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    if asked.method != "PATCH" or answer.status != 204:
+        return answer
+    shown = await forward(Asked(method="GET", path=asked.resource, headers=asked.headers))
+    return shown if shown.status == 200 else answer
+
+
+QUIRKS = (
+    Quirk(
+        name="typed-creations",
+        text="A created resource needs `@odata.type`, or is refused with 400 and a text.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        wrap=_demand_type,
+    ),
+    Quirk(
+        name="top-endpoints",
+        text="A changed zone takes its endpoints at the top of the body, and loses all of them to a body with Links.",
+        seen="the PNC simulator of intel/intelRSD",
+        forms=frozenset({Form.PORT}),
+        wrap=_take_top_endpoints,
+    ),
+    Quirk(
+        name="patch-200",
+        text="PATCH is answered with 200 and the resource.",
+        seen="DMTF/Redfish-Mockup-Server 1.2.6, the PNC simulator of intel/intelRSD",
+        wrap=_show_state,
+    ),
+    Quirk(
+        name="post-200",
+        text="POST is answered with 200 and without a Location.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38, mgazz/OFMF-Reference 3e8baf7",
+        wrap=_create_without_location,
+    ),
+    Quirk(
+        name="post-204",
+        text="POST is answered with 204 and without a Location.",
+        seen="DMTF/Redfish-Mockup-Server 1.2.6",
+        wrap=_create_in_silence,
+    ),
+    Quirk(
+        name="delete-text",
+        text="DELETE is answered with 200 and a text.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38, mgazz/OFMF-Reference 3e8baf7",
+        wrap=_delete_with_text,
+    ),
+)

@@ -1,0 +1,95 @@
+"""Quirks of ETags: missing, weak, without quotes or with too many, and refused."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from drawbar.mocks.redfish.exchange import Answer, Asked, refused
+from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting, map_objects
+from drawbar.mocks.redfish.tree import Body
+
+_ETAG = "@odata.etag"
+
+
+def _shown(answer: Answer, header: Callable[[str], str | None], own: Callable[[str], str | None]) -> Answer:
+    """Return the answer with another ETag in its header, and in the property of each resource."""
+
+    def change(body: Body) -> Body:
+        if not isinstance(body.get(_ETAG), str):
+            return body
+        etag = own(body[_ETAG])
+        rest = {name: value for name, value in body.items() if name != _ETAG}
+        return rest if etag is None else {**rest, _ETAG: etag}
+
+    given = answer.headers.get("ETag")
+    changed = replace(answer, body=map_objects(answer.body, change))
+    return changed if given is None else changed.with_header("ETag", header(given))
+
+
+def _stale(asked: Asked) -> Answer:
+    return refused(
+        412, "Base.1.8.PreconditionFailed", f"The ETag supplied did not match that of {asked.path}."
+    )
+
+
+async def _leave_out(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked.with_header("If-Match", None))
+    return _shown(answer, lambda _: None, lambda _: None)
+
+
+async def _weaken(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.headers.get("If-Match", "").startswith("W/"):
+        return _stale(asked)
+    answer = await forward(asked)
+    return _shown(answer, "W/{}".format, "W/{}".format)
+
+
+async def _unquote(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    given = asked.headers.get("If-Match")
+    is_bare = given is not None and given != "*" and not given.startswith(('"', "W/"))
+    answer = await forward(asked.with_header("If-Match", f'"{given}"') if is_bare else asked)
+    return _shown(answer, lambda etag: etag.strip('"'), lambda etag: etag.strip('"'))
+
+
+async def _quote_twice(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.headers.get("If-Match", "").startswith('""'):
+        return _stale(asked)
+    answer = await forward(asked)
+    return _shown(answer, '"{}"'.format, str)
+
+
+async def _refuse(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    return _stale(asked) if "If-Match" in asked.headers else await forward(asked)
+
+
+QUIRKS = (
+    Quirk(
+        name="no-etags",
+        text="There are no ETags, and If-Match is ignored.",
+        seen="DMTF/Redfish-Mockup-Server 1.2.6, OpenFabrics/sunfish_server_reference 7802a38",
+        wrap=_leave_out,
+    ),
+    Quirk(
+        name="unquoted-etags",
+        text="ETags have no quotation marks.",
+        seen="ansible-collections/community.general #3268",
+        wrap=_unquote,
+    ),
+    Quirk(
+        name="weak-etags",
+        text="ETags are weak, and If-Match never matches one.",
+        seen="ansible-collections/community.general #6434",
+        wrap=_weaken,
+    ),
+    Quirk(
+        name="twice-quoted-etags",
+        text="The header's ETag is quoted twice, and the property's once; only the latter matches.",
+        seen="ansible-collections/community.general #11270",
+        wrap=_quote_twice,
+    ),
+    Quirk(
+        name="refused-etags",
+        text="Each request with If-Match is 412.",
+        seen="ansible-collections/community.general #11270",
+        wrap=_refuse,
+    ),
+)

@@ -1,0 +1,183 @@
+"""Quirks of form: encodings, headers, numbers and the content of answers."""
+
+import asyncio
+import gzip
+import re
+import zlib
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from email import utils
+
+from drawbar.mocks.redfish.exchange import Answer, Asked, refused
+from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting, map_objects
+from drawbar.mocks.redfish.tree import Body
+
+SLOW_SECONDS = 0.3
+_NUMBERS = re.compile(r"(MiB|Bytes|Lanes|LanesInUse|@odata\.count)$")
+
+
+async def _write_numbers_as_text(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    return replace(answer, body=map_objects(answer.body, _swap_types))
+
+
+def _swap_types(body: Body) -> Body:
+    changed = dict(body)
+    for name, value in body.items():
+        if _NUMBERS.search(name) and isinstance(value, int) and not isinstance(value, bool):
+            changed[name] = str(value)
+        if name == "ClassCode" and isinstance(value, str):
+            changed[name] = int(value, 16)
+    return changed
+
+
+async def _date_retries(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    seconds = answer.headers.get("Retry-After")
+    if seconds is None:
+        return answer
+    due = datetime.now(UTC) + timedelta(seconds=float(seconds))
+    return answer.with_header("Retry-After", utils.format_datetime(due, usegmt=True))
+
+
+async def _fraction_retries(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    seconds = answer.headers.get("Retry-After")
+    return answer if seconds is None else answer.with_header("Retry-After", f"{float(seconds) + 0.25:g}")
+
+
+async def _mistype(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    return answer if answer.body is None else answer.with_header("Content-Type", "text/html; charset=utf-8")
+
+
+async def _mark_byte_order(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    return replace(answer, body=b"\xef\xbb\xbf" + answer.content) if answer.content else answer
+
+
+async def _write_bad_bytes(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    answer = await forward(asked)
+    if not asked.is_read or not asked.resource.endswith(f"/{setting.last_device}"):
+        return answer
+    changed = re.sub(rb'("SerialNumber": )"[^"]*"', b'\\1"\xff\xff\xff\xff"', answer.content)
+    return replace(answer, body=changed)
+
+
+async def _compress(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    return _packed(await forward(asked), "gzip")
+
+
+async def _deflate(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    return _packed(await forward(asked), "deflate")
+
+
+async def _demand_gzip(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.method != "GET" or "/Chassis/" not in asked.path:
+        return await forward(asked)
+    if "gzip" not in asked.headers.get("Accept-Encoding", ""):
+        return refused(406, "iLO.2.13.NotAcceptable", "The resource is sent with gzip alone.")
+    return _packed(await forward(asked), "gzip")
+
+
+def _packed(answer: Answer, encoding: str) -> Answer:
+    if not answer.content or "Content-Encoding" in answer.headers:
+        return answer
+    pack = gzip.compress if encoding == "gzip" else zlib.compress
+    return replace(answer, body=pack(answer.content)).with_header("Content-Encoding", encoding)
+
+
+async def _write_small_headers(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    headers = type(answer.headers)((name.lower(), value) for name, value in answer.headers.items())
+    return replace(answer, headers=headers)
+
+
+async def _repeat_headers(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    headers = answer.headers.copy()
+    for name, value in (("Server", "lighttpd"), ("Server", "Redfish Service"), ("ETag", headers.get("ETag"))):
+        if value is not None:
+            headers.add(name, value)
+    return replace(answer, headers=headers)
+
+
+async def _delay(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    await asyncio.sleep(SLOW_SECONDS)
+    return await forward(asked)
+
+
+QUIRKS = (
+    Quirk(
+        name="numbers-as-text",
+        text="Sizes and counts are texts, and class codes are numbers.",
+        seen="the field case of numbers as text",
+        wrap=_write_numbers_as_text,
+    ),
+    Quirk(
+        name="retry-after-date",
+        text="Retry-After is a date.",
+        seen="acmesh-official/acme.sh #7201, eth-cscs/pyfirecrest #118",
+        wrap=_date_retries,
+    ),
+    Quirk(
+        name="retry-after-fraction",
+        text="Retry-After is a fraction of a second.",
+        seen="SpaceTradersAPI/api-docs #24",
+        wrap=_fraction_retries,
+    ),
+    Quirk(
+        name="slow",
+        text=f"Each answer takes {SLOW_SECONDS:g} s longer.",
+        seen="project-cdim/hw-emulator-reference c127d1e, and managers of BMC class",
+        wrap=_delay,
+    ),
+    Quirk(
+        name="bad-bytes",
+        text="The serial number of the last device consists of bytes that are no UTF-8.",
+        seen="FRUs that were never written",
+        wrap=_write_bad_bytes,
+    ),
+    Quirk(
+        name="byte-order-mark",
+        text="JSON begins with a byte order mark.",
+        seen="none yet; RFC 8259, section 8.1, lets a client ignore it",
+        wrap=_mark_byte_order,
+    ),
+    Quirk(
+        name="odd-content-types",
+        text="JSON has the Content-Type of a page.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        wrap=_mistype,
+    ),
+    Quirk(
+        name="gzip-or-406",
+        text="The resources below chassis are sent with gzip alone, and refused with 406 to a client that does not accept it.",
+        seen="HPE iLO 5 2.30 (DMTF/Redfish-Mockup-Creator #56, #58)",
+        wrap=_demand_gzip,
+    ),
+    Quirk(
+        name="gzip",
+        text="Each answer is compressed with gzip, whatever the client accepts.",
+        seen="DMTF/Redfish-Mockup-Creator #56",
+        wrap=_compress,
+    ),
+    Quirk(
+        name="deflate",
+        text="Each answer is compressed with deflate, whatever the client accepts.",
+        seen="as gzip, by RFC 9110, section 8.4.1.2",
+        wrap=_deflate,
+    ),
+    Quirk(
+        name="two-headers",
+        text="The headers Server and ETag are sent twice.",
+        seen="AMI MegaRAC behind lighttpd",
+        wrap=_repeat_headers,
+    ),
+    Quirk(
+        name="small-headers",
+        text="The names of headers are in small letters.",
+        seen="proxies that speak HTTP/2",
+        wrap=_write_small_headers,
+    ),
+)

@@ -1,0 +1,181 @@
+"""Quirks of collections: members that cannot be read, arrays in another form, and `$expand` that fails."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.quirks.quirk import LINK, Forward, Quirk, Setting, is_resource
+from drawbar.mocks.redfish.tree import ROOT, Body
+
+_SICK = ("/PCIeDevices/", "/Processors/", "/Drives/", "/Memory/", "/MemoryChunks/")
+_DEVICES = (world.ENDPOINTS, world.BLOCKS)
+
+
+def _is_sick(asked: Asked, setting: Setting) -> bool:
+    """Return whether a request reads the resource of the last device."""
+    place = f"/{setting.last_device}"
+    return asked.is_read and asked.resource.endswith(place) and any(each in asked.resource for each in _SICK)
+
+
+def _covers_sick(asked: Asked) -> bool:
+    """Return whether a request reads a collection expanded that has the last device as a member."""
+    return "$expand" in asked.query and any(asked.resource.endswith(each.rstrip("/")) for each in _SICK)
+
+
+async def _break(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    if _is_sick(asked, setting) or _covers_sick(asked):
+        return refused(500, "Base.1.12.InternalError", "The request failed due to an internal service error.")
+    return await forward(asked)
+
+
+async def _load(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    if _is_sick(asked, setting) or _covers_sick(asked):
+        return answered("<html><body>Loading ...</body></html>", kind="text/html")
+    return await forward(asked)
+
+
+async def _say_nothing(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    if _is_sick(asked, setting) or _covers_sick(asked):
+        return answered("", kind="application/json")
+    return await forward(asked)
+
+
+async def _refuse_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if "$expand" in asked.query:
+        text = "Querying is not supported on the requested resource."
+        return refused(400, "Base.1.12.QueryNotSupportedOnResource", text)
+    return _announced(await forward(asked), asked)
+
+
+async def _break_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if _covers_sick(asked):
+        return refused(500, "Base.1.12.InternalError", "internal error")
+    return _announced(await forward(asked), asked)
+
+
+async def _ignore_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    rest = {name: value for name, value in asked.query.items() if name != "$expand"}
+    return _announced(await forward(replace(asked, query=rest)), asked)
+
+
+def _announced(answer: Answer, asked: Asked) -> Answer:
+    """Return the service root with `$expand` among its features."""
+    body = answer.resource
+    if body is None or asked.resource != ROOT:
+        return answer
+    offered = {"ExpandAll": True, "Levels": True, "Links": True, "NoLinks": True, "MaxLevels": 6}
+    return replace(answer, body={**body, "ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+
+
+def _listed(answer: Answer, change: Callable[[Body], Body]) -> Answer:
+    """Return the answer, a collection changed."""
+    body = answer.resource
+    if body is None or not is_resource(body) or not isinstance(body.get("Members"), list):
+        return answer
+    return replace(answer, body=change(body))
+
+
+async def _move_members(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    def change(body: Body) -> Body:
+        rest = {name: value for name, value in body.items() if not name.startswith("Members")}
+        return rest | {"Links": {"Members": body["Members"]}}
+
+    return _listed(await forward(asked), change)
+
+
+async def _drop_members(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.resource not in _DEVICES:
+        return await forward(asked)
+    return _listed(await forward(asked), lambda body: {LINK: body[LINK], "Name": "starting up"})
+
+
+async def _count_more(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    if asked.resource not in _DEVICES:
+        return answer
+    return _listed(answer, lambda body: {**body, "Members@odata.count": len(body["Members"]) + 2})
+
+
+async def _unpack_single(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    def change(body: Body) -> Body:
+        return {**body, "Members": body["Members"][0]} if len(body["Members"]) == 1 else body
+
+    return _listed(await forward(asked), change)
+
+
+async def _add_empty(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    def change(body: Body) -> Body:
+        return {**body, "Members": [None, {}, *body["Members"], {LINK: None}, {LINK: ""}]}
+
+    return _listed(await forward(asked), change)
+
+
+QUIRKS = (
+    Quirk(
+        name="broken-member",
+        text="The resource of the last device is 500, and so is the collection with it if that is expanded.",
+        seen="dsx-ai-factory/nv-redfish #185, ibm-openbmc/bmcweb #667",
+        wrap=_break,
+    ),
+    Quirk(
+        name="html-member",
+        text="The resource of the last device is a page, with 200.",
+        seen="DMTF/libredfish #108",
+        wrap=_load,
+    ),
+    Quirk(
+        name="empty-member",
+        text="The resource of the last device is answered with 200 and nothing.",
+        seen="DMTF/libredfish #108",
+        wrap=_say_nothing,
+    ),
+    Quirk(
+        name="refused-expand",
+        text="`$expand` is announced, and each collection refuses it with 400.",
+        seen="Fujitsu iRMC (bb-Ricardo/check_redfish #20), ibm-openbmc/bmcweb #962",
+        wrap=_refuse_expansion,
+    ),
+    Quirk(
+        name="broken-expand",
+        text="`$expand` is announced, and a collection with a sick member is 500 with it.",
+        seen="OpenBMC (ibm-openbmc/bmcweb #667)",
+        wrap=_break_expansion,
+    ),
+    Quirk(
+        name="ignored-expand",
+        text="`$expand` is announced, and changes nothing.",
+        seen="DMTF/Redfish-Interface-Emulator bd26464",
+        wrap=_ignore_expansion,
+    ),
+    Quirk(
+        name="empty-members",
+        text="Collections have null, empty objects and empty links among their members.",
+        seen="the field case of null members",
+        wrap=_add_empty,
+    ),
+    Quirk(
+        name="object-member",
+        text="A collection with one member has an object in place of the array.",
+        seen="DMTF/libredfish #27",
+        wrap=_unpack_single,
+    ),
+    Quirk(
+        name="links-members",
+        text="Collections have their members below Links.",
+        seen="DMTF/Redfish-Interface-Emulator bd26464",
+        wrap=_move_members,
+    ),
+    Quirk(
+        name="no-members",
+        text="The collection of endpoints or resource blocks has no Members.",
+        seen="DMTF/Redfish-Interface-Emulator bd26464, services that start",
+        wrap=_drop_members,
+    ),
+    Quirk(
+        name="count-above-members",
+        text="The collection of endpoints or resource blocks counts more members than it has.",
+        seen="DMTF/python-redfish-library #112",
+        wrap=_count_more,
+    ),
+)

@@ -1,0 +1,79 @@
+"""Quirks of sessions: none at all, without a Location, and ended in a way that breaks off."""
+
+from dataclasses import replace
+
+from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting
+from drawbar.mocks.redfish.tree import ROOT
+
+SESSION_REQUESTS = 40
+
+
+async def _ask_for_password(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.resource.startswith(f"{ROOT}/SessionService"):
+        is_login = asked.method == "POST" and asked.resource == world.SESSIONS
+        if is_login or "Authorization" not in asked.headers:
+            return refused(401, "Base.1.0.GeneralError", "Authorization required").with_header(
+                "WWW-Authenticate", 'Basic realm="Baremetal API"'
+            )
+        return refused(404, "Base.1.0.GeneralError", "Not Found")
+    answer = await forward(asked)
+    body = answer.resource
+    if body is None or asked.resource != ROOT:
+        return answer
+    return replace(
+        answer, body={name: value for name, value in body.items() if name != "SessionService"} | {"Links": {}}
+    )
+
+
+async def _hide_location(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    is_login = asked.method == "POST" and asked.resource == world.SESSIONS
+    return answer.with_header("Location", None) if is_login else answer
+
+
+async def _end_early(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    if asked.method == "POST" and asked.resource == world.SESSIONS:
+        answer = await forward(asked)
+        if token := answer.headers.get("X-Auth-Token"):
+            setting.memory[token] = [SESSION_REQUESTS, answer.headers.get("Location")]
+        return answer
+    token = asked.headers.get("X-Auth-Token", "")
+    left = setting.memory.get(token)
+    if left is None or asked.method == "DELETE":
+        return await forward(asked)
+    left[0] -= 1
+    if left[0] >= 0:
+        return await forward(asked)
+    if left[0] == -1:
+        await forward(Asked(method="DELETE", path=left[1], headers=asked.headers))
+    ended = answered(
+        "<html><title>Unauthorized</title></html>",
+        status=401,
+        kind="text/html",
+        headers={"WWW-Authenticate": 'Basic realm="RedfishService"'},
+    )
+    return replace(ended, is_cut=True)
+
+
+QUIRKS = (
+    Quirk(
+        name="basic-only",
+        text="There are no sessions: each request carries the password, and a login is refused with 401.",
+        seen="openstack/sushy-tools 2.2.0",
+        wrap=_ask_for_password,
+    ),
+    Quirk(
+        name="no-session-location",
+        text="A new session has no Location; its URI stands in the body alone.",
+        seen="the field case of sessions without a Location",
+        wrap=_hide_location,
+    ),
+    Quirk(
+        name="cut-401",
+        text=f"A session ends after {SESSION_REQUESTS} requests, with a 401 whose body breaks off.",
+        seen="Dell iDRAC 8 (bb-Ricardo/check_redfish #90)",
+        wrap=_end_early,
+    ),
+)

@@ -1,0 +1,229 @@
+"""Quirks of URIs: pages, slashes, other authorities, redirects, and wrong links."""
+
+from dataclasses import replace
+
+from drawbar.mocks.redfish import world
+from drawbar.mocks.redfish.exchange import Answer, Asked, answered, refused
+from drawbar.mocks.redfish.quirks.quirk import (
+    LINK,
+    WITH_FABRIC,
+    Forward,
+    Quirk,
+    Setting,
+    is_resource,
+    map_uris,
+)
+from drawbar.mocks.redfish.tree import ROOT, Body
+
+PAGE_MEMBERS = 2
+AUTHORITY = "https://fm-01.mgmt.example"
+_MOVED = '<html><head><title>Moved</title></head><body><a href="{}">Moved</a></body></html>'
+
+
+async def _page(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    skip = asked.query.get("$skip", "0")
+    others = {name: value for name, value in asked.query.items() if name != "$skip"}
+    answer = await forward(replace(asked, query=others))
+    body, first = answer.resource, int(skip) if skip.isdigit() else 0
+    if body is None or not isinstance(body.get("Members"), list) or len(body["Members"]) <= PAGE_MEMBERS:
+        return answer
+    following = first + PAGE_MEMBERS
+    page: Body = {**body, "Members": body["Members"][first:following]}
+    if following < len(body["Members"]):
+        kept = "".join(f"&{name}={value}" for name, value in others.items())
+        page["Members@odata.nextLink"] = f"{asked.path}?$skip={following}{kept}"
+    return replace(answer, body=page)
+
+
+def _slashed(uri: str) -> str:
+    return uri if uri.endswith("/") else f"{uri}/"
+
+
+async def _end_in_slashes(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if not asked.path.endswith("/"):
+        return answered(status=308, headers={"Location": _slashed(asked.path) + _query(asked)})
+    plain = asked.with_json(map_uris(asked.json(), lambda uri: uri.rstrip("/"))) if asked.content else asked
+    answer = await forward(replace(plain, path=asked.path if asked.resource == ROOT else asked.resource))
+    answer = replace(answer, body=map_uris(answer.body, _slashed))
+    location = answer.headers.get("Location")
+    return answer.with_header("Location", _slashed(location)) if location else answer
+
+
+def _query(asked: Asked) -> str:
+    pairs = "&".join(f"{name}={value}" for name, value in asked.query.items())
+    return f"?{pairs}" if pairs else ""
+
+
+async def _redirect_login(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.method == "POST" and asked.path == world.SESSIONS:
+        return answered(status=307, headers={"Location": f"{world.SESSIONS}/"})
+    return await forward(asked)
+
+
+async def _redirect_root(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.path == f"{ROOT}/":
+        return answered(_MOVED.format(ROOT), status=301, kind="text/html", headers={"Location": ROOT})
+    return await forward(asked)
+
+
+async def _miss_root(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    if asked.path == ROOT:
+        return answered("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
+    return await forward(asked)
+
+
+async def _name_locations(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    location = answer.headers.get("Location", "")
+    is_made = answer.status in {200, 201, 202} and location.startswith("/")
+    return answer.with_header("Location", AUTHORITY + location) if is_made else answer
+
+
+async def _name_links(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    plain = asked
+    if asked.content:
+        plain = asked.with_json(map_uris(asked.json(), lambda uri: uri.removeprefix(AUTHORITY)))
+    answer = await forward(plain)
+    return replace(
+        answer, body=map_uris(answer.body, lambda uri: AUTHORITY + uri if uri.startswith("/") else uri)
+    )
+
+
+async def _show_wrong_ids(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    body = answer.resource
+    if body is None or "Members" not in body or not is_resource(body):
+        return answer
+    return replace(answer, body={**body, LINK: f"{ROOT}/{asked.resource.rpartition('/')[2]}"})
+
+
+async def _hide_zones_link(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    answer = await forward(asked)
+    body, name = answer.resource, _joins(setting)
+    if body is None or not asked.is_read:
+        return answer
+    if asked.resource == world.FABRIC:
+        return replace(answer, body={key: value for key, value in body.items() if key != name})
+    if asked.resource == f"{world.FABRIC}/{name}" and body.get("Members") == []:
+        return refused(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
+    return answer
+
+
+async def _mislead(asked: Asked, forward: Forward, setting: Setting) -> Answer:
+    names = ("Endpoints", _joins(setting))
+    if asked.resource in {f"{ROOT}/{name}" for name in names}:
+        return answered("<html><title>404 Not Found</title></html>", status=404, kind="text/html")
+    answer = await forward(asked)
+    body = answer.resource
+    if body is None or asked.resource != world.FABRIC:
+        return answer
+    return replace(answer, body={**body, **{name: {LINK: f"{ROOT}/{name}"} for name in names}})
+
+
+def _joins(setting: Setting) -> str:
+    """Return the name of the collection that connects endpoints."""
+    return "Connections" if setting.configuration.method == "connections" else "Zones"
+
+
+async def _see_other(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    return replace(answer, status=303, body=None) if answer.status == 202 and not asked.is_read else answer
+
+
+async def _name_task(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    body = answer.resource
+    if answer.status != 202 or body is None or asked.is_read or LINK not in body:
+        return answer
+    return answer.with_header("Location", body[LINK])
+
+
+async def _forget_monitor(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    answer = await forward(asked)
+    if asked.resource.startswith(f"{ROOT}/TaskService/TaskMonitors/") and answer.status != 202:
+        return refused(404, "Base.1.18.ResourceMissingAtURI", f"There is no resource at {asked.path}.")
+    return answer
+
+
+QUIRKS = (
+    Quirk(
+        name="slashes",
+        text="Each URI ends with a slash, and a request without one is redirected with 308, whatever its method.",
+        seen="ansible/ansible #45513, HewlettPackard/oneview-redfish-toolkit #374",
+        wrap=_end_in_slashes,
+    ),
+    Quirk(
+        name="session-redirect",
+        text="A login without a slash at the end of its URI is redirected with 307.",
+        seen="bb-Ricardo/check_redfish #187",
+        wrap=_redirect_login,
+    ),
+    Quirk(
+        name="root-redirect",
+        text="The root with a slash is redirected to the one without, with a page as its body.",
+        seen="Seagate/cfm cfm-service 8264116",
+        wrap=_redirect_root,
+    ),
+    Quirk(
+        name="root-with-slash",
+        text="The root without a slash is 404.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        wrap=_miss_root,
+    ),
+    Quirk(
+        name="pages",
+        text=f"A collection comes in pages of {PAGE_MEMBERS} members, and the next one is its own path with a query.",
+        seen="DMTF/Redfish-Mockup-Server #43, DMTF/python-redfish-library #112",
+        wrap=_page,
+    ),
+    Quirk(
+        name="foreign-locations",
+        text="The Location of a new session, resource or task is an absolute URI with the name by which the manager knows itself.",
+        seen="stmcginnis/gofish #77, DMTF/python-redfish-library #93",
+        wrap=_name_locations,
+    ),
+    Quirk(
+        name="foreign-links",
+        text="Each link is an absolute URI with the name by which the manager knows itself.",
+        seen="as foreign-locations, of links",
+        wrap=_name_links,
+    ),
+    Quirk(
+        name="wrong-ids",
+        text="Collections name another URI than their own.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        wrap=_show_wrong_ids,
+    ),
+    Quirk(
+        name="no-zones-link",
+        text="The fabric has no link to its zones or connections, and while there is none, their collection is 404.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        forms=WITH_FABRIC,
+        wrap=_hide_zones_link,
+    ),
+    Quirk(
+        name="wrong-links",
+        text="The fabric links to collections that are 404; they are at the place of the schema.",
+        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        forms=WITH_FABRIC,
+        wrap=_mislead,
+    ),
+    Quirk(
+        name="see-other",
+        text="A change that becomes a task is answered with 303 and the task's monitor.",
+        seen="services before DSP0266 1.0",
+        wrap=_see_other,
+    ),
+    Quirk(
+        name="task-location",
+        text="The Location of a change that becomes a task is the task, and not its monitor.",
+        seen="Dell iDRAC (/TaskService/Tasks/JID_...)",
+        wrap=_name_task,
+    ),
+    Quirk(
+        name="forgotten-monitors",
+        text="The monitor of a task is 404 once the task has ended.",
+        seen="DSP0266, which allows it after the first answer",
+        wrap=_forget_monitor,
+    ),
+)
