@@ -113,6 +113,7 @@ class Reader:
     async def _pages(self, uri: str, query: str) -> tuple[Document, ...]:
         listed: list[Document] = []
         following: str | None = uri
+        is_expanded = bool(query)
         while following is not None:
             page = await self.get(following, query=query)
             entries = page.objects("Members")
@@ -126,7 +127,10 @@ class Reader:
             if following is not None:
                 self.listing.count(budget.Counted.RESOURCES, PAGE_RESOURCES)
             elif (counted := page.number("Members@odata.count")) > len(listed):
-                raise _contradicted(uri, f"sent {len(listed)} of the {counted} members that it counts")
+                did = f"sent {len(listed)} of the {counted} members that it counts"
+                if is_expanded or not listed:
+                    raise _contradicted(uri, did)
+                self.unread.setdefault(uri, f"{uri} is incomplete: the service {did}")
         return await self.resolved(tuple(listed))
 
     async def newest(self, uri: str, most: int) -> tuple[Document, ...]:
