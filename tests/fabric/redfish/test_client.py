@@ -37,10 +37,12 @@ class Script:
         self.most_tasks = max(self.most_tasks, len(asyncio.all_tasks()))
         listed = self.answers.get((request.method, request.path)) or [(404, {}, {})]
         status, body, headers = listed.pop(0) if len(listed) > 1 else listed[0]
+        if not status:
+            request.transport.close()
         answer = (
-            web.Response(status=status, text=body, headers=headers)
+            web.Response(status=status or 500, text=body, headers=headers)
             if isinstance(body, str)
-            else web.json_response(body, status=status, headers=headers)
+            else web.json_response(body, status=status or 500, headers=headers)
         )
         if self.compressed:
             answer.enable_compression(web.ContentCoding.gzip)
@@ -258,6 +260,15 @@ async def test_another_name_of_the_service_stands_for_its_endpoint(script, name)
     connection = await script.connect()
     await connection.change("POST", "/z", {})
     assert [path for _, path, _ in script.requests[1:]] == ["/z", "/redfish/v1/T/1"]
+
+
+async def test_a_change_that_the_service_does_not_answer_is_reported_as_such(script):
+    """Sunfish closes the connection where an agent of it fails."""
+    script.on("DELETE", "/z", (0, {}, {}))
+    connection = await script.connect()
+    with pytest.raises(errors.Unavailable, match="it closed the connection without an answer") as caught:
+        await connection.change("DELETE", "/z")
+    assert caught.value.side_effects_unknown
 
 
 async def test_a_redirect_to_another_host_is_refused(script):

@@ -164,6 +164,27 @@ async def test_a_fabric_that_cannot_be_read_leaves_the_others():
         assert [f"{ROOT}/Fabrics/Other" in sentence for sentence in inventory.unread] == [True]
 
 
+async def test_zones_that_are_counted_and_not_listed_leave_the_free_devices_in_doubt():
+    made = service([["h1", "gpu-1"]])
+    made.tree[f"{FABRIC}/Zones"]["Members@odata.count"] = 2
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.id for device in inventory.devices] == [GPU_1]
+        assert [f"{FABRIC}/Zones is incomplete" in sentence for sentence in inventory.unread] == [True]
+        with pytest.raises(errors.Unavailable, match="cannot show all"):
+            await adapter.attach(attach(GPU_2, "h2"))
+
+
+async def test_endpoints_that_are_counted_and_not_listed_leave_the_others():
+    made = service()
+    made.tree[f"{FABRIC}/Endpoints"]["Members@odata.count"] = 9
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+        assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
+        assert [f"{FABRIC}/Endpoints is incomplete" in sentence for sentence in inventory.unread] == [True]
+        assert (await adapter.attach(attach())).succeeded
+
+
 async def test_a_service_of_which_nothing_can_be_read_is_an_error():
     made = service()
     fail(made, f"{FABRIC}/Endpoints")

@@ -1,6 +1,7 @@
 """A transcript of a Redfish service has no secrets, and reads as the service did."""
 
 import base64
+import re
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,16 @@ WITHOUT_DEVICES = {"dmtf_interface_emulator", "sushy_emulator"}
 EMULATED = [path for path in REPORTED if path.stem.startswith("emulator_")]
 # Where the first device was attached to the first host.
 WALKED = [*EMULATED, TRANSCRIPTS / "seagate_cfm_service.json"]
+# Of the servers of others, recorded while a device was attached and detached: how many devices and hosts there are, the device,
+# its host, and what its attach and its detach end with.
+OTHERS = {
+    "ofmf_reference": (3, 1, "CXL.T2", "CXL-System", "", ""),
+    "sunfish_alone": (5, 2, "CXL.T3", "Host1", "", ""),
+    # The library of Sunfish (18f2fc8) fails to delete what an agent manages.
+    "sunfish_with_agents": (11, 3, "CXL.T3", "CXL-System1", "", "HTTP_500"),
+    # Recorded when the adapter sent no `@odata.type`.
+    "sunfish_sc24_links_mended": (11, 3, "CXL.T2", "CXL-System1", "INVALID_ARGUMENT", None),
+}
 LOGIN = {"username": USER, "password": PASSWORD}
 FORMS = {
     "a zone for each pair": LOGIN,
@@ -208,6 +219,41 @@ async def test_the_blocks_of_necs_emulator_are_attached_as_when_it_was_recorded(
         )
         await ended(adapter, await adapter.detach(request))
         assert (await adapter.devices()).device("DeviceBlock-6").connection is None
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_a_server_of_others_lists_attaches_and_detaches_as_when_it_was_recorded(name):
+    devices, hosts, device_id, host_id, attached, detached = OTHERS[name]
+    path = Path(__file__).parent / "transcripts" / f"{name}.json"
+    # The zone's description shows the request for which it was made.
+    (request_id,) = set(re.findall(r"by-hand-[0-9a-f-]{36}", path.read_text())) or {"r1"}
+    async with replayed(path) as (adapter, served):
+        assert len((await adapter.devices()).devices) == devices
+        assert len(await adapter.hosts()) == hosts
+        request = contract.AttachRequest(request_id=request_id, device_id=device_id, host_id=host_id)
+        assert await outcome(adapter, adapter.attach(request)) == attached
+        if not attached:
+            listed = {device.id: device for device in (await adapter.devices()).devices}
+            assert listed[device_id].connection.host_id == host_id
+            request = contract.DetachRequest(
+                request_id="r2", device_id=device_id, host_id=host_id, host_prepared=True
+            )
+            assert await outcome(adapter, adapter.detach(request)) == detached
+            listed = {device.id: device for device in (await adapter.devices()).devices}
+            assert (listed[device_id].connection is None) == (not detached)
+    assert served.left == []
+
+
+async def outcome(adapter, beginning):
+    """Return the reason for which an operation fails, or an empty text."""
+    try:
+        operation = await beginning
+    except errors.FabricError as error:
+        return error.reason
+    operation = await waiting.until(
+        lambda: adapter.operation(operation_id=operation.id), lambda operation: operation.done
+    )
+    return operation.error.reason if operation.error is not None else ""
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)

@@ -724,7 +724,10 @@ def _own_uri(body: documents.Json) -> str:
 
 def _breach(error: Exception) -> str:
     """Return why an exchange broke off, in a clause."""
-    if isinstance(error, aiohttp.ServerDisconnectedError):
+    # `_sent_once` raises another error in its place.
+    if isinstance(error, aiohttp.ServerDisconnectedError) or isinstance(
+        error.__cause__, aiohttp.ServerDisconnectedError
+    ):
         return "it closed the connection without an answer"
     if isinstance(error, aiohttp.ClientPayloadError):
         return "its answer is not complete"
