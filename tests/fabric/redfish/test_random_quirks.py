@@ -20,8 +20,14 @@ from drawbar.mocks.redfish import Fault, FaultKind, quirks, world
 from drawbar.mocks.testing import virtualtime
 
 BYSTANDER = "disk-1"
-# What is right without any oddity: another host has the device, or it is under way.
-USUAL = {errors.Reason.IN_USE, errors.Reason.OPERATION_PENDING}
+# What is right without any oddity: another host has the device, it is under way, the bystander has the host's only port, or all
+# devices of the model are in use.
+USUAL = {
+    errors.Reason.IN_USE,
+    errors.Reason.OPERATION_PENDING,
+    errors.Reason.NO_FREE_PORT,
+    errors.Reason.NO_DEVICE,
+}
 MALFORMED = {"MALFORMED_ANSWER"}
 # By accident, the reasons that it may be reported with.
 FAULTS = {
@@ -133,9 +139,9 @@ async def _operate(lab, service, adapter, form, allowed, verb, name, host_id, fa
     except errors.FabricError as error:
         _check(error, reasons)
     else:
-        hosts = service.connections().get(operation.device.id.removeprefix(prefix), [])
         assert operation.error is None or operation.error.reason in reasons, operation.error
         if operation.error is None:
+            hosts = service.connections().get(operation.device.id.removeprefix(prefix), [])
             assert (host_id in hosts) is (verb == "attach")
     service.faults.clear()
     connections = service.connections()

@@ -170,7 +170,7 @@ async def test_zones_that_are_counted_and_not_listed_leave_the_free_devices_in_d
     async with adapting(made) as adapter:
         inventory = await adapter.devices()
         assert [device.id for device in inventory.devices] == [GPU_1]
-        assert [f"{FABRIC}/Zones is incomplete" in sentence for sentence in inventory.unread] == [True]
+        assert [f"{FABRIC}/Zones cannot be read whole" in sentence for sentence in inventory.unread] == [True]
         with pytest.raises(errors.Unavailable, match="cannot show all"):
             await adapter.attach(attach(GPU_2, "h2"))
 
@@ -181,7 +181,9 @@ async def test_endpoints_that_are_counted_and_not_listed_leave_the_others():
     async with adapting(made) as adapter:
         inventory = await adapter.devices()
         assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
-        assert [f"{FABRIC}/Endpoints is incomplete" in sentence for sentence in inventory.unread] == [True]
+        assert [f"{FABRIC}/Endpoints cannot be read whole" in sentence for sentence in inventory.unread] == [
+            True
+        ]
         assert (await adapter.attach(attach())).succeeded
 
 

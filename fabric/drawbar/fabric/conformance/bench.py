@@ -124,6 +124,11 @@ class Bench:
         if self._is_pool:
             raise CheckSkipped("a pool of memory is attached in slices alone")
 
+    async def require_whole_listing(self) -> None:
+        """Skip the check while the fabric cannot show all of its devices: an unknown one may be among the others."""
+        if unread := (await self.adapter.devices()).unread:
+            raise CheckSkipped(f"a part of the fabric cannot be read: {unread[0]}")
+
     async def require_model_within_bounds(self) -> None:
         """Skip the check where an attach by model could choose a device that is not to be touched."""
         if self.device_ids is None:

@@ -274,6 +274,7 @@ async def _(bench: Bench) -> None:
 
 @check("an unknown device or host is not found")
 async def _(bench: Bench) -> None:
+    await bench.require_whole_listing()
     exact = bench.capabilities.exact_device
     with refused(errors.Code.NOT_FOUND if exact else errors.Code.UNIMPLEMENTED):
         named = replace(bench.attach_request(), device_id="no-such-device", model=None)

@@ -166,7 +166,7 @@ class Zones:
             Unimplemented: it has none of these either, or fabrics are named.
         """
         uri = reader.root.link("Systems")
-        if uri is None or self._wanted:
+        if uri is None or self._wanted or reader.root.link("CompositionService") is not None:
             raise errors.Unimplemented(
                 "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
             )
