@@ -34,10 +34,6 @@ ROOT = Path(__file__).parents[2] / "proto"
             ],
         ),
         (
-            "kubelet.dra.v1alpha1.api",
-            ["/v1alpha1.Node/NodePrepareResource", "/v1alpha1.Node/NodeUnprepareResource"],
-        ),
-        (
             "kubelet.dra.v1alpha2.api",
             ["/v1alpha2.Node/NodePrepareResource", "/v1alpha2.Node/NodeUnprepareResource"],
         ),
@@ -89,17 +85,6 @@ def test_the_full_method_paths_are_those_of_the_wire(module, paths):
             "kubelet.dra.v1beta1.api",
             "Device",
             {"request_names": 1, "pool_name": 2, "device_name": 3, "cdi_device_ids": 4},
-        ),
-        (
-            "kubelet.dra.v1alpha1.api",
-            "NodePrepareResourceRequest",
-            {"namespace": 1, "claim_uid": 2, "claim_name": 3, "resource_handle": 4},
-        ),
-        ("kubelet.dra.v1alpha1.api", "NodePrepareResourceResponse", {"cdi_devices": 1}),
-        (
-            "kubelet.dra.v1alpha1.api",
-            "NodeUnprepareResourceRequest",
-            {"namespace": 1, "claim_uid": 2, "claim_name": 3, "cdi_devices": 4},
         ),
         (
             "kubelet.dra.v1alpha2.api",

@@ -9,8 +9,6 @@ import pytest
 
 from drawbar.driver.kube import kinds
 from drawbar.mocks.kubelet import errors, protocols, versions
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2 as v1alpha1
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as v1alpha2
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2_grpc as v1alpha2_grpc
 from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2 as registration
@@ -22,7 +20,6 @@ CLAIM = kinds.CLASSIC_CLAIMS["v1alpha2"]
 @pytest.mark.parametrize(
     ("release", "supported", "chosen"),
     [
-        pytest.param("1.26", ("1.0.0",), versions.V1ALPHA1, id="1.26"),
         pytest.param("1.27", ("v1.DRAPlugin", "1.0.0"), versions.V1ALPHA2, id="1.27"),
         pytest.param("1.28", ("v1.2",), versions.V1ALPHA3, id="1.28"),
         pytest.param("1.30", ("1.0.0", "2.0.0"), versions.V1ALPHA3, id="1.30"),
@@ -49,12 +46,12 @@ def test_kubelets_of_before_1_28_are_impatient():
     limits = {
         release: versions.call_timeout_seconds(release, 45.0) for release in versions.SERVICES_BY_RELEASE
     }
-    assert {release for release, seconds in limits.items() if seconds == 10.0} == {"1.26", "1.27"}
+    assert {release for release, seconds in limits.items() if seconds == 10.0} == {"1.27"}
     assert set(limits.values()) == {10.0, 45.0}
-    assert versions.call_timeout_seconds("1.26", 3.0) == 3.0
+    assert versions.call_timeout_seconds("1.27", 3.0) == 3.0
 
 
-class Plugin(registration_grpc.RegistrationServicer, v1alpha1_grpc.NodeServicer, v1alpha2_grpc.NodeServicer):
+class Plugin(registration_grpc.RegistrationServicer, v1alpha2_grpc.NodeServicer):
     """Answers with the world's CDI device, or fails; keeps what it was asked."""
 
     def __init__(self, endpoint="", fails=False):
@@ -74,13 +71,11 @@ class Plugin(registration_grpc.RegistrationServicer, v1alpha1_grpc.NodeServicer,
         self.asked.append(request)
         if self.fails:
             await context.abort(grpc.StatusCode.NOT_FOUND, "who?")
-        messages = v1alpha1 if isinstance(request, v1alpha1.NodePrepareResourceRequest) else v1alpha2
-        return messages.NodePrepareResourceResponse(cdi_devices=["drawbar.dev/claim=slot-1"])
+        return v1alpha2.NodePrepareResourceResponse(cdi_devices=["drawbar.dev/claim=slot-1"])
 
     async def NodeUnprepareResource(self, request, context):  # noqa: N802 - the name is the wire's
         self.asked.append(request)
-        messages = v1alpha1 if isinstance(request, v1alpha1.NodeUnprepareResourceRequest) else v1alpha2
-        return messages.NodeUnprepareResourceResponse()
+        return v1alpha2.NodeUnprepareResourceResponse()
 
 
 @asynccontextmanager
@@ -99,10 +94,9 @@ async def served(plugin, path, *adders):
 @asynccontextmanager
 async def plugged(directory, **options):
     plugin = Plugin(str(directory / "plugins" / "dra.sock"), **options)
-    nodes = (v1alpha1_grpc.add_NodeServicer_to_server, v1alpha2_grpc.add_NodeServicer_to_server)
     socket = directory / "plugins_registry" / "drawbar.dev-reg.sock"
     async with (
-        served(plugin, plugin.endpoint, *nodes),
+        served(plugin, plugin.endpoint, v1alpha2_grpc.add_NodeServicer_to_server),
         served(plugin, socket, registration_grpc.add_RegistrationServicer_to_server),
     ):
         yield plugin
@@ -157,10 +151,9 @@ async def claimed(world, name, *claims, used):
         await world.patch(CLAIM, claim, {"status": status}, "status")
 
 
-@pytest.mark.parametrize("release", ["1.26", "1.27"])
-async def test_handles_are_passed_for_what_a_container_uses_also_after_a_restart(classic_world, release):
+async def test_handles_are_passed_for_what_a_container_uses_also_after_a_restart(classic_world):
     world = classic_world
-    async with plugged(world.directory) as plugin, world.kubelets(release=release) as kubelets:
+    async with plugged(world.directory) as plugin, world.kubelets(release="1.27") as kubelets:
         assert (await plugin.registered.get()).plugin_registered
         await claimed(world, "p1", "c1", "c2", used=["c1"])
         await world.runs()
@@ -172,10 +165,7 @@ async def test_handles_are_passed_for_what_a_container_uses_also_after_a_restart
         await world.gone()
     _, undone = plugin.asked
     assert undone.claim_name == "c1"
-    if release == "1.26":
-        assert list(undone.cdi_devices) == ["drawbar.dev/claim=slot-1"]
-    else:
-        assert undone.resource_handle == "handle of c1"
+    assert undone.resource_handle == "handle of c1"
 
 
 async def test_a_call_that_fails_keeps_the_pod_from_starting_and_is_made_again(classic_world):

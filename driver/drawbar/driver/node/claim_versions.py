@@ -5,7 +5,7 @@ running daemon gets `v1` some day, and then everything is done that waited for i
 the newest that this daemon knows comes first. A claim that one version does not find is looked for in the others, and once
 more in what is served by then: it counts as gone only when no version has it.
 
-Up to `v1alpha3` a controller allocates, by a handle that it writes into the claim; the kubelets of 1.26 to 1.30 pass that
+Up to `v1alpha3` a controller allocates, by a handle that it writes into the claim; the kubelets of 1.27 to 1.30 pass that
 handle with a call, and it alone says which devices there are. A request without a device has the null device of
 the node, which several claims share.
 """

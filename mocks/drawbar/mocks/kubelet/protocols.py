@@ -3,7 +3,7 @@
 The services of before 1.32 are named after the folder they have in Kubernetes' source: `v1alpha4` is what 1.31 calls, and
 its package on the wire is `v1alpha3`, as that of the service before.
 
-Source: pkg/kubelet/cm/dra/plugin of Kubernetes 1.26 to 1.37; the messages are those of `proto/`.
+Source: pkg/kubelet/cm/dra/plugin of Kubernetes 1.27 to 1.37; the messages are those of `proto/`.
 """
 
 import asyncio
@@ -16,7 +16,6 @@ import grpc.aio
 
 from drawbar.mocks.kubelet import errors, versions
 from drawbar.proto.kubelet.dra.v1 import api_pb2 as v1_pb2
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2 as v1alpha1_pb2
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as v1alpha2_pb2
 from drawbar.proto.kubelet.dra.v1alpha3 import devices_pb2, handles_pb2
 from drawbar.proto.kubelet.dra.v1beta1 import api_pb2 as v1beta1_pb2
@@ -32,7 +31,6 @@ _BATCHES: Mapping[str, tuple[str, Any]] = {
 }
 _SINGLES: Mapping[str, tuple[str, Any]] = {
     versions.V1ALPHA2: ("/v1alpha2.Node", v1alpha2_pb2),
-    versions.V1ALPHA1: ("/v1alpha1.Node", v1alpha1_pb2),
 }
 
 

@@ -3,10 +3,9 @@
 Kubelets of before 1.32 have no services: a plugin must have a version 1.x, and is called as that release calls
 every plugin. From 1.28 to 1.30 that is `v1alpha3`, or `v1alpha2` where the plugin has not that.
 
-Pure. Source: pkg/kubelet/cm/dra/plugin and pkg/features of Kubernetes 1.26 to 1.37, as described by the fact pages.
+Pure. Source: pkg/kubelet/cm/dra/plugin and pkg/features of Kubernetes 1.27 to 1.37, as described by the fact pages.
 
-Not emulated: that 1.32 still speaks 1.31's protocol with a plugin that advertises only `1.0.0`; and that 1.26 reads
-claims of `v1alpha1`, which this double reads as `v1alpha2`.
+Not emulated: that 1.32 still speaks 1.31's protocol with a plugin that advertises only `1.0.0`.
 """
 
 import re
@@ -21,12 +20,10 @@ V1BETA1 = "v1beta1.DRAPlugin"
 V1ALPHA4 = "v1alpha4.Node"
 V1ALPHA3 = "v1alpha3.Node"
 V1ALPHA2 = "v1alpha2.Node"
-V1ALPHA1 = "v1alpha1.Node"
 HEALTH_V1 = "v1.DRAResourceHealth"
 HEALTH_V1ALPHA1 = "v1alpha1.DRAResourceHealth"
 
 SERVICES_BY_RELEASE = {
-    "1.26": (V1ALPHA1,),
     "1.27": (V1ALPHA2,),
     "1.28": (V1ALPHA3,),
     "1.29": (V1ALPHA3,),
@@ -40,10 +37,10 @@ SERVICES_BY_RELEASE = {
     "1.37": (V1, V1BETA1),
 }
 # The releases that take handles from claims of `v1alpha2`, and the one that has claims of `v1alpha3`.
-_HANDLES = {"1.26", "1.27", "1.28", "1.29", "1.30"}
+_HANDLES = {"1.27", "1.28", "1.29", "1.30"}
 _CLASSIC = _HANDLES | {"1.31"}
 _IMPATIENT_SECONDS = 10.0
-_IMPATIENT = {"1.26", "1.27"}
+_IMPATIENT = {"1.27"}
 _VERSION = re.compile(r"v?1(\.[0-9]+)+.*")
 # Up to 1.36 the stream is opened whatever the plugin advertises; 1.37 takes what the plugin has.
 _HEALTH_UNASKED = {"1.34", "1.35", "1.36"}

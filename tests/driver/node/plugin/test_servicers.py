@@ -11,12 +11,10 @@ from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import classic, servicers
 from drawbar.mocks.kubelet import errors as kubelet_errors
 from drawbar.mocks.kubelet import protocols, versions
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2 as v1alpha1
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as v1alpha2
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2_grpc as v1alpha2_grpc
 
-SINGLE = (versions.V1ALPHA1, versions.V1ALPHA2)
+SINGLE = (versions.V1ALPHA2,)
 HANDED = (*SINGLE, versions.V1ALPHA3)
 EVERY = (*HANDED, versions.V1ALPHA4)
 TWO = tuple(
@@ -137,18 +135,13 @@ async def test_in_a_call_for_one_claim_what_is_wrong_is_the_status_of_the_call(t
                 assert str(caught.value) == f"rpc error: code = {code} desc = {error}"
 
 
-@pytest.mark.parametrize(
-    ("messages", "stubs"),
-    [(v1alpha1, v1alpha1_grpc), (v1alpha2, v1alpha2_grpc)],
-    ids=["v1alpha1", "v1alpha2"],
-)
-async def test_the_preparation_receives_how_soon_an_impatient_kubelet_gives_up(tmp_path, messages, stubs):
+async def test_the_preparation_receives_how_soon_an_impatient_kubelet_gives_up(tmp_path):
     preparation = Preparation()
-    request = messages.NodePrepareResourceRequest(namespace="n", claim_name="c", claim_uid="u")
+    request = v1alpha2.NodePrepareResourceRequest(namespace="n", claim_name="c", claim_uid="u")
     before = asyncio.get_running_loop().time()
     async with serving(tmp_path, preparation) as channel:
-        await stubs.NodeStub(channel).NodePrepareResource(request, timeout=10)
-        await stubs.NodeStub(channel).NodePrepareResource(request)
+        await v1alpha2_grpc.NodeStub(channel).NodePrepareResource(request, timeout=10)
+        await v1alpha2_grpc.NodeStub(channel).NodePrepareResource(request)
     limited, unlimited = (asked.answer_by for asked in preparation.asked)
     # The wire rounds a little.
     assert before < limited < asyncio.get_running_loop().time() + 11

@@ -2,7 +2,6 @@
 
 | kubelet | service | claims in a call | what it passes | what it wants |
 |---|---|---|---|---|
-| 1.26 | `v1alpha1.Node` | one | the handle | CDI names |
 | 1.27 | `v1alpha2.Node` | one | the handle | CDI names |
 | 1.28 to 1.30 | `v1alpha3.Node` | a pod's | the handle | CDI names |
 | 1.31 | `v1alpha3.Node` | a pod's | | devices |
@@ -12,7 +11,7 @@ handles. In a call for one claim what is wrong is the status of the call. It is 
 any more, as the first draft of KEP-3063 asks; but to unprepare such a claim is a success, since that draft wants every
 call idempotent, and a kubelet would try for ever.
 
-Source: `k8s.io/kubelet/pkg/apis/dra/v1alpha1` to `v1alpha3` (1.30) and `v1alpha4` (1.31, whose package is `v1alpha3`);
+Source: `k8s.io/kubelet/pkg/apis/dra/v1alpha2` and `v1alpha3` (1.30) and `v1alpha4` (1.31, whose package is `v1alpha3`);
 KEP-3063, first draft, "NodePrepareResource Errors".
 """
 
@@ -24,8 +23,6 @@ import grpc
 
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import servicers
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2 as dra_v1alpha1
-from drawbar.proto.kubelet.dra.v1alpha1 import api_pb2_grpc as dra_v1alpha1_grpc
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as dra_v1alpha2
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2_grpc as dra_v1alpha2_grpc
 from drawbar.proto.kubelet.dra.v1alpha3 import api_pb2 as dra_v1alpha3
@@ -34,10 +31,8 @@ from drawbar.proto.kubelet.dra.v1alpha3 import api_pb2_grpc as dra_v1alpha3_grpc
 log = logging.getLogger(__name__)
 
 
-class _OneClaimService:
-    """The versions that take one claim in a call. The kubelets that call them give up after 10 s."""
-
-    messages: Any
+class ServiceV1Alpha2(dra_v1alpha2_grpc.NodeServicer):
+    """`v1alpha2.Node`, kubelet 1.27: one claim in a call, which gives up after 10 s."""
 
     def __init__(self, preparation: servicers.Preparation) -> None:
         self._preparation = preparation
@@ -58,7 +53,7 @@ class _OneClaimService:
         except errors.NodeError as error:
             log.warning("cannot prepare claim: %s", error, extra=claim.extra)
             return await context.abort(_code(error), str(error))
-        return self.messages.NodePrepareResourceResponse(cdi_devices=[device.cdi_id for device in devices])
+        return dra_v1alpha2.NodePrepareResourceResponse(cdi_devices=[device.cdi_id for device in devices])
 
     async def NodeUnprepareResource(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
         """Unprepares the claim."""
@@ -71,19 +66,7 @@ class _OneClaimService:
         except errors.NodeError as error:
             log.warning("cannot unprepare claim: %s", error, extra=claim.extra)
             return await context.abort(_code(error), str(error))
-        return self.messages.NodeUnprepareResourceResponse()
-
-
-class ServiceV1Alpha1(_OneClaimService, dra_v1alpha1_grpc.NodeServicer):
-    """`v1alpha1.Node`, kubelet 1.26."""
-
-    messages = dra_v1alpha1
-
-
-class ServiceV1Alpha2(_OneClaimService, dra_v1alpha2_grpc.NodeServicer):
-    """`v1alpha2.Node`, kubelet 1.27."""
-
-    messages = dra_v1alpha2
+        return dra_v1alpha2.NodeUnprepareResourceResponse()
 
 
 class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
@@ -107,7 +90,6 @@ class ServiceV1Alpha3(servicers.BatchService, dra_v1alpha3_grpc.NodeServicer):
 
 def add_services(server: grpc.aio.Server, preparation: servicers.Preparation) -> None:
     """Adds all of them to a server that listens already, or will."""
-    dra_v1alpha1_grpc.add_NodeServicer_to_server(ServiceV1Alpha1(preparation), server)
     dra_v1alpha2_grpc.add_NodeServicer_to_server(ServiceV1Alpha2(preparation), server)
     dra_v1alpha3_grpc.add_NodeServicer_to_server(ServiceV1Alpha3(preparation), server)
 
