@@ -353,6 +353,7 @@ TASKS = {
     "controller/fabric_reconciler.py": "the attempts of a round of labels, which ends with them",
     "controller/fabrics/session.py": "the parts of the loop of a session, kept as a whole",
     "controller/fabrics/sessions.py": "a session, which keeps itself",
+    "operation/gate.py": "a handshake, which ends its connection with itself",
 }
 
 

@@ -280,7 +280,7 @@ def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_
     text = (
         "%d pods: all bound after %.0f s; %d writes, %d while nothing could be done, at most %d in a second"
     )
-    log.info(text, pods, outcome.seconds, sum(writes), sum(writes[60:170]), max(writes))
+    log.info(text, pods, outcome.seconds, sum(writes), sum(writes[70:170]), max(writes))
     assert outcome.bound == pods
     # None leaked: what the fabric has connected is what the pods have.
     assert len(outcome.attachments) == pods
@@ -288,9 +288,9 @@ def test_all_pods_get_their_devices_after_an_outage_and_the_api_server_is_never_
     assert all(attachment.holds(attachments.VISIBLE) for attachment in outcome.attachments)
     # Once at the start and once when the manager came back, however many devices waited.
     assert outcome.lists == 2
-    # The intents at first, then what tells each claim and pod of the wait, then silence, whatever is tried in vain.
-    assert sum(writes[10:60]) <= 2 * pods + 3 * ENCLOSURES
-    assert sum(writes[60:170]) <= 3 * ENCLOSURES
+    # The intents at first, then what tells each claim, pod and attachment of the wait, then silence, whatever is tried in vain.
+    assert sum(writes[10:70]) <= 3 * pods + 3 * ENCLOSURES
+    assert sum(writes[70:170]) <= 3 * ENCLOSURES
     assert max(writes) <= allowed.writes_burst + allowed.writes_per_second
     for start in range(len(writes)):
         window = writes[start : start + 10]

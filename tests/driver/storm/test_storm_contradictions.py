@@ -102,14 +102,18 @@ def test_a_device_that_another_client_moved_is_never_attached(in_storm):
 def test_a_refusal_stands_on_the_attachment_from_the_first_on(in_storm):
     async def steps(storm):
         refusal = faults.Refuse(
-            method="attach", code=errors.Code.UNAVAILABLE, message="the zone is locked", times=100
+            method="attach",
+            code=errors.Code.UNAVAILABLE,
+            reason="SERVICE_BUSY",
+            message="the zone is locked",
+            times=100,
         )
         storm.fabric.console.add_fault(refusal)
         await storm.allocate("d0", "n1")
         await asyncio.sleep(0.5)
         status, reason, message = await attached(storm)
         assert (status, reason) == ("False", "FabricBusy")
-        assert "the zone is locked; tried again in 1 s" in message
+        assert "the zone is locked; tried again in at most 60 s" in message
         await asyncio.sleep(40)
         storm.fabric.console.clear_faults()
         await asyncio.sleep(60)

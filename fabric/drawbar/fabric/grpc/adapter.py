@@ -25,6 +25,8 @@ LISTING_ATTEMPTS = 3
 PAGE_BYTES_MIN = 4096
 """What an empty page counts as: a plugin whose tokens never end is noticed."""
 MESSAGE_BYTES = 16 * 1024 * 1024
+LATE_SECONDS = 1.0
+"""How much later than the deadline gRPC may end a call. Under a flood of frames it is late by minutes, so it is not waited for."""
 
 # The default would be the percent-encoded socket path, which some servers refuse.
 _SOCKET_OPTIONS = (("grpc.default_authority", "localhost"),)
@@ -37,6 +39,9 @@ _CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     # Room for the error detail beside a long message in many bytes per character.
     ("grpc.max_metadata_size", 32768),
+    # gRPC would send a call that a GOAWAY turned away once more, again and again and without a pause: 300 MB/s of memory until the
+    # call's deadline.
+    ("grpc.enable_retries", 0),
     ("grpc.absolute_max_metadata_size", 65536),
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
 )
@@ -301,11 +306,18 @@ class GrpcAdapter(contract.FabricAdapter):
         changes_fabric: bool = False,
     ) -> Answer:
         """One call, with its deadline and its errors."""
+        seconds = self._config.timeout_seconds
         try:
-            call = method(message, timeout=self._config.timeout_seconds)
+            call = method(message, timeout=seconds)
         except grpc.aio.UsageError as error:
             raise self._is_closed() from error
-        return await self._answered(call, changes_fabric=changes_fabric)
+        try:
+            async with asyncio.timeout(seconds + LATE_SECONDS):
+                return await self._answered(call, changes_fabric=changes_fabric)
+        except TimeoutError as error:
+            raise errors.DeadlineExceeded(
+                f"{self._peer} has not answered within {seconds:g} s", side_effects_unknown=changes_fabric
+            ) from error
 
     async def _answered(self, call: Awaitable[Answer], *, changes_fabric: bool) -> Answer:
         try:

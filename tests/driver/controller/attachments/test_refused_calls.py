@@ -13,7 +13,8 @@ from drawbar.driver.controller.attachments import actions, calls, plan, statemen
 from drawbar.fabric import errors
 
 BUSY = attachments.Failure(reason=outcomes.BUSY, message="423: the zone is locked", retryable=True)
-WORDS = "423: the zone is locked; tried again in 16 s"
+UNREACHED = attachments.Failure(reason=outcomes.UNREACHABLE, message="no route to host", retryable=True)
+WORDS = "423: the zone is locked; tried again in at most 60 s"
 LATE = wish(seen_at=NOW - datetime.timedelta(seconds=60))
 
 
@@ -23,7 +24,6 @@ def refused(state="failed", **changes):
         "due": False,
         "retry_after_seconds": 3.0,
         "refused": BUSY,
-        "pause_seconds": 16.0,
     }
     return call(state, **(fields | changes))
 
@@ -42,9 +42,9 @@ def record(side, message=WORDS):
         ((), {}, True),
         ((said(),), {}, False),
         ((said(),), {"is_report_due": False}, False),
-        ((said("423: the zone is locked; tried again in 1 s"),), {}, True),
-        ((said("423: the zone is locked; tried again in 1 s"),), {"is_report_due": False}, False),
+        ((said("other words"),), {}, True),
         ((said("other words"),), {"is_report_due": False}, False),
+        ((said("other words", reason=outcomes.UNREACHABLE),), {"refused": UNREACHED}, False),
         ((said(reason="AttachQueued"),), {"is_report_due": False}, True),
     ],
 )
@@ -83,14 +83,14 @@ def test_a_long_refusal_leaves_room_for_the_next_try():
     long = msgspec.structs.replace(BUSY, message="x" * 2000)
     (action,) = plan.refusal_steps(attachment(), ATTACH, refused(refused=long))
     assert len(action.message) == meta.MESSAGE_CHARS
-    assert action.message.endswith("x; tried again in 16 s")
+    assert action.message.endswith("x; tried again in at most 60 s")
 
 
 @pytest.mark.parametrize(
     ("error", "is_reached", "reason"),
     [
-        (errors.Unavailable("503"), True, outcomes.BUSY),
-        (errors.DeadlineExceeded("no answer"), True, outcomes.BUSY),
+        (errors.Unavailable("503", reason="SERVICE_BUSY"), True, outcomes.BUSY),
+        (errors.DeadlineExceeded("no answer"), True, outcomes.UNREACHABLE),
         (errors.Unavailable("not connected"), False, outcomes.UNREACHABLE),
         (errors.PermissionDenied("no"), True, outcomes.CREDENTIALS),
         (errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING), True, outcomes.PENDING),
@@ -104,14 +104,14 @@ def test_the_reason_is_the_kind_of_the_refusal(error, is_reached, reason):
 def test_a_service_whose_words_change_at_each_try_costs_few_writes():
     known, current, now, writes = calls.Calls(), attachment(), 0.0, []
     for number in range(60):
-        known.refused("a1", ATTACH, errors.Unavailable(f"request {number} failed"))
+        known.refused("a1", ATTACH, errors.Unavailable(f"request {number} failed", reason="SERVICE_BUSY"))
         view = known.view("a1", ATTACH, now)
         for action in plan.refusal_steps(current, ATTACH, view):
             writes.append(now)
             known.refusal_reported("a1", ATTACH, now)
             current = attachment(said(action.message))
-        now += min(view.pause_seconds, 10.0)
-    assert len(writes) <= 6 + now / calls.REPORT_SECONDS
+        now += 10.0
+    assert len(writes) <= 1 + now / calls.REPORT_SECONDS
     assert writes[0] == 0.0
 
 

@@ -17,7 +17,6 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import plan
 from drawbar.driver.controller.attachments.plan import CallState
-from drawbar.driver.kube import workers
 from drawbar.fabric import contract, errors
 
 # An operation whose end no watch reports is asked for this often.
@@ -29,11 +28,8 @@ GENERAL = "FabricError"
 # Records that are gone are remembered up to this number, for the operations that they may have left behind.
 GONE_LIMIT = 4096
 PAUSE_FIRST_SECONDS = 0.5
-PAUSE_MAX_SECONDS = 60.0
-# A refusal that is reported already is reported anew, in other words or with another pause, after so long or once the pause is
-# so many times as long.
+# A refusal that is reported already is reported anew, in other words, after so long.
 REPORT_SECONDS = 60.0
-REPORT_FACTOR = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +43,10 @@ class _Cached:
     since: float | None = None
     # By the clock on the wall, for people.
     asked_at: str = ""
-    # The latest refusal of any attempt, how many there were without a success, and the longest pause after it.
+    # The latest refusal of any attempt; None since a success.
     refused: attachments.Failure | None = None
-    refusals: int = 0
-    pause: float = 0.0
-    # When a refusal was last written to the attachment, on the same clock as `due`, and with which pause.
-    reported: tuple[float, float] | None = None
+    # When a refusal was last written to the attachment, on the same clock as `due`.
+    reported: float | None = None
     # How often the device was attached anew since the fabric manager no longer showed its connection.
     renewals: int = 0
 
@@ -95,10 +89,7 @@ class Calls:
             due=now >= call.due,
             age_seconds=now - call.since if call.since is not None else 0.0,
             refused=call.refused,
-            pause_seconds=call.pause,
-            is_report_due=call.reported is None
-            or now >= call.reported[0] + REPORT_SECONDS
-            or call.pause >= call.reported[1] * REPORT_FACTOR,
+            is_report_due=call.reported is None or now >= call.reported + REPORT_SECONDS,
         )
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
@@ -184,9 +175,9 @@ class Calls:
         call, reported = self._get(uid, side), failure(error)
         if call.state is not CallState.FAILED:
             self.settled(uid, side, reported.reason)
-        pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, PAUSE_MAX_SECONDS)
+        pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, plan.PAUSE_MAX_SECONDS)
         self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
-        self._refuse(uid, side, refusal(error), pause)
+        self._refuse(uid, side, refusal(error))
 
     def refused(
         self, uid: str, side: outcomes.Side, error: errors.FabricError, *, is_reached: bool = True
@@ -199,27 +190,19 @@ class Calls:
             error: of the fabric.
             is_reached: there is a connection to the fabric manager.
         """
-        pause = backoff.longest(
-            self._get(uid, side).refusals + 1, workers.PAUSE_FIRST_SECONDS, workers.PAUSE_MAX_SECONDS
-        )
-        self._refuse(uid, side, refusal(error, is_reached=is_reached), pause)
+        self._refuse(uid, side, refusal(error, is_reached=is_reached))
 
-    def _refuse(
-        self, uid: str, side: outcomes.Side, refused: attachments.Failure, pause_seconds: float
-    ) -> None:
-        call = self._get(uid, side)
-        self._calls[uid, side] = replace(
-            call, refused=refused, refusals=call.refusals + 1, pause=pause_seconds
-        )
+    def _refuse(self, uid: str, side: outcomes.Side, refused: attachments.Failure) -> None:
+        self._calls[uid, side] = replace(self._get(uid, side), refused=refused)
 
     def _forget_refusal(self, uid: str, side: outcomes.Side) -> None:
         call = self._get(uid, side)
-        self._calls[uid, side] = replace(call, refused=None, refusals=0, pause=0.0, reported=None)
+        self._calls[uid, side] = replace(call, refused=None, reported=None)
 
     def refusal_reported(self, uid: str, side: outcomes.Side, now: float) -> None:
         """Note that the latest refusal was written to the attachment."""
         call = self._get(uid, side)
-        self._calls[uid, side] = replace(call, reported=(now, call.pause))
+        self._calls[uid, side] = replace(call, reported=now)
 
     def renewed(self, uid: str) -> None:
         """Note that the device is attached anew, since the fabric manager no longer shows its connection."""
@@ -236,8 +219,6 @@ class Calls:
         self._calls[uid, side] = _Cached(
             attempt=call.attempt + 1,
             refused=call.refused,
-            refusals=call.refusals,
-            pause=call.pause,
             reported=call.reported,
             renewals=call.renewals,
         )
@@ -298,12 +279,12 @@ def failure(error: errors.FabricError) -> attachments.Failure:
 
 def refusal(error: errors.FabricError, *, is_reached: bool = True) -> attachments.Failure:
     """Return a refusal as the attachment's condition carries it while the call is tried again."""
-    told = failure(error)
-    if not is_reached:
-        return msgspec.structs.replace(told, reason=outcomes.UNREACHABLE)
-    if told.reason == GENERAL and isinstance(error, errors.Transient):
-        return msgspec.structs.replace(told, reason=outcomes.BUSY)
-    return told
+    reported = failure(error)
+    is_transient = reported.reason == GENERAL and isinstance(error, errors.Transient)
+    # A manager that answers gives a reason.
+    if not is_reached or (is_transient and error.reason == error.code.value):
+        return msgspec.structs.replace(reported, reason=outcomes.UNREACHABLE)
+    return msgspec.structs.replace(reported, reason=outcomes.BUSY) if is_transient else reported
 
 
 # The fabric's reason and ours, of the closed list in docs/conditions.md.

@@ -24,7 +24,6 @@ import dataclasses
 import datetime
 import enum
 import itertools
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -55,7 +54,9 @@ QUEUE_LOOK_SECONDS = 1.0
 RENEWALS = 3
 NOT_FOUND = "DeviceNotFound"
 SEE_FABRIC = "; see the Fabric's conditions"
-TRIED_AGAIN = "; tried again in "
+# The longest pause of a call that is made again.
+PAUSE_MAX_SECONDS = 60.0
+AGAIN = f"; tried again in at most {PAUSE_MAX_SECONDS:.0f} s"
 FORGOTTEN = "the fabric manager no longer shows this connection"
 
 Steps = tuple[actions.Action, ...]
@@ -83,8 +84,7 @@ class Call:
         age_seconds: for how long it has been in its state, as far as this process has seen; of one that is not asked for now, since
             it was first seen to run, and 0.0 where it never was.
         refused: the latest refusal of any attempt, or a call that failed on its way; None since a success.
-        pause_seconds: the longest pause after it.
-        is_report_due: a refusal that is recorded may be recorded anew, if its words or its pause differ.
+        is_report_due: a refusal that is recorded may be recorded anew, if its words differ.
     """
 
     state: CallState
@@ -93,7 +93,6 @@ class Call:
     failure: attachments.Failure | None = None
     age_seconds: float = 0.0
     refused: attachments.Failure | None = None
-    pause_seconds: float = 0.0
     is_report_due: bool = True
 
 
@@ -363,10 +362,10 @@ def _latest_refusal(observed: Observed) -> str:
         return f"; it refused last: {observed.attach.refused.message}"
     attachment = observed.attachment
     said = meta.find(attachment.status.conditions, attachments.ATTACHED) if attachment is not None else None
-    if said is None or said.is_true or TRIED_AGAIN not in said.message:
+    if said is None or said.is_true or not said.message.endswith(AGAIN):
         return ""
     # Of the process before.
-    return f"; it refused last: {said.message.rpartition(TRIED_AGAIN)[0]}"
+    return f"; it refused last: {said.message.removesuffix(AGAIN)}"
 
 
 def _until_deadline(observed: Observed, now: datetime.datetime) -> Steps:
@@ -572,22 +571,19 @@ def _attach(observed: Observed, now: datetime.datetime) -> Steps:
 def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcomes.Side, call: Call) -> Steps:
     """Return the record of a refusal after which the call is made again; none where it stands or changes too often.
 
-    A condition that differs in its words or in its pause alone is not written at each attempt: see `Call.is_report_due`.
+    A condition that differs in its words alone is not written at each attempt (`Call.is_report_due`), and one of a manager that
+    is not reached never: the Fabric has its words, and an outage would write every attachment.
     """
     refused = call.refused
     if attachment is None or refused is None:
         return ()
     kind = attachments.ATTACHED if side is outcomes.Side.ATTACH else attachments.DETACHED
     said = meta.find(attachment.status.conditions, kind)
-    again = f"{TRIED_AGAIN}{max(1, math.ceil(call.pause_seconds))} s"
-    message = f"{refused.message[: meta.MESSAGE_CHARS - len(again)]}{again}"
-    if (
-        said is not None
-        and said.status == "False"
-        and said.reason == refused.reason
-        and (said.message == message or not call.is_report_due)
-    ):
-        return ()
+    message = f"{refused.message[: meta.MESSAGE_CHARS - len(AGAIN)]}{AGAIN}"
+    if said is not None and said.status == "False" and said.reason == refused.reason:
+        is_same = refused.reason == outcomes.UNREACHABLE or said.message == message
+        if is_same or not call.is_report_due:
+            return ()
     return (actions.RecordRefusal(side=side, reason=refused.reason, message=message),)
 
 
