@@ -428,17 +428,17 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
     released = meta.find(status.conditions, attachments.RELEASED)
     problem = outcomes.problem(attachment)
     why = problem.message if problem is not None else ""
-    if not why and attached is not None and not attached.is_true:
-        why = f"the fabric manager: {attached.message}"
     contradiction = outcomes.contradiction(attachment)
+    not_shown = contradiction.message if contradiction is not None else ""
+    if not why and attached is not None and not attached.is_true:
+        why = not_shown or f"the fabric manager: {attached.message}"
     match phase:
         case "Attached":
-            return phase, _since(attached) or created, why or "the node, to see the device"
+            return phase, _since(attached) or created, why or not_shown or "the node, to see the device"
         case "Ready":
-            waits_for = contradiction.message if contradiction is not None else ""
-            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, waits_for
+            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, not_shown
         case "Idle":
-            return phase, attachment.spec.idle_since or created, ""
+            return phase, attachment.spec.idle_since or created, not_shown
         case "Releasing":
             waits_for = released.message if released is not None and released.message else ""
             since = attachment.metadata.deletion_timestamp or ""
