@@ -48,6 +48,45 @@ async def events_after(fabric, version, amount):
         return [await anext(events) for _ in range(amount)]
 
 
+async def test_a_forgotten_connection_shows_a_free_device_that_stays_in_its_slot(tree, tmp_path):
+    async with fabric_with(tree, journal=tmp_path / "j") as fabric:
+        await fabric.attach(attach())
+        before = (await fabric.devices()).device("d1").connection
+        version = (await fabric.devices()).version
+        fabric.console.forget_connection("d1")
+        device, host = await events_after(fabric, version, 2)
+        assert (device.device.connection, host.host.ports[0].device_id) == (None, None)
+        assert list(tree.attached()) == [1]
+        fabric.console.recall_connection("d1")
+        assert (await fabric.devices()).device("d1").connection == before
+        assert list(tree.attached()) == [1]
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "error", "reason"),
+    [
+        (None, errors.NotFound, "NOT_FOUND"),
+        (("d1", "theirs"), errors.FailedPrecondition, errors.Reason.IN_USE),
+        (("d2", "ours"), errors.FailedPrecondition, "PORT_IN_USE"),
+    ],
+)
+async def test_a_connection_is_recalled_only_where_it_was_forgotten_and_its_place_is_free(
+    meanwhile, error, reason
+):
+    async with fabric_with() as fabric:
+        if meanwhile is None:
+            fabric.console.forget_connection("d1")
+        else:
+            await fabric.attach(attach())
+            fabric.console.forget_connection("d1")
+            await fabric.console.foreign_attach(*meanwhile)
+        shown = (await fabric.devices()).device("d1").connection
+        with pytest.raises(error) as caught:
+            fabric.console.recall_connection("d1")
+        assert caught.value.reason == reason
+        assert (await fabric.devices()).device("d1").connection == shown
+
+
 async def test_a_device_that_another_cluster_took_is_seen_as_attached_by_nobody_here(tmp_path):
     async with fabric_with(journal=tmp_path / "j") as fabric:
         version = (await fabric.devices()).version

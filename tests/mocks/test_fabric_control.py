@@ -39,6 +39,10 @@ async def test_commands_in_words_do_what_they_say(fabric, endpoint):
 
     assert await tell(endpoint, "foreign-attach", "d1", "h1", "2") == {"ok": True}
     assert (await device()).connection.port_id == "2"
+    await tell(endpoint, "forget-connection", "d1")
+    assert (await device()).connection is None
+    await tell(endpoint, "recall-connection", "d1")
+    assert (await device()).connection.port_id == "2"
     await tell(endpoint, "surprise-detach", "d1")
     assert (await device()).connection is None
     await tell(endpoint, "set-health", "d1", "warning")

@@ -23,6 +23,18 @@ class SurpriseDetach(_Command, frozen=True, kw_only=True, tag="surprise-detach")
     device: str
 
 
+class ForgetConnection(_Command, frozen=True, kw_only=True, tag="forget-connection"):
+    """The manager shows the device as free, which stays where it is."""
+
+    device: str
+
+
+class RecallConnection(_Command, frozen=True, kw_only=True, tag="recall-connection"):
+    """The manager shows a forgotten connection again."""
+
+    device: str
+
+
 class ForeignAttach(_Command, frozen=True, kw_only=True, tag="foreign-attach"):
     """Another cluster takes the device to a host of the configuration."""
 
@@ -90,6 +102,8 @@ class ClearFaults(_Command, frozen=True, kw_only=True, tag="clear-faults"):
 
 Command: TypeAlias = (
     SurpriseDetach
+    | ForgetConnection
+    | RecallConnection
     | ForeignAttach
     | ForgetOperations
     | AddDevice
@@ -115,6 +129,10 @@ async def carry_out(console: Console, command: Command) -> None:
     match command:
         case SurpriseDetach(device=device):
             await console.surprise_detach(device)
+        case ForgetConnection(device=device):
+            console.forget_connection(device)
+        case RecallConnection(device=device):
+            console.recall_connection(device)
         case ForeignAttach(device=device, host=host, port=port, mark=mark):
             await console.foreign_attach(device, host, port, mark=mark)
         case ForgetOperations(in_flight=in_flight):

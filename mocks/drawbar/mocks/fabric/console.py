@@ -26,6 +26,7 @@ class Console:
         self._deck = deck
         self._places = places
         self._history = history
+        self._forgotten: dict[str, contract.Connection] = {}
         self.awake = asyncio.Event()
         self.awake.set()
 
@@ -48,6 +49,46 @@ class Console:
             self._world.take_away(device_id)
             self._works.save()
             self._works.note("finished", kind, device_id, connection.host_id)
+
+    def forget_connection(self, device_id: str) -> None:
+        """Shows a device as free that stays in its slot, as a manager does that lost its state; a free one stays so.
+
+        Raises:
+            NotFound: no such device.
+            Aborted: the device has an operation in flight.
+        """
+        connection = self._world.hold(device_id)
+        self._world.take_away(device_id)
+        if connection is not None:
+            self._forgotten[device_id] = connection
+        self._works.save()
+
+    def recall_connection(self, device_id: str) -> None:
+        """Shows a connection again that was forgotten last.
+
+        Raises:
+            NotFound: no such device, or its connection was not forgotten.
+            Aborted: the device has an operation in flight.
+            FailedPrecondition: IN_USE, PORT_IN_USE.
+        """
+        stock, forgotten = self._world.stock, self._forgotten.get(device_id)
+        connection = self._world.hold(device_id)
+        try:
+            if forgotten is None:
+                raise errors.NotFound(f"the connection of device {device_id} was not forgotten")
+            if connection is not None:
+                raise errors.FailedPrecondition(
+                    f"device {device_id} is attached to host {connection.host_id} meanwhile",
+                    reason=errors.Reason.IN_USE,
+                    host_id=connection.host_id,
+                )
+            assert forgotten.port_id is not None
+            port = stock.usable_port(forgotten.host_id, forgotten.port_id)
+            stock.connect(device_id, forgotten.host_id, port, forgotten.request_id, forgotten.mark)
+            del self._forgotten[device_id]
+        finally:
+            self._world.release(device_id)
+            self._works.save()
 
     async def foreign_attach(
         self, device_id: str, host_id: str, port_id: str | None = None, *, mark: str | None = None
@@ -111,6 +152,7 @@ class Console:
         self._world.hold(device_id)
         self._world.release(device_id)
         self._world.remove(device_id)
+        self._forgotten.pop(device_id, None)
         self._works.save()
 
     def set_health(self, device_id: str, health: contract.Health) -> None:

@@ -139,6 +139,31 @@ def test_a_failed_attach_has_reason_and_remedy(explain_command, cluster):
     assert "host-1 is full" in failed["message"]
 
 
+FORGOTTEN = {
+    "type": "Attached",
+    "status": "True",
+    "reason": "ConnectionNotShown",
+    "message": "the fabric manager no longer shows this connection: since 2026-01-02T03:04:05Z it lists gpu-1 as free",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.mark.parametrize("target", ["claim/train", "device/gpu-1", "pod/train-0"])
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_a_connection_that_the_manager_forgot_is_named_with_its_date(
+    explain_command, cluster, target, status
+):
+    visible = FORGOTTEN | {"type": "Visible", "status": status, "reason": "R", "message": ""}
+    conditions = [FORGOTTEN | {"status": status}, *([visible] if status == "True" else [])]
+    change = {"status": {"phase": "Ready" if status == "True" else "", "conditions": conditions}}
+    cluster(lambda api: patch(api, kinds.ATTACHMENT, "rack-1.gpu-1", change, subresource="status"))
+    _, by_check = explained(explain_command, target)
+    found = by_check["attachments.attach"][0]
+    assert found["severity"] == "warning"
+    assert FORGOTTEN["message"] in found["message"]
+    assert "docs/fabrics.md" in found["remedy"]
+
+
 UUID_SOURCES = {"fabricSource": "Processor.UUID", "nodeSource": "/proc/driver/nvidia"}
 RECOGNISED = {
     "a-number": (

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from drawbar.driver.kube import kinds
+from drawbar.driver.kube import client, kinds
 
 
 def test_the_whole_cluster_is_a_tree(status_command, cluster):
@@ -106,6 +106,50 @@ def test_without_the_crds_the_rest_is_shown(status_command, drawbar_apiserver, m
     assert "There are no fabrics and no devices." in out
     assert "warning: fabrics cannot be read" in err
     assert "install Drawbar's chart" in err
+
+
+@pytest.mark.parametrize(
+    ("phase", "visible", "state"),
+    [("Ready", "True", "Ready"), ("Attached", None, "Attached"), ("", None, "Pending")],
+)
+def test_a_connection_that_the_manager_forgot_is_shown_with_its_date(
+    status_command, cluster, phase, visible, state
+):
+    forgotten = "the fabric manager no longer shows this connection: since 2026-01-02T03:04:05Z it lists gpu-1 as free"
+    stamp = "2026-01-01T00:00:00Z"
+    conditions = [
+        {
+            "type": "Attached",
+            "status": "True" if phase else "False",
+            "reason": "ConnectionNotShown",
+            "message": forgotten,
+            "lastTransitionTime": stamp,
+        }
+    ]
+    if visible:
+        seen = {"type": "Visible", "status": visible, "reason": "R", "message": ""}
+        conditions.append(seen | {"lastTransitionTime": stamp})
+    change = {"status": {"phase": phase, "conditions": conditions}}
+    cluster(
+        lambda api: api.patch(
+            kinds.ATTACHMENT,
+            "rack-1.gpu-1",
+            change,
+            content=client.Patch.MERGE,
+            into=dict,
+            subresource="status",
+        )
+    )
+    status, out, err = status_command("-o", "json")
+    assert (status, err) == (0, "")
+    device = json.loads(out)["fabrics"][0]["enclosures"][0]["devices"][0]
+    assert device["state"] == state
+    assert device["waitsFor"] == forgotten.replace("the fabric manager no", "the fabric manager, which no")
+    lines = " ".join(status_command()[1].replace("│", " ").split())
+    assert (
+        "waits for the fabric manager, which no longer shows this connection: since 2026-01-02T03:04:05Z"
+        in lines
+    )
 
 
 def test_forty_columns_hold_every_name(status_command, cluster, monkeypatch):

@@ -114,7 +114,7 @@ STATES = {
         attachment("Attached", condition(ATTACHED), condition(VISIBLE, "False", "no link")),
         "Attached",
         LATER,
-        "no link",
+        "the node: no link",
     ),
     "ready": (attachment("Ready", condition(VISIBLE)), "Ready", LATER, ""),
     "by hand": (attachment("Ready", condition(VISIBLE), claim=None), "Held", LATER, ""),

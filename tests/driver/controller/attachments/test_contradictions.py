@@ -19,8 +19,8 @@ from drawbar.driver.controller.attachments import actions, contradictions, plan
 from drawbar.driver.controller.fabrics import losses
 
 KEY = names.DeviceKey(fabric="f", device="d")
-FREE = contradictions.Contradiction(is_confirmed=True)
-MOVED = contradictions.Contradiction(is_confirmed=True, host_id="h9")
+FREE = contradictions.Contradiction(is_confirmed=True, since="2026-01-02T03:04:05Z")
+MOVED = contradictions.Contradiction(is_confirmed=True, host_id="h9", since="2026-01-02T03:04:05Z")
 OVER = contradictions.Contradiction(is_over=True, look_seconds=7.0)
 SEEN = meta.Condition(type="Visible", status="True", reason="DeviceReady")
 BLIND = meta.Condition(type="Visible", status="False", reason="DeviceNotFound", message="look at the slot")
@@ -46,7 +46,7 @@ TABLE = {
         {"contradiction": FREE, "attachment": BY_HAND, "wish": None},
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
-    "but not for ever": (
+    "but only so often": (
         {"contradiction": FREE, "renewals": plan.RENEWALS},
         [actions.RecordFailure],
     ),
@@ -83,6 +83,48 @@ TABLE = {
         {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND), "tainted": True},
         [actions.RecordFailure, actions.SayFailed],
     ),
+    "a node's report that it finds nothing waits for the listing that confirms": (
+        {
+            "contradiction": contradictions.Contradiction(look_seconds=8.0),
+            "attachment": attachment(ATTACHED, BLIND),
+            "tainted": True,
+        },
+        [actions.LookAgain(seconds=8.0)],
+    ),
+    "but not for ever": (
+        {
+            "contradiction": contradictions.Contradiction(look_seconds=8.0, age_seconds=plan.CONFIRM_SECONDS),
+            "attachment": attachment(ATTACHED, BLIND),
+            "tainted": True,
+        },
+        [actions.RecordFailure, actions.SayFailed],
+    ),
+    "nor once the manager shows it again": (
+        {
+            "contradiction": OVER,
+            "attachment": attachment(ATTACHED, BLIND),
+            "tainted": True,
+            "host_id": "h1",
+        },
+        [actions.RecordFailure, actions.SayFailed],
+    ),
+    "one by hand that its node does not find is attached anew": (
+        {"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND, claim=None), "wish": None},
+        [actions.RecordContradiction, actions.Retry(side=ATTACH)],
+    ),
+    "or reported": (
+        {
+            "contradiction": FREE,
+            "renewals": plan.RENEWALS,
+            "attachment": attachment(ATTACHED, BLIND, claim=None),
+            "wish": None,
+        },
+        [actions.RecordContradiction],
+    ),
+    "until the manager shows it": (
+        {"attachment": attachment(NOT_SHOWN, BLIND, claim=None), "wish": None, "host_id": "h1"},
+        [actions.RecordAttached],
+    ),
 }
 
 
@@ -117,13 +159,47 @@ def test_what_stands_is_not_written_again():
     assert plan.plan(plan_observed(attachment(said, SEEN), contradiction=FREE, wish=USED), NOW) == ()
 
 
+@pytest.mark.parametrize(
+    ("claim", "hint"),
+    [
+        (None, "run drawbar detach d --fabric f"),
+        (attachment().spec.claim, "delete the pods of claim "),
+    ],
+)
+def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
+    held = attachment(ATTACHED, SEEN, claim=claim)
+    changes = {"wish": USED if claim is not None else None}
+    (record,) = plan.plan(plan_observed(held, contradiction=FREE, **changes), NOW)
+    assert record.message.startswith(f"{plan.FORGOTTEN}: since 2026-01-02T03:04:05Z it lists ")
+    device = held.spec.device_id
+    assert hint.replace(" d ", f" {device} ").replace(" f", f" {held.spec.fabric}") in record.message
+
+
+@pytest.mark.parametrize(
+    ("shown", "date"),
+    [
+        (contradictions.Contradiction(is_confirmed=True, since="2026-05-05T05:05:05Z"), None),
+        (
+            contradictions.Contradiction(is_confirmed=True, since="2026-05-05T05:05:05Z", host_id="h9"),
+            "2026-05-05T05:05:05Z",
+        ),
+    ],
+)
+def test_the_date_stays_while_the_manager_shows_the_same(shown, date):
+    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
+    said = meta.Condition(type="Attached", status="True", reason=first.reason, message=first.message)
+    # As a controller that was restarted sees it for the first time.
+    steps = plan.plan(plan_observed(attachment(said, SEEN), contradiction=shown, wish=USED), NOW)
+    assert [f"since {date} it lists" in step.message for step in steps] == ([True] if date else [])
+
+
 def plan_observed(of, **changes):
     return observed(attachment=of, attach=call("succeeded"), **changes)
 
 
 def look(known, now, *, shown=(None,), last=None, complete=None, request="a1"):
     listings = losses.Listings(last=last, complete=complete)
-    return known.see(KEY, shown, call=request, now=now, listings=listings)
+    return known.see(KEY, shown, call=request, now=now, date=f"at {now:.0f}", listings=listings)
 
 
 def test_a_contradiction_needs_a_second_complete_listing_that_began_ten_seconds_later():
@@ -134,7 +210,9 @@ def test_a_contradiction_needs_a_second_complete_listing_that_began_ten_seconds_
     doubtful = look(known, 111.0, last=111.0, complete=99.0)
     assert not doubtful.is_confirmed
     assert doubtful.look_seconds == 10.0
-    assert look(known, 122.0, last=121.0, complete=121.0).is_confirmed
+    confirmed = look(known, 122.0, last=121.0, complete=121.0)
+    assert confirmed.is_confirmed
+    assert (confirmed.since, confirmed.age_seconds) == ("at 100", 22.0)
 
 
 @pytest.mark.parametrize("changes", [{"shown": ("h9",)}, {"request": "a2"}])

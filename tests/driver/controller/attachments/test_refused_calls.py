@@ -89,8 +89,8 @@ def test_a_long_refusal_leaves_room_for_the_next_try():
 @pytest.mark.parametrize(
     ("error", "is_reached", "reason"),
     [
-        (errors.Unavailable("503", reason="SERVICE_BUSY"), True, outcomes.BUSY),
-        (errors.DeadlineExceeded("no answer"), True, outcomes.UNREACHABLE),
+        (errors.Unavailable("503"), True, outcomes.BUSY),
+        (errors.DeadlineExceeded("no answer"), True, outcomes.BUSY),
         (errors.Unavailable("not connected"), False, outcomes.UNREACHABLE),
         (errors.PermissionDenied("no"), True, outcomes.CREDENTIALS),
         (errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING), True, outcomes.PENDING),
@@ -104,7 +104,7 @@ def test_the_reason_is_the_kind_of_the_refusal(error, is_reached, reason):
 def test_a_service_whose_words_change_at_each_try_costs_few_writes():
     known, current, now, writes = calls.Calls(), attachment(), 0.0, []
     for number in range(60):
-        known.refused("a1", ATTACH, errors.Unavailable(f"request {number} failed", reason="SERVICE_BUSY"))
+        known.refused("a1", ATTACH, errors.Unavailable(f"request {number} failed"))
         view = known.view("a1", ATTACH, now)
         for action in plan.refusal_steps(current, ATTACH, view):
             writes.append(now)

@@ -427,18 +427,20 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
     visible = meta.find(status.conditions, attachments.VISIBLE)
     released = meta.find(status.conditions, attachments.RELEASED)
     problem = outcomes.problem(attachment)
+    contradiction = outcomes.contradiction(attachment)
+    not_shown = _forgetful_manager(contradiction) if contradiction is not None else ""
     why = problem.message if problem is not None else ""
     if not why and attached is not None and not attached.is_true:
-        why = f"the fabric manager: {attached.message}"
-    contradiction = outcomes.contradiction(attachment)
+        why = not_shown or f"the fabric manager: {attached.message}"
     match phase:
         case "Attached":
-            return phase, _since(attached) or created, why or "the node, to see the device"
+            if problem is not None and status.error is None:
+                why = f"the node: {why}"
+            return phase, _since(attached) or created, not_shown or why or "the node, to see the device"
         case "Ready":
-            waits_for = contradiction.message if contradiction is not None else ""
-            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, waits_for
+            return (HELD if attachment.held_by_hand else phase), _since(visible) or created, not_shown
         case "Idle":
-            return phase, attachment.spec.idle_since or created, ""
+            return phase, attachment.spec.idle_since or created, not_shown
         case "Releasing":
             waits_for = released.message if released is not None and released.message else ""
             since = attachment.metadata.deletion_timestamp or ""
@@ -452,6 +454,12 @@ def _attaching(attachment: attachments.DeviceAttachment) -> tuple[str, str, str]
             return phase, max(moments, default=created), why
     started = status.operation.started_at if status.operation is not None else ""
     return phase, started or created, why or "the fabric manager, to attach the device"
+
+
+def _forgetful_manager(contradiction: meta.Condition) -> str:
+    """Return a contradiction as the thing that is waited for."""
+    manager, shows = "the fabric manager", contradiction.message.removeprefix("the fabric manager ")
+    return f"{manager}: {shows}" if shows == contradiction.message else f"{manager}, which {shows}"
 
 
 def _since(condition: meta.Condition | None) -> str:

@@ -280,11 +280,11 @@ def failure(error: errors.FabricError) -> attachments.Failure:
 def refusal(error: errors.FabricError, *, is_reached: bool = True) -> attachments.Failure:
     """Return a refusal as the attachment's condition carries it while the call is tried again."""
     reported = failure(error)
-    is_transient = reported.reason == GENERAL and isinstance(error, errors.Transient)
-    # A manager that answers gives a reason.
-    if not is_reached or (is_transient and error.reason == error.code.value):
+    if not is_reached:
         return msgspec.structs.replace(reported, reason=outcomes.UNREACHABLE)
-    return msgspec.structs.replace(reported, reason=outcomes.BUSY) if is_transient else reported
+    if reported.reason == GENERAL and isinstance(error, errors.Transient):
+        return msgspec.structs.replace(reported, reason=outcomes.BUSY)
+    return reported
 
 
 # The fabric's reason and ours, of the closed list in docs/conditions.md.

@@ -25,18 +25,23 @@ class Contradiction:
         is_confirmed: a second listing shows the same.
         look_seconds: until the next listing is due that could confirm it, or until it is over; 0.0 if that is now.
         is_over: the manager shows the connection again, and that has not held for long enough.
+        age_seconds: since it was first seen.
+        since: the date of that.
     """
 
     host_id: str | None = None
     is_confirmed: bool = False
     look_seconds: float = 0.0
     is_over: bool = False
+    age_seconds: float = 0.0
+    since: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sighting:
     state: tuple[object, ...]
     since: float
+    date: str
 
 
 class Contradictions:
@@ -53,6 +58,7 @@ class Contradictions:
         *,
         call: str,
         now: float,
+        date: str,
         listings: losses.Listings,
     ) -> Contradiction | None:
         """Take over how the manager shows an attached device; return what contradicts the record, or None.
@@ -62,6 +68,7 @@ class Contradictions:
             shown: the host at which the manager shows it, or None for a free one; None where it shows it as recorded.
             call: the request id of the attach: another one begins anew.
             now: on the event loop's clock.
+            date: the time of day.
             listings: of the fabric.
         """
         if shown is None:
@@ -72,14 +79,16 @@ class Contradictions:
         state = (call, shown)
         sighting = self._seen.get(key)
         if sighting is None or sighting.state != state:
-            sighting = self._seen[key] = _Sighting(state=state, since=now)
-        due = sighting.since + APART_SECONDS
+            sighting = self._seen[key] = _Sighting(state=state, since=now, date=date)
+        due, age = sighting.since + APART_SECONDS, now - sighting.since
         if listings.complete is not None and listings.complete >= due:
             self._damper.look(key, good=False, now=now)
-            return Contradiction(host_id=shown[0], is_confirmed=True)
+            return Contradiction(host_id=shown[0], is_confirmed=True, age_seconds=age, since=sighting.date)
         if listings.last is not None and listings.last > sighting.since:
             due = max(due, listings.last + APART_SECONDS)
-        return Contradiction(host_id=shown[0], look_seconds=max(0.0, due - now))
+        return Contradiction(
+            host_id=shown[0], look_seconds=max(0.0, due - now), age_seconds=age, since=sighting.date
+        )
 
     def forget(self, key: names.DeviceKey) -> None:
         """Drop a device that is not attached any more."""

@@ -206,6 +206,7 @@ class _Observation:
             shown,
             call=self._context.calls.request_id(uid, side),
             now=moment,
+            date=meta.timestamp(self._cluster.time_of_day()),
             listings=self.session.listings if self.session is not None else losses.Listings(),
         )
 

@@ -24,6 +24,7 @@ import dataclasses
 import datetime
 import enum
 import itertools
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -50,6 +51,8 @@ OVERLAP_SECONDS = 5.0
 LISTING_SECONDS = 15.0
 QUEUE_LOOK_SECONDS = 1.0
 
+# A node's report that it finds no device waits so long for a listing that confirms what the fabric manager shows.
+CONFIRM_SECONDS = 3 * contradictions.APART_SECONDS
 # So often a device is attached anew whose connection the fabric manager no longer shows.
 RENEWALS = 3
 NOT_FOUND = "DeviceNotFound"
@@ -58,6 +61,7 @@ SEE_FABRIC = "; see the Fabric's conditions"
 PAUSE_MAX_SECONDS = 60.0
 AGAIN = f"; tried again in at most {PAUSE_MAX_SECONDS:.0f} s"
 FORGOTTEN = "the fabric manager no longer shows this connection"
+_SINCE = re.compile(re.escape(FORGOTTEN) + r": since ([0-9TZ:-]{1,32}) ")
 
 Steps = tuple[actions.Action, ...]
 
@@ -376,8 +380,14 @@ def _until_deadline(observed: Observed, now: datetime.datetime) -> Steps:
 def _bring_about(
     observed: Observed, attachment: attachments.DeviceAttachment, now: datetime.datetime
 ) -> Steps:
-    wish = observed.wish
+    wish, contradiction = observed.wish, observed.contradiction
     failure = _problem(observed, attachment)
+    if wish is None and attachment.status.error is None:
+        # An operator keeps a device that its node does not find.
+        failure = None
+    if failure is not None and _is_to_be_confirmed(observed, attachment, failure):
+        assert contradiction is not None
+        return _contradict(observed, attachment, contradiction, now)
     if failure is not None and not _is_ready_after_all(wish, failure):
         return _give_up(observed, attachment, failure, now)
     if wish is not None and wish.failed_at is not None:
@@ -388,7 +398,6 @@ def _bring_about(
     settled = observed.attach.state in (CallState.SUCCEEDED, CallState.UNKNOWN)
     if observed.connected(attachment.spec.host_id) and (settled or attached):
         return _report_attached(observed, attachment, now)
-    contradiction = observed.contradiction
     if contradiction is not None and not contradiction.is_over:
         return _contradict(observed, attachment, contradiction, now)
     if attached:
@@ -425,15 +434,26 @@ def _connect(observed: Observed, now: datetime.datetime) -> Steps:
 def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
     """Return why the attachment does not come about; a node finds nothing where the fabric connects nothing."""
     failure, shown = outcomes.problem(attachment), observed.contradiction
-    is_blind = failure is not None and attachment.status.error is None and failure.reason == NOT_FOUND
-    if (
-        is_blind
-        and shown is not None
-        and shown.is_confirmed
-        and not observed.connected(attachment.spec.host_id)
-    ):
-        return _not_shown(attachment, shown)
+    if failure is not None and shown is not None and shown.is_confirmed:
+        is_shown = observed.connected(attachment.spec.host_id)
+        if _is_blind(attachment, failure) and not is_shown:
+            return _not_shown(attachment, shown)
     return failure
+
+
+def _is_blind(attachment: attachments.DeviceAttachment, failure: attachments.Failure) -> bool:
+    """Return whether the node alone reports the failure, and finds no device."""
+    return attachment.status.error is None and failure.reason == NOT_FOUND
+
+
+def _is_to_be_confirmed(
+    observed: Observed, attachment: attachments.DeviceAttachment, failure: attachments.Failure
+) -> bool:
+    """Return whether the next listing may show that the fabric manager, and not the host, is the cause of the failure."""
+    shown = observed.contradiction
+    if shown is None or shown.is_over or shown.is_confirmed or observed.connected(attachment.spec.host_id):
+        return False
+    return _is_blind(attachment, failure) and shown.age_seconds < CONFIRM_SECONDS
 
 
 def _is_seen(observed: Observed, attachment: attachments.DeviceAttachment) -> bool:
@@ -443,15 +463,20 @@ def _is_seen(observed: Observed, attachment: attachments.DeviceAttachment) -> bo
 
 
 def _not_shown(
-    attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction, more: str = ""
+    attachment: attachments.DeviceAttachment,
+    shown: contradictions.Contradiction,
+    more: str = "",
+    *,
+    since: str = "",
 ) -> attachments.Failure:
     """Return a contradiction as a failure: somebody else has the device, or it is free."""
     spec = attachment.spec
+    begin = f"{FORGOTTEN}: since {since} it" if since else f"{FORGOTTEN}: it"
     if shown.host_id is None:
-        message = f"{FORGOTTEN}: it lists {spec.device_id} as free, not at host {spec.host_id}{more}"
+        message = f"{begin} lists {spec.device_id} as free, not at host {spec.host_id}{more}"
         return attachments.Failure(reason=outcomes.NOT_SHOWN, message=message)
     message = (
-        f"{FORGOTTEN}: it lists {spec.device_id} at host {shown.host_id}, not at host {spec.host_id} by this cluster, so "
+        f"{begin} lists {spec.device_id} at host {shown.host_id}, not at host {spec.host_id} by this cluster, so "
         f"another client of the manager moved it{more}"
     )
     return attachments.Failure(reason=outcomes.IN_USE, message=message)
@@ -473,13 +498,8 @@ def _contradict(
         return _within(_until_ready(observed, attachment, now), shown.look_seconds)
     reason = outcomes.NOT_SHOWN if shown.host_id is None else outcomes.ELSEWHERE
     if _is_seen(observed, attachment):
-        node = attachment.spec.node_name
-        more = (
-            f"; node {node} has seen the device, so nothing is changed under it; look at the fabric manager"
-        )
-        report = _report_contradiction(
-            attachment, reason, _not_shown(attachment, shown, more).message, is_attached=True
-        )
+        message = _seen_message(attachment, shown)
+        report = _report_contradiction(attachment, reason, message, is_attached=True)
         return (*report, *_until_ready(observed, attachment, now))
     # A fabric that chooses the device may give another one.
     is_renewed = shown.host_id is None and observed.renewals < RENEWALS and attachment.status.device is None
@@ -492,10 +512,32 @@ def _contradict(
     times = f", {observed.renewals} times after it was attached anew" if observed.renewals else ""
     if observed.wish is not None:
         return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
-    more = f"{times}; look at the fabric manager, then run drawbar fabric detach {attachment.spec.device_id}"
+    more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"
     return _report_contradiction(
         attachment, reason, _not_shown(attachment, shown, more).message, is_attached=False
     )
+
+
+def _seen_message(attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction) -> str:
+    """Return what is reported of a device that its node has seen; the date of a report that stands is kept."""
+    spec = attachment.spec
+    more = (
+        f"; node {spec.node_name} has seen the device, so nothing is changed under it; connect it to host {spec.host_id} again at "
+        f"the fabric manager, or {_release_hint(spec)}"
+    )
+    said = outcomes.contradiction(attachment)
+    recorded = _SINCE.match(said.message) if said is not None else None
+    if said is not None and recorded is not None:
+        message = _not_shown(attachment, shown, more, since=recorded[1]).message
+        if meta.cut(message) == said.message:
+            return message
+    return _not_shown(attachment, shown, more, since=shown.since).message
+
+
+def _release_hint(spec: attachments.AttachmentSpec) -> str:
+    if spec.claim is None:
+        return f"run drawbar detach {spec.device_id} --fabric {spec.fabric}"
+    return f"delete the pods of claim {spec.claim.namespace}/{spec.claim.name}"
 
 
 def _report_contradiction(

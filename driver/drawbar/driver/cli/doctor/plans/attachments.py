@@ -47,6 +47,7 @@ _VISIBLE: Mapping[str, str] = {
     "NotCleaned": "delete the DeviceAttachment",
 }
 _SEE = "see the reason in docs/conditions.md"
+_CONNECTION = "ask the fabric manager's operator whether it lost its state; do what the message says; docs/fabrics.md has the steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +160,7 @@ def _arriving(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is attached by its record, and {contradiction.message}",
-            _SEE,
+            _CONNECTION,
         )
     elif not attachment.holds(attachments.VISIBLE):
         attached = meta.find(status.conditions, attachments.ATTACHED)
@@ -180,11 +181,12 @@ def _attaching(
 ) -> Iterator[Finding]:
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if said is not None and not said.is_true:
+        is_forgotten = outcomes.contradiction(attachment) is not None
         yield findings.warning(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is not attached yet ({said.reason}): {said.message}",
-            _SEE,
+            _CONNECTION if is_forgotten else _SEE,
         )
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, attachment.metadata.creation_timestamp)
