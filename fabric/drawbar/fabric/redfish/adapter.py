@@ -638,14 +638,16 @@ class RedfishAdapter(contract.FabricAdapter):
     async def _profile_name(self) -> str:
         """Return the name of the profile that the service root shows, or else its fabrics."""
         name = profiles.by_root(self._client.root)
-        uri = self._client.root.link("Fabrics")
-        if name != profiles.GENERIC or uri is None:
+        if name != profiles.GENERIC or self._client.root.link("Fabrics") is None:
             return name
-        wanted = self._parameters.fabrics
+        wanted, reader = self._parameters.fabrics, reading.Reader(self._client)
+        try:
+            fabrics = await reading.read_linked(reader.root, "Fabrics", reader.members)
+        except errors.Unimplemented:
+            # The first reading says so, with a profile that lists something.
+            return name
         return profiles.by_fabrics(
-            fabric
-            for fabric in await reading.Reader(self._client).members(uri)
-            if (fabric.id in wanted if wanted else entities.has_devices(fabric))
+            fabric for fabric in fabrics if (fabric.id in wanted if wanted else entities.has_devices(fabric))
         )
 
     async def _suggestion(self) -> str:
