@@ -295,7 +295,8 @@ async def _parts(
 ) -> Mapping[str, Document]:
     """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
     others = tuple(name for name in _PARTS if name != "Processors")
-    consisting = {**processors, **await _linked(reader, blocks, others)}
+    own = {uri for block in blocks for uri in block.links("Processors")} & processors.keys()
+    consisting = {**{uri: processors[uri] for uri in own}, **await _linked(reader, blocks, others)}
     devices = {uri for part in consisting.values() if (uri := _card(part))}
     return {**await parts.read(reader, devices), **consisting}
 
