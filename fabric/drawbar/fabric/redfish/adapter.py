@@ -372,6 +372,7 @@ class _Service:
                         answer = await self._sent(call, etag, progressed)
                     except errors.Aborted as error:
                         if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
+                            _suggest_etags(error, is_unchanged=bool(etag) and call.etag == stale)
                             raise
                         stale = call.etag or ""
                     except errors.FabricError as error:
@@ -879,6 +880,13 @@ class RedfishAdapter(contract.FabricAdapter):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
+
+
+def _suggest_etags(error: errors.FabricError, *, is_unchanged: bool) -> None:
+    """Add the remedy to the refusal of an ETag that the resource still shows after several attempts."""
+    if error.reason == errors.Reason.STALE_ETAG and is_unchanged:
+        remedy = "the resource still shows the refused ETag; if this lasts, set the parameter `etags: no`"
+        error.message = errors.cut(f"{error.message.rstrip('.')}; {remedy}", errors.MESSAGE_BYTES)
 
 
 def _method(profile: profiles.Profile, fabrics: frozenset[str]) -> methods.Method:
