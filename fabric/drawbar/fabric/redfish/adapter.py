@@ -645,7 +645,7 @@ class RedfishAdapter(contract.FabricAdapter):
         try:
             fabrics = await reading.read_linked(reader.root, "Fabrics", reader.members)
         except errors.Unimplemented:
-            # The first reading says so, with a profile that lists something.
+            # The first reading reports it, with a profile that lists something.
             return name
         return profiles.by_fabrics(
             fabric for fabric in fabrics if (fabric.id in wanted if wanted else entities.has_devices(fabric))
