@@ -532,10 +532,10 @@ async def test_a_login_that_is_refused_for_basic_is_tried_so_once(script):
     assert sum(method == "POST" for method, _, _ in script.requests) == 1
 
 
-@pytest.mark.parametrize("status", [400, 401, 409, 422])
+@pytest.mark.parametrize("status", [400, 401, 403, 409, 422])
 async def test_a_refused_login_is_about_the_login(script, status):
     script.on("POST", "/redfish/v1/SessionService/Sessions", (status, {"message": "wrong"}, {}))
-    with pytest.raises(errors.Unauthenticated, match=r'"wrong".*user name and password'):
+    with pytest.raises(errors.Unauthenticated, match=r'"wrong"; look at the user name and password'):
         await script.connect(credentials=SAID)
 
 

@@ -231,3 +231,85 @@ async def test_many_blocks_of_many_systems_are_looked_at_once_each():
     assert {devices[f"b{number}"].connection.host_id for number in numbers} == {
         f"s{number}" for number in numbers
     }
+
+
+PART = f"{BLOCKS}/DriveBlock3/Parts/1"
+CARD = f"{ROOT}/Chassis/c/PCIeDevices/1"
+ADAPTER = f"{ROOT}/Chassis/c/NetworkAdapters/1"
+
+
+def _part(schema, **properties):
+    return {"@odata.id": PART, "@odata.type": f"#{schema}.v1_0_0.{schema}", **properties}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "further", "unread"),
+    [
+        pytest.param(
+            "Processors",
+            _part("Processor", ProcessorType="CPU", Links={"PCIeDevice": link(CARD)}),
+            [{"@odata.id": CARD}],
+            {CARD},
+            id="the-card-of-a-cpu",
+        ),
+        pytest.param(
+            "Drives",
+            _part(
+                "Drive",
+                Protocol="SAS",
+                SerialNumber="250001",
+                Links={
+                    "Storage": link(f"{ROOT}/Storage/1"),
+                    "PCIeFunctions": links(f"{CARD}/PCIeFunctions/1"),
+                },
+            ),
+            [
+                {"@odata.id": f"{ROOT}/Storage/1", "@odata.type": "#Storage.v1_18_0.Storage"},
+                {"@odata.id": f"{CARD}/PCIeFunctions/1", "ClassCode": "0x010802"},
+            ],
+            {f"{ROOT}/Storage/1"},
+            id="the-storage-of-a-drive-with-a-number",
+        ),
+        pytest.param(
+            "EthernetInterfaces",
+            _part(
+                "EthernetInterface",
+                PermanentMACAddress="52:54:00:1c:96:5f",
+                Links={"NetworkDeviceFunctions": links(f"{ADAPTER}/NetworkDeviceFunctions/1")},
+            ),
+            [
+                {"@odata.id": f"{ADAPTER}/NetworkDeviceFunctions/1"},
+                {
+                    "@odata.id": ADAPTER,
+                    "@odata.type": "#NetworkAdapter.v1_0_0.NetworkAdapter",
+                    "Ports": link(f"{ADAPTER}/Ports"),
+                },
+                {"@odata.id": f"{ADAPTER}/Ports", "Members": []},
+            ],
+            {f"{ADAPTER}/NetworkDeviceFunctions/1", f"{ADAPTER}/Ports"},
+            id="the-functions-and-ports-of-an-interface-with-its-address",
+        ),
+    ],
+)
+async def test_what_tells_nothing_new_is_not_read(name, part, further, unread):
+    tree = composition(block("DriveBlock3", **{name: links(PART)}), part, *further, system("s1"))
+    await Composition(PROFILE).read(tree)
+    assert PART in tree.reads
+    assert unread.isdisjoint(tree.reads)
+
+
+async def test_an_ethernet_interface_has_the_model_and_number_of_its_adapter():
+    part = _part(
+        "EthernetInterface",
+        PermanentMACAddress="52:54:00:1c:96:5f",
+        Links={"NetworkDeviceFunctions": links(f"{ADAPTER}/NetworkDeviceFunctions/1")},
+    )
+    adapter = {
+        "@odata.id": ADAPTER,
+        "@odata.type": "#NetworkAdapter.v1_0_0.NetworkAdapter",
+        "Model": "nic_1",
+        "SerialNumber": "350001",
+    }
+    read = await _read(block("DriveBlock3", EthernetInterfaces=links(PART)), part, adapter, system("s1"))
+    device = read.view().devices["DriveBlock3"]
+    assert (device.device_class.value, device.model, device.serial) == ("nic", "nic_1", "350001")

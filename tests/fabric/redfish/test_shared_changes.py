@@ -231,3 +231,4 @@ async def test_a_service_that_refuses_its_own_etags_needs_the_parameter(etags, r
     async with adapting(made, profile="h3", etags=etags) as adapter:
         operation = await adapter.attach(attach())
     assert (operation.error.reason if operation.error else None) == reason
+    assert reason is None or operation.error.message.endswith("set the parameter `etags: no`")

@@ -161,7 +161,7 @@ async def test_a_fabric_that_cannot_be_read_leaves_the_others():
     async with adapting(made) as adapter:
         inventory = await adapter.devices()
         assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
-        assert [f"{ROOT}/Fabrics/Other" in sentence for sentence in inventory.unread] == [True]
+        assert [f"{ROOT}/Fabrics/Other/Endpoints" in sentence for sentence in inventory.unread] == [True]
 
 
 async def test_zones_that_are_counted_and_not_listed_leave_the_free_devices_in_doubt():
@@ -245,7 +245,65 @@ async def test_a_fabric_whose_links_all_lead_nowhere_is_named():
         async with await RedfishAdapter.connect(config) as adapter:
             inventory = await adapter.devices()
     assert inventory.devices == ()
-    assert inventory.unread == (f"{ROOT}/Fabrics/CXL cannot be read: the service answers with 404",)
+    assert inventory.unread == (f"{ROOT}/Endpoints cannot be read: the service answers with 404",)
+
+
+@pytest.mark.parametrize("status", [404, 500])
+async def test_a_fabric_without_its_endpoints_is_named_by_their_collection(status):
+    made = service()
+    made.put_fabric("Other", {"gpu-3": put_gpu(made, "gpu-3", "S3")})
+    fail(made, f"{ROOT}/Fabrics/Other/Endpoints", (status, "application/json", b"{}"))
+    async with adapting(made) as adapter:
+        inventory = await adapter.devices()
+    assert [device.id for device in inventory.devices] == [GPU_1, GPU_2]
+    assert inventory.unread == (
+        f"{ROOT}/Fabrics/Other/Endpoints cannot be read: the service answers with {status}",
+    )
+
+
+@pytest.mark.parametrize("names", [("CompositionService",), ("Fabrics",), ("CompositionService", "Fabrics")])
+async def test_a_link_of_the_root_that_leads_nowhere_is_named_with_what_to_do(names):
+    """DMTF's Interface-Emulator with static resources links to a CompositionService that is not there."""
+    made = redfish_servers.Service()
+    made.tree[ROOT] = {name: value for name, value in made.tree[ROOT].items() if "@" in name} | {
+        "RedfishVersion": "1.0.0",
+        **{name: link(f"{ROOT}/{name}") for name in names},
+    }
+    for name in names:
+        made.tree.pop(f"{ROOT}/{name}", None)
+    with pytest.raises(
+        errors.Unimplemented, match=f"links to {ROOT}/{names[-1]} as its {names[-1]}.*look at the endpoint"
+    ):
+        async with adapting(made):
+            pass
+
+
+async def test_a_link_of_the_root_that_leads_nowhere_is_named_with_the_profile_that_lists_something():
+    made = redfish_servers.Service()
+    made.put_blocks({"b1": {"ResourceBlockType": ["Storage"]}}, {"s1": []})
+    made.tree[ROOT]["Fabrics"] = link(f"{ROOT}/Fabrics")
+    made.tree.pop(f"{ROOT}/Fabrics", None)
+    with pytest.raises(
+        errors.Unimplemented, match=r"as its Fabrics.*set the parameter `profile: composition`"
+    ):
+        async with adapting(made):
+            pass
+
+
+async def test_a_link_of_the_root_to_another_place_is_looked_for_at_the_place_of_the_schema():
+    made = service()
+    made.tree[ROOT]["Fabrics"] = link(f"{ROOT}/Nowhere")
+    async with adapting(made) as adapter:
+        assert await names(adapter) == [GPU_1, GPU_2]
+
+
+async def test_blocks_that_a_composition_service_does_not_have_are_named():
+    made = redfish_servers.Service()
+    made.put_blocks({}, {"s1": []})
+    made.tree.pop(f"{ROOT}/CompositionService/ResourceBlocks", None)
+    with pytest.raises(errors.Unimplemented, match="ResourceBlocks as its ResourceBlocks"):
+        async with adapting(made, profile="composition"):
+            pass
 
 
 async def test_a_block_in_no_system_may_be_in_the_system_that_cannot_be_shown():

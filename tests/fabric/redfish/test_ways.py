@@ -129,6 +129,18 @@ BLOCKS = {
         {"e": typed("EthernetInterface", Links={"NetworkDeviceFunction": to("f")}), "f": FUNCTION},
         ("nic", None, {"mac"}),
     ),
+    "EthernetInterfaces, the adapter above Links.NetworkDeviceFunctions": (
+        {"EthernetInterfaces": [to("e")]},
+        {
+            "e": typed(
+                "EthernetInterface",
+                PermanentMACAddress="B8:59:9F:00:00:01",
+                Links={"NetworkDeviceFunctions": [to("NetworkAdapters/a/NetworkDeviceFunctions/f")]},
+            ),
+            "NetworkAdapters/a": ADAPTER,
+        },
+        ("nic", "N7", {"mac", "board-serial"}),
+    ),
     "Processors, Links.PCIeDevice": (
         {"Processors": [to("p")]},
         {"p": typed("Processor", ProcessorType="GPU", Links={"PCIeDevice": to("g")}), "g": GPU_CARD},
@@ -145,6 +157,14 @@ BLOCKS = {
     "Memory, MemoryType": (
         {"Memory": [to("m")]},
         {"m": typed("Memory", MemoryType="DRAM", MemoryDeviceType="CXL", SerialNumber="M2")},
+        ("cxl-memory", "M2", {"board-serial"}),
+    ),
+    "Memory on a PCIe device that shows another number": (
+        {"Memory": [to("m")]},
+        {
+            "m": typed("Memory", MemoryDeviceType="CXL", SerialNumber="M2", Links={"PCIeDevice": to("g")}),
+            "g": GPU_CARD,
+        },
         ("cxl-memory", "M2", {"board-serial"}),
     ),
     "Memory, Assembly": (

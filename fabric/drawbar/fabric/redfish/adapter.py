@@ -372,6 +372,7 @@ class _Service:
                         answer = await self._sent(call, etag, progressed)
                     except errors.Aborted as error:
                         if attempt == ATTEMPTS or error.reason != errors.Reason.STALE_ETAG:
+                            _suggest_etags(error, is_unchanged=bool(etag) and call.etag == stale)
                             raise
                         stale = call.etag or ""
                     except errors.FabricError as error:
@@ -638,14 +639,16 @@ class RedfishAdapter(contract.FabricAdapter):
     async def _profile_name(self) -> str:
         """Return the name of the profile that the service root shows, or else its fabrics."""
         name = profiles.by_root(self._client.root)
-        uri = self._client.root.link("Fabrics")
-        if name != profiles.GENERIC or uri is None:
+        if name != profiles.GENERIC or self._client.root.link("Fabrics") is None:
             return name
-        wanted = self._parameters.fabrics
+        wanted, reader = self._parameters.fabrics, reading.Reader(self._client)
+        try:
+            fabrics = await reading.read_linked(reader.root, "Fabrics", reader.members)
+        except errors.Unimplemented:
+            # The first reading reports it, with a profile that lists something.
+            return name
         return profiles.by_fabrics(
-            fabric
-            for fabric in await reading.Reader(self._client).members(uri)
-            if (fabric.id in wanted if wanted else entities.has_devices(fabric))
+            fabric for fabric in fabrics if (fabric.id in wanted if wanted else entities.has_devices(fabric))
         )
 
     async def _suggestion(self) -> str:
@@ -877,6 +880,13 @@ class RedfishAdapter(contract.FabricAdapter):
     def _check_open(self) -> None:
         if self._closed:
             raise errors.Unavailable("the connection to the Redfish service is closed")
+
+
+def _suggest_etags(error: errors.FabricError, *, is_unchanged: bool) -> None:
+    """Add the remedy to the refusal of an ETag that the resource still shows after several attempts."""
+    if error.reason == errors.Reason.STALE_ETAG and is_unchanged:
+        remedy = "the resource still shows the refused ETag; if this lasts, set the parameter `etags: no`"
+        error.message = errors.cut(f"{error.message.rstrip('.')}; {remedy}", errors.MESSAGE_BYTES)
 
 
 def _method(profile: profiles.Profile, fabrics: frozenset[str]) -> methods.Method:

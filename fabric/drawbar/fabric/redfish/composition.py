@@ -5,11 +5,12 @@ A block is added to a system that is there, and removed again. A service says by
 the array and the ETag that were read together.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 
 from drawbar.fabric import budget, contract, errors
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, restoring
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, reading, restoring
 from drawbar.fabric.redfish.documents import Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -66,14 +67,13 @@ class Composition:
 
     async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
-        uri = reader.root.link("CompositionService")
-        service = await reader.get_detail(uri) if uri is not None else None
-        blocks_uri = service.link("ResourceBlocks") if service is not None else None
-        if blocks_uri is None:
+        service = await _linked_service(reader)
+        if service is None or service.link("ResourceBlocks") is None:
             raise errors.Unimplemented(
                 "the Redfish service has no resource blocks; look at the endpoint, or at `profile`"
             )
-        listed = await reader.members(blocks_uri, levels=LEVELS, by_turns=True)
+        read_blocks = functools.partial(reader.members, levels=LEVELS, by_turns=True)
+        listed = await reading.read_linked(service, "ResourceBlocks", read_blocks)
         movable = [block for block in listed if not _is_of_host(block)]
         # What a block is, is said by its parts, also where its type is not given: first by its processors.
         processors = await _linked(reader, movable, ("Processors",))
@@ -84,7 +84,7 @@ class Composition:
             reader, ((block, _describing(block, resources)) for block in blocks)
         )
         read = _devices(blocks, resources, further, unread=reader.unread.keys())
-        zones = await _zones(reader, service.link("ResourceZones") if service is not None else None, listed)
+        zones = await _zones(reader, service.link("ResourceZones"), listed)
         of_hosts = {
             block.uri: zones[block.uri]
             for block in listed
@@ -190,9 +190,9 @@ class Composition:
 
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""
-        uri = reader.root.link("Systems")
+        is_linked = reader.root.link("Systems") is not None
         with reader.noticing() as find_unread:
-            listed = await reader.members(uri) if uri is not None else ()
+            listed = await reading.read_linked(reader.root, "Systems", reader.members) if is_linked else ()
         unread = {each: reader.unread[each] for each in find_unread()}
         systems: dict[str, Document] = {}
         unnamed = []
@@ -202,6 +202,17 @@ class Composition:
             else:
                 systems[system.id] = system
         return replace(read, systems=systems, unnamed=tuple(unnamed), unread_systems=unread)
+
+
+async def _linked_service(reader: Reader) -> Document | None:
+    """Return the CompositionService, or None if the service root links to none.
+
+    Raises:
+        FabricError: it cannot be read.
+    """
+    if reader.root.link("CompositionService") is None:
+        return None
+    return await reading.read_linked(reader.root, "CompositionService", reader.get_detail)
 
 
 def _grouped(read: _Read, zones: Mapping[str, frozenset[str]]) -> dict[str, contract.Device]:
@@ -284,7 +295,8 @@ async def _parts(
 ) -> Mapping[str, Document]:
     """Return by URI what the blocks consist of, and the PCIe devices that these parts are on."""
     others = tuple(name for name in _PARTS if name != "Processors")
-    consisting = {**processors, **await _linked(reader, blocks, others)}
+    own = {uri for block in blocks for uri in block.links("Processors")} & processors.keys()
+    consisting = {**{uri: processors[uri] for uri in own}, **await _linked(reader, blocks, others)}
     devices = {uri for part in consisting.values() if (uri := _card(part))}
     return {**await parts.read(reader, devices), **consisting}
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Set
 from dataclasses import replace
 
 from drawbar.fabric import contract, errors
-from drawbar.fabric.redfish import composition, documents, methods, profiles
+from drawbar.fabric.redfish import composition, documents, methods, profiles, reading
 from drawbar.fabric.redfish.documents import Document, Json
 from drawbar.fabric.redfish.reading import Reader
 
@@ -28,8 +28,8 @@ class Constrained(composition.Composition):
 
     async def read(self, reader: Reader) -> None:
         """See `methods.Method`."""
-        uri = reader.root.link("Systems")
-        systems = await reader.get(uri) if uri is not None else None
+        is_linked = reader.root.link("Systems") is not None
+        systems = await reading.read_linked(reader.root, "Systems", reader.get) if is_linked else None
         listed = systems.objects(CAPABILITIES, "Capabilities") if systems is not None else ()
         offered = next((entry for entry in listed if entry.get("UseCase") == USE_CASE), {})
         capabilities = documents.link(offered.get("CapabilitiesObject"))

@@ -29,6 +29,8 @@ _DISKS = frozenset({"Drive", "StorageController"})
 _BOARDS = ("Processor", "NetworkAdapter", "PCIeDevice", "Memory")
 # By the number of hexadecimal digits: an EUI of 128 bits has the format `EUI` too.
 _EUIS: Mapping[int, Kind] = MappingProxyType({16: Kind.EUI64, 32: Kind.NGUID})
+# A resource below a network adapter, by the places of the schema.
+_OF_ADAPTER = re.compile(r"(/redfish/v1/.{1,512}/NetworkAdapters/[^/]+)/")
 _PADDING = re.compile(r"[-: ]")
 # The most resources that are followed for one device, and the most addresses that are read of one port.
 _LISTED_MAX = 16
@@ -74,10 +76,13 @@ def from_documents(
 def printed_serial(parts: Iterable[Document]) -> str | None:
     """Return the serial number that the service shows people; None for placeholders.
 
-    A Drive's is before that of the PCIe device that it is on, in whatever order they are linked.
+    A Drive's is before that of the PCIe device that it is on, in whatever order they are linked. Memory has its own if it is the
+    first that the service links to.
     """
     listed = tuple(parts)
-    for part in sorted(listed, key=_rank):
+    memory = [part for part in listed if models.schema(part) == "Memory"]
+    is_of_memory = len(memory) == 1 and memory[0] is listed[0]
+    for part in (*(memory if is_of_memory else ()), *sorted(listed, key=_rank)):
         shown = _serial(part)
         if not shown and models.schema(part) == "Assembly":
             shown = _assembly_serial(part, listed)
@@ -94,6 +99,14 @@ def is_proven(device_class: contract.DeviceClass, shown: Iterable[Identifier]) -
     return not kinds.isdisjoint(_PROVING)
 
 
+def is_named(device_class: contract.DeviceClass, parts: Iterable[Document]) -> bool:
+    """Return whether the parts show a model, or it is at none of the resources in which identifiers are looked for.
+
+    An Ethernet interface has none: its network adapter has it.
+    """
+    return device_class is not DeviceClass.NIC or any(part.text("Model").strip() for part in parts)
+
+
 def find_more(device_class: contract.DeviceClass, parts: Iterable[Document]) -> More:
     """Return the resources in which more identifiers of the device are: of one kind, and none of the parts."""
     listed = tuple(parts)
@@ -107,43 +120,68 @@ def find_more(device_class: contract.DeviceClass, parts: Iterable[Document]) -> 
 
 def _more_by_kind(device_class: DeviceClass, parts: tuple[Document, ...]) -> Iterator[More]:
     """Yield the resources that may be there, those that tell most first."""
-
-    def linked(*names: str) -> More:
-        listed = (uri for part in parts for uri in (*part.links(*names), part.link(*names) or ""))
-        return More(resources=tuple(dict.fromkeys(filter(None, listed))))
-
-    def collected(name: str) -> More:
-        uris = filter(None, (part.link(name) for part in parts))
-        return More(collection=next((uri for uri in uris if not _is_in(uri, parts)), ""))
-
     is_unknown = device_class is DeviceClass.OTHER
     if is_unknown and not any(models.schema(part) == "PCIeFunction" for part in parts):
         # Their class code tells what the device is.
-        yield collected("PCIeFunctions")
-        yield linked("Links", "PCIeFunctions")
+        yield _collected(parts, "PCIeFunctions")
+        yield _linked(parts, "Links", "PCIeFunctions")
     if device_class is DeviceClass.NIC or is_unknown:
-        yield linked("Links", "NetworkDeviceFunctions")
-        yield linked("Links", "NetworkDeviceFunction")
-        yield collected("NetworkDeviceFunctions")
-        yield linked("Links", "EthernetInterfaces")
-        yield linked("Links", "NetworkAdapter")
-        if any(models.schema(part) == "NetworkAdapter" for part in parts):
-            yield collected("Ports")
+        yield from _more_of_network(parts)
     if device_class is DeviceClass.NVME or is_unknown:
-        yield linked("Links", "Storage")
-        yield linked("Links", "Drives")
-        yield linked("Drives")
-        yield linked("Links", "StorageControllers")
-        yield collected("Controllers")
+        # With the serial number of a drive, the controllers of its storage are those of a chassis.
+        if not any(models.schema(part) == "Drive" and _serial(part) for part in parts):
+            yield _linked(parts, "Links", "Storage")
+        yield _linked(parts, "Links", "Drives")
+        yield _linked(parts, "Drives")
+        yield _linked(parts, "Links", "StorageControllers")
+        yield _collected(parts, "Controllers")
     if device_class in _ACCELERATORS or is_unknown:
-        yield linked("Links", "Processors")
-        yield linked("Links", "Processor")
+        yield _linked(parts, "Links", "Processors")
+        yield _linked(parts, "Links", "Processor")
     if device_class is DeviceClass.CXL_MEMORY:
-        yield linked("Links", "CXLLogicalDevice")
-        yield collected("CXLLogicalDevices")
+        yield _linked(parts, "Links", "CXLLogicalDevice")
+        yield _collected(parts, "CXLLogicalDevices")
     if device_class is not DeviceClass.NVME:
-        yield linked("Assembly")
-        yield linked("Links", "PCIeDevice")
+        yield _linked(parts, "Assembly")
+        yield _linked(parts, "Links", "PCIeDevice")
+
+
+def _more_of_network(parts: tuple[Document, ...]) -> Iterator[More]:
+    """Yield the resources of a network card: with addresses, unless one is known already, and with its model and number."""
+    # Functions and interfaces of one card show the same permanent addresses.
+    has_address = any(map(_permanent_address, parts))
+    if not has_address:
+        yield _linked(parts, "Links", "NetworkDeviceFunctions")
+        yield _linked(parts, "Links", "NetworkDeviceFunction")
+        yield _collected(parts, "NetworkDeviceFunctions")
+        yield _linked(parts, "Links", "EthernetInterfaces")
+    yield _linked(parts, "Links", "NetworkAdapter")
+    has_adapter = any(models.schema(part) == "NetworkAdapter" for part in parts)
+    if not has_adapter:
+        yield More(resources=_adapters(parts))
+    elif not has_address:
+        yield _collected(parts, "Ports")
+
+
+def _linked(parts: tuple[Document, ...], *names: str) -> More:
+    """Return the resources that these properties of the parts link to."""
+    listed = (uri for part in parts for uri in (*part.links(*names), part.link(*names) or ""))
+    return More(resources=tuple(dict.fromkeys(filter(None, listed))))
+
+
+def _collected(parts: tuple[Document, ...], name: str) -> More:
+    """Return the first collection by this name of which no member is among the parts."""
+    uris = filter(None, (part.link(name) for part in parts))
+    return More(collection=next((uri for uri in uris if not _is_in(uri, parts)), ""))
+
+
+def _adapters(parts: tuple[Document, ...]) -> tuple[str, ...]:
+    """Return the URIs of the network adapters whose functions or ports these parts are, or link to."""
+    uris = [part.uri for part in parts]
+    for part in parts:
+        uris += [uri for name in ("NetworkDeviceFunctions", "Ports") for uri in part.links("Links", name)]
+    matches = (_OF_ADAPTER.match(uri) for uri in uris)
+    return tuple(dict.fromkeys(match[1] for match in matches if match is not None))
 
 
 def _is_in(collection: str, parts: tuple[Document, ...]) -> bool:
@@ -307,6 +345,18 @@ def _addresses(part: Document) -> Iterator[tuple[Kind, str, str]]:
                 yield Kind.MAC, text, "AssociatedNetworkAddresses"
         case _:
             pass
+
+
+def _permanent_address(part: Document) -> str:
+    """Return the permanent address that a network function or interface shows, also one that no node recognises; else an empty one."""
+    match models.schema(part):
+        case "NetworkDeviceFunction":
+            ethernet = _text(part.body, "Ethernet", "PermanentMACAddress")
+            return ethernet or _text(part.body, "InfiniBand", "PermanentNodeGUID")
+        case "EthernetInterface":
+            return _text(part.body, "PermanentMACAddress")
+        case _:
+            return ""
 
 
 def _permanent(body: Json, name: str, *above: str) -> str:

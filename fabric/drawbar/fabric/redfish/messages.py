@@ -158,10 +158,11 @@ def _sentence(
 
 def about_login(error: errors.FabricError) -> errors.FabricError:
     """Return the refusal of a login as one, whatever its status was."""
-    if isinstance(error, errors.Unauthenticated | errors.PermissionDenied) or error.reason == SESSION_LIMIT:
+    if isinstance(error, errors.Unauthenticated) or error.reason == SESSION_LIMIT:
         return error
+    text = error.message.removesuffix(_remedy(type(error), error.reason))
     return errors.Unauthenticated(
-        f"{error.message}{_remedy(errors.Unauthenticated, '')}", reason="LOGIN_REFUSED", vendor=error.vendor
+        f"{text}{_remedy(errors.Unauthenticated, '')}", reason="LOGIN_REFUSED", vendor=error.vendor
     )
 
 

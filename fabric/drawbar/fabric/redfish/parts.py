@@ -104,7 +104,7 @@ async def read_identifying(
 def _find_more(origin: Document, parts: tuple[Document, ...], *, expands: bool) -> identities.More:
     device_class = models.device_class(origin, parts)
     shown = identities.from_documents(device_class, origin, parts)
-    is_enough = identities.is_proven(device_class, shown)
+    is_enough = identities.is_proven(device_class, shown) and identities.is_named(device_class, parts)
     more = identities.More() if is_enough else identities.find_more(device_class, parts)
     # Each would be a request.
     return more if expands else replace(more, resources=more.resources[:READ_SINGLY])

@@ -279,6 +279,26 @@ class Reader:
         return f"$expand=.($levels={min(levels, most) if isinstance(most, int) and most > 0 else 1})"
 
 
+async def read_linked(owner: Document, name: str, read: Callable[[str], Awaitable[Result]]) -> Result:
+    """Return what `read` makes of the resource that its owner links to: as linked, else at the place of the schema.
+
+    Raises:
+        Unimplemented: the service has it in neither place.
+        FabricError: it cannot be read.
+    """
+    place = f"{owner.uri}/{name}"
+    linked = owner.link(name) or place
+    for uri in dict.fromkeys((linked, place)):
+        try:
+            return await read(uri)
+        except errors.NotFound:
+            continue
+    raise errors.Unimplemented(
+        f"{owner.uri} of the Redfish service links to {linked} as its {name}, where the service has nothing (404); look at "
+        f"the endpoint and at `profile`, or tell the vendor"
+    )
+
+
 def is_of_resource(error: errors.FabricError) -> bool:
     """Return whether the service answered, and has trouble with this resource alone: the rest of the listing is good."""
     if isinstance(error, errors.Unavailable):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from drawbar.fabric import contract, errors, notes
-from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, restoring, wiring
+from drawbar.fabric.redfish import documents, entities, methods, parts, profiles, reading, restoring, wiring
 from drawbar.fabric.redfish.documents import TYPE, Document
 from drawbar.fabric.redfish.reading import Reader
 
@@ -140,7 +140,7 @@ class Zones:
                         f"the fabric {document.id} has no Endpoints, so no device of it is listed"
                     )
                     continue
-                reader.note_unread(document.uri, error)
+                reader.note_unread(_places(document, "Endpoints")[0], error)
                 if not isinstance(error, errors.NotFound):
                     failures.append(error)
         if failures and not fabrics:
@@ -165,12 +165,12 @@ class Zones:
         Raises:
             Unimplemented: it has none of these either, or fabrics are named.
         """
-        uri = reader.root.link("Systems")
-        if uri is None or self._wanted or reader.root.link("CompositionService") is not None:
+        is_linked = reader.root.link("Systems") is not None
+        if not is_linked or self._wanted or reader.root.link("CompositionService") is not None:
             raise errors.Unimplemented(
                 "the Redfish service has no fabrics; look at the endpoint, or at `profile`"
             )
-        systems = await reader.members(uri)
+        systems = await reading.read_linked(reader.root, "Systems", reader.members)
         read = from_ends({}, {}, targets=(), initiators=((system.uri, system) for system in systems))
         return replace(
             read,
@@ -498,11 +498,11 @@ async def _fabrics(reader: Reader) -> tuple[Document, ...] | None:
     """Return the fabrics of a service, or None if it has no collection of them.
 
     Raises:
+        Unimplemented: the service root links to one that is not there.
         FabricError: the collection cannot be read.
     """
-    uri = reader.root.link("Fabrics")
-    if uri is not None:
-        return await reader.members(uri)
+    if reader.root.link("Fabrics") is not None:
+        return await reading.read_linked(reader.root, "Fabrics", reader.members)
     try:
         # A service that has just started may show them later.
         return await reader.members(f"{reader.root.uri}/Fabrics")
