@@ -406,6 +406,26 @@ async def test_a_task_whose_monitor_was_in_a_lost_reply_is_waited_for(trial, for
     assert len(mutations(service)) == 1
 
 
+@pytest.mark.parametrize(
+    "quirk", ["pages", "refused-expand", "broken-expand", "ignored-expand", "foreign-links"]
+)
+async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial, quirk, impatient):
+    service, adapter = await trial.both({"quirks": (quirk,), "exclusive": False})
+    for name in ("gpu-2", "disk-1"):
+        service.faults.add(Fault(kind=FaultKind.FAILED_TASK))
+        await trial.attach(adapter, name, "h2")
+    service.faults.add(Fault(kind=FaultKind.LOST_TASK))
+    operation = await trial.begin(adapter, "attach")
+    await adapter.close()
+    # The next controller knows of no operation: the service alone shows what runs.
+    adapter = await trial.connect(service)
+    error = await trial.error(errors.Aborted, trial.begin(adapter, "attach", "gpu-1", "h2"))
+    assert error.reason == errors.Reason.OPERATION_PENDING
+    await service.settled()
+    assert service.connections()["gpu-1"] == ["h1"]
+    assert operation.device.id.endswith("gpu-1")
+
+
 async def test_a_failed_task_fails_the_operation_with_its_reason(trial, form):
     service, adapter = await trial.both(form)
     service.faults.add(fault(form, FaultKind.FAILED_TASK))

@@ -338,6 +338,22 @@ async def test_a_collection_that_is_not_expanded_is_read_member_by_member(script
     assert [member.id for member in await reading.Reader(connection).members("/c")] == ["1"]
 
 
+async def test_the_newest_members_are_those_of_the_last_page(script):
+    script.on("GET", "/c", _members("1", "2", following="/c2"))
+    script.on("GET", "/c2", _members("3"))
+    reader = reading.Reader(await script.connect())
+    assert [member.id for member in await reader.newest("/c", 2)] == ["2", "3"]
+
+
+@pytest.mark.parametrize("refusal", [(400, {}, {}), (500, {}, {})], ids=repr)
+async def test_the_newest_members_are_read_where_an_expansion_is_refused(script, refusal):
+    offered = {"NoLinks": True, "Levels": True}
+    script.on("GET", "/redfish/v1/", ROOT | {"ProtocolFeaturesSupported": {"ExpandQuery": offered}})
+    script.on("GET", "/c", refusal, _members("1", "2"))
+    reader = reading.Reader(await script.connect())
+    assert [member.id for member in await reader.newest("/c", 1)] == ["2"]
+
+
 async def test_a_compressed_answer_is_unpacked(script):
     script.on("GET", "/a", {"Id": "a"})
     script.compressed = True
