@@ -49,6 +49,19 @@ async def _take_top_endpoints(asked: Asked, forward: Forward, _setting: Setting)
     return await forward(asked.with_json({"Links": {"Endpoints": listed or []}}))
 
 
+async def _keep_last(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
+    body: Any = asked.json()
+    links = body.get("Links") if isinstance(body, dict) else None
+    if asked.method != "PATCH" or not isinstance(links, dict):
+        return await forward(asked)
+    kept = {name: _ends(value) if isinstance(value, list) else value for name, value in links.items()}
+    return await forward(asked.with_json({**body, "Links": kept}))
+
+
+def _ends(members: list[Any]) -> list[Any]:
+    return [*members[:1], *members[1:][-1:]]
+
+
 async def _show_state(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     if asked.method != "PATCH" or answer.status != 204:
@@ -58,6 +71,13 @@ async def _show_state(asked: Asked, forward: Forward, _setting: Setting) -> Answ
 
 
 QUIRKS = (
+    Quirk(
+        name="last-member",
+        text="PATCH takes the first and the last member of an array, and drops those between.",
+        seen="no server yet; as `top-endpoints`, it takes others with a change",
+        forms=frozenset({Form.PORT, Form.COMPOSITION}),
+        wrap=_keep_last,
+    ),
     Quirk(
         name="typed-creations",
         text="A created resource needs `@odata.type`, or is refused with 400 and a text.",
@@ -74,7 +94,7 @@ QUIRKS = (
     Quirk(
         name="patch-200",
         text="PATCH is answered with 200 and the resource.",
-        seen="DMTF/Redfish-Mockup-Server 1.2.6, the PNC simulator of intel/intelRSD",
+        seen="project-cdim/hw-emulator-reference c127d1e, mgazz/OFMF-Reference 3e8baf7, the PNC simulator of intel/intelRSD",
         wrap=_show_state,
     ),
     Quirk(
@@ -86,7 +106,7 @@ QUIRKS = (
     Quirk(
         name="post-204",
         text="POST is answered with 204 and without a Location.",
-        seen="DMTF/Redfish-Mockup-Server 1.2.6",
+        seen="DMTF/Redfish-Mockup-Server #35, #58",
         wrap=_create_in_silence,
     ),
     Quirk(

@@ -71,7 +71,7 @@ QUIRKS = (
     Quirk(
         name="unquoted-etags",
         text="ETags have no quotation marks.",
-        seen="ansible-collections/community.general #3268",
+        seen="Fujitsu iRMC S5 (bb-Ricardo/check_redfish #20)",
         wrap=_unquote,
     ),
     Quirk(
@@ -89,7 +89,7 @@ QUIRKS = (
     Quirk(
         name="refused-etags",
         text="Each request with If-Match is 412.",
-        seen="ansible-collections/community.general #11270",
+        seen="bmc-toolbox/bmclib #353, Dell iDRAC 10 (stmcginnis/gofish #510)",
         wrap=_refuse,
     ),
 )

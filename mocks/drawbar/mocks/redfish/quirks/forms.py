@@ -48,7 +48,7 @@ async def _fraction_retries(asked: Asked, forward: Forward, _setting: Setting) -
 
 async def _mistype(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
-    return answer if answer.body is None else answer.with_header("Content-Type", "text/html; charset=utf-8")
+    return answer if answer.body is None else answer.with_header("Content-Type", "application/xml")
 
 
 async def _mark_byte_order(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -69,7 +69,9 @@ async def _compress(asked: Asked, forward: Forward, _setting: Setting) -> Answer
 
 
 async def _deflate(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
-    return _packed(await forward(asked), "deflate")
+    answer = await forward(asked)
+    is_accepted = "deflate" in asked.headers.get("Accept-Encoding", "")
+    return _packed(answer, "deflate") if is_accepted else answer
 
 
 async def _demand_gzip(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -96,7 +98,11 @@ async def _write_small_headers(asked: Asked, forward: Forward, _setting: Setting
 async def _repeat_headers(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     answer = await forward(asked)
     headers = answer.headers.copy()
-    for name, value in (("Server", "lighttpd"), ("Server", "Redfish Service"), ("ETag", headers.get("ETag"))):
+    for name, value in (
+        ("Cache-Control", "no-cache"),
+        ("Cache-Control", "no-store"),
+        ("ETag", headers.get("ETag")),
+    ):
         if value is not None:
             headers.add(name, value)
     return replace(answer, headers=headers)
@@ -111,7 +117,7 @@ QUIRKS = (
     Quirk(
         name="numbers-as-text",
         text="Sizes and counts are texts, and class codes are numbers.",
-        seen="the field case of numbers as text",
+        seen="stmcginnis/gofish #99, #533",
         wrap=_write_numbers_as_text,
     ),
     Quirk(
@@ -129,25 +135,25 @@ QUIRKS = (
     Quirk(
         name="slow",
         text=f"Each answer takes {SLOW_SECONDS:g} s longer.",
-        seen="project-cdim/hw-emulator-reference c127d1e, and managers of BMC class",
+        seen="Lenovo XCC (bb-Ricardo/check_redfish #73), stmcginnis/gofish #340",
         wrap=_delay,
     ),
     Quirk(
         name="bad-bytes",
         text="The serial number of the last device consists of bytes that are no UTF-8.",
-        seen="FRUs that were never written",
+        seen="Dell EMC (DMTF/libredfish #108)",
         wrap=_write_bad_bytes,
     ),
     Quirk(
         name="byte-order-mark",
         text="JSON begins with a byte order mark.",
-        seen="none yet; RFC 8259, section 8.1, lets a client ignore it",
+        seen="servers of unosquare/embedio (#400); no Redfish service yet",
         wrap=_mark_byte_order,
     ),
     Quirk(
         name="odd-content-types",
-        text="JSON has the Content-Type of a page.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        text="JSON has the Content-Type of XML.",
+        seen="DMTF/Redfish-Interface-Emulator #114",
         wrap=_mistype,
     ),
     Quirk(
@@ -164,20 +170,20 @@ QUIRKS = (
     ),
     Quirk(
         name="deflate",
-        text="Each answer is compressed with deflate, whatever the client accepts.",
-        seen="as gzip, by RFC 9110, section 8.4.1.2",
+        text="Each answer to a client that accepts deflate is compressed with it.",
+        seen="allowed by RFC 9110, section 8.4.1.2",
         wrap=_deflate,
     ),
     Quirk(
         name="two-headers",
-        text="The headers Server and ETag are sent twice.",
-        seen="AMI MegaRAC behind lighttpd",
+        text="The headers ETag and Cache-Control are sent twice.",
+        seen="OpenBMC (ibm-openbmc/bmcweb #832), Lenovo XCC (bb-Ricardo/check_redfish #73)",
         wrap=_repeat_headers,
     ),
     Quirk(
         name="small-headers",
         text="The names of headers are in small letters.",
-        seen="proxies that speak HTTP/2",
+        seen="Envoy as a proxy (envoyproxy/envoy #8463)",
         wrap=_write_small_headers,
     ),
 )

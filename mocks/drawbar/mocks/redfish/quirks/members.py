@@ -35,12 +35,6 @@ async def _load(asked: Asked, forward: Forward, setting: Setting) -> Answer:
     return await forward(asked)
 
 
-async def _say_nothing(asked: Asked, forward: Forward, setting: Setting) -> Answer:
-    if _is_sick(asked, setting) or _covers_sick(asked):
-        return answered("", kind="application/json")
-    return await forward(asked)
-
-
 async def _refuse_expansion(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     if "$expand" in asked.query:
         text = "Querying is not supported on the requested resource."
@@ -106,7 +100,7 @@ async def _unpack_single(asked: Asked, forward: Forward, _setting: Setting) -> A
 
 async def _add_empty(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     def change(body: Body) -> Body:
-        return {**body, "Members": [None, {}, *body["Members"], {LINK: None}, {LINK: ""}]}
+        return {**body, "Members": [{LINK: ""}, *body["Members"]]}
 
     return _listed(await forward(asked), change)
 
@@ -121,14 +115,8 @@ QUIRKS = (
     Quirk(
         name="html-member",
         text="The resource of the last device is a page, with 200.",
-        seen="DMTF/libredfish #108",
+        seen="Supermicro (influxdata/telegraf #18250, #19289)",
         wrap=_load,
-    ),
-    Quirk(
-        name="empty-member",
-        text="The resource of the last device is answered with 200 and nothing.",
-        seen="DMTF/libredfish #108",
-        wrap=_say_nothing,
     ),
     Quirk(
         name="refused-expand",
@@ -145,13 +133,13 @@ QUIRKS = (
     Quirk(
         name="ignored-expand",
         text="`$expand` is announced, and changes nothing.",
-        seen="DMTF/Redfish-Interface-Emulator bd26464",
+        seen="the mock-ups sc24-PoC of OpenFabrics/sunfish_server_reference 7802a38",
         wrap=_ignore_expansion,
     ),
     Quirk(
         name="empty-members",
-        text="Collections have null, empty objects and empty links among their members.",
-        seen="the field case of null members",
+        text="Collections have an empty link among their members.",
+        seen="ODIM-Project/ODIM #494",
         wrap=_add_empty,
     ),
     Quirk(
@@ -169,7 +157,7 @@ QUIRKS = (
     Quirk(
         name="no-members",
         text="The collection of endpoints or resource blocks has no Members.",
-        seen="DMTF/Redfish-Interface-Emulator bd26464, services that start",
+        seen="Dell iDRAC (bb-Ricardo/check_redfish #86)",
         wrap=_drop_members,
     ),
     Quirk(

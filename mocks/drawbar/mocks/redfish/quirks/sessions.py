@@ -67,7 +67,7 @@ QUIRKS = (
     Quirk(
         name="no-session-location",
         text="A new session has no Location; its URI stands in the body alone.",
-        seen="the field case of sessions without a Location",
+        seen="Dell PowerVault ME5024 (DMTF/python-redfish-library #172)",
         wrap=_hide_location,
     ),
     Quirk(

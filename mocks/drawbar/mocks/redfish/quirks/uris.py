@@ -185,7 +185,7 @@ QUIRKS = (
     Quirk(
         name="foreign-links",
         text="Each link is an absolute URI with the name by which the manager knows itself.",
-        seen="as foreign-locations, of links",
+        seen="allowed by the schema odata-v4.json of DSP8010: a link is a `uri-reference`",
         wrap=_name_links,
     ),
     Quirk(
@@ -211,19 +211,19 @@ QUIRKS = (
     Quirk(
         name="see-other",
         text="A change that becomes a task is answered with 303 and the task's monitor.",
-        seen="services before DSP0266 1.0",
+        seen="DMTF/python-redfish-library #98",
         wrap=_see_other,
     ),
     Quirk(
         name="task-location",
         text="The Location of a change that becomes a task is the task, and not its monitor.",
-        seen="Dell iDRAC (/TaskService/Tasks/JID_...)",
+        seen="Dell iDRAC (dell/iDRAC-Redfish-Scripting #160)",
         wrap=_name_task,
     ),
     Quirk(
         name="forgotten-monitors",
         text="The monitor of a task is 404 once the task has ended.",
-        seen="DSP0266, which allows it after the first answer",
+        seen="Dell iDRAC (dell/iDRAC-Redfish-Scripting #160, #275)",
         wrap=_forget_monitor,
     ),
 )
