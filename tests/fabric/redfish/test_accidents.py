@@ -417,7 +417,7 @@ async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial,
     service.faults.add(Fault(kind=FaultKind.LOST_TASK))
     operation = await trial.begin(adapter, "attach")
     await adapter.close()
-    # The next controller knows of no operation: the service alone shows what runs.
+    # The next controller has no record of the operation: only the tasks of the service show it.
     adapter = await trial.connect(service)
     error = await trial.error(errors.Aborted, trial.begin(adapter, "attach", "gpu-1", "h2"))
     assert error.reason == errors.Reason.OPERATION_PENDING

@@ -99,7 +99,7 @@ async def _try(form, names, operations):
 
 
 async def _connected(lab, service, form, names, allowed):
-    """Return an adapter that can list, or None if the service cannot be believed."""
+    """Return an adapter that can list, or None if the listing of the service contradicts itself."""
     parameters = {"pollSeconds": "9999", "taskSeconds": "60"}
     parameters |= {"profile": "constrained"} if form.get("constrained") else {}
     for name in names:
@@ -148,7 +148,7 @@ async def _operate(lab, service, adapter, form, allowed, verb, name, host_id, fa
             assert (host_id in hosts) is (verb == "attach")
     service.faults.clear()
     connections = service.connections()
-    assert [found for found, hosts in connections.items() if len(hosts) > 1] == []
+    assert [device_id for device_id, hosts in connections.items() if len(hosts) > 1] == []
     if connections.get(BYSTANDER) != ["h1"]:
         # The service took it with the change of another device, which the operation says at once.
         assert (reason, connections.get(BYSTANDER)) == (errors.Reason.OTHERS_LOST, None)

@@ -34,7 +34,7 @@ FORMS = {
     "composition by actions": {"method": "composition", "actions": True},
     "composition by counts": {"method": "composition", "constrained": True},
 }
-# With these quirks no listing can be believed: see `test_random_quirks`.
+# With these quirks each listing contradicts itself: see `test_random_quirks`.
 UNREADABLE = {"no-members", "links-members", "count-above-members", "object-member"}
 QUIRKS_MOST = 8
 # What an operator has to set for a service with the quirk.
@@ -280,7 +280,7 @@ class Walk:
             if operation.succeeded:
                 match operation.kind:
                     case contract.OperationKind.ATTACH:
-                        # The change of another device may have taken this one with it since; that one's operation says so.
+                        # A later change of another device may have dropped this one; its operation fails with OTHERS_LOST.
                         assert hosts == [host_id] or (self._loses_members and not hosts)
                     case contract.OperationKind.CREATE_SLICE:
                         assert name in self._slices()

@@ -311,10 +311,10 @@ def test_one_answer_differs_by_the_quirk_alone(name):
     shown = SHOWN[name]
 
     async def compare():
-        found = []
+        looks = []
         for names in ((), (name,)):
             async with odd(*names, form=shown.form, **shown.setting) as send:
-                found.append(await shown.look(send))
-        return found
+                looks.append(await shown.look(send))
+        return looks
 
     assert virtualtime.in_virtual_time(compare)() == [shown.plain, shown.odd]

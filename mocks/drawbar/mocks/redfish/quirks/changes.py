@@ -81,26 +81,26 @@ QUIRKS = (
     Quirk(
         name="typed-creations",
         text="A created resource needs `@odata.type`, or is refused with 400 and a text.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish",
         wrap=_demand_type,
     ),
     Quirk(
         name="top-endpoints",
         text="A changed zone takes its endpoints at the top of the body, and loses all of them to a body with Links.",
-        seen="the PNC simulator of intel/intelRSD",
+        seen="Intel's PNC simulator",
         forms=frozenset({Form.PORT}),
         wrap=_take_top_endpoints,
     ),
     Quirk(
         name="patch-200",
         text="PATCH is answered with 200 and the resource.",
-        seen="project-cdim/hw-emulator-reference c127d1e, mgazz/OFMF-Reference 3e8baf7, the PNC simulator of intel/intelRSD",
+        seen="NEC hw-emulator-reference, OFMF-Reference, Intel's PNC simulator",
         wrap=_show_state,
     ),
     Quirk(
         name="post-200",
         text="POST is answered with 200 and without a Location.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38, mgazz/OFMF-Reference 3e8baf7",
+        seen="Sunfish, OFMF-Reference",
         wrap=_create_without_location,
     ),
     Quirk(
@@ -112,7 +112,7 @@ QUIRKS = (
     Quirk(
         name="delete-text",
         text="DELETE is answered with 200 and a text.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38, mgazz/OFMF-Reference 3e8baf7",
+        seen="Sunfish, OFMF-Reference",
         wrap=_delete_with_text,
     ),
 )

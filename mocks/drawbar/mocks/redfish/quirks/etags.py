@@ -8,6 +8,8 @@ from drawbar.mocks.redfish.quirks.quirk import Forward, Quirk, Setting, map_obje
 from drawbar.mocks.redfish.tree import Body
 
 _ETAG = "@odata.etag"
+# The parameters of actions that carry one.
+_OF_ACTIONS = ("ZoneETag", "ComputerSystemETag")
 
 
 def _shown(answer: Answer, header: Callable[[str], str | None], own: Callable[[str], str | None]) -> Answer:
@@ -45,9 +47,16 @@ async def _weaken(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
 
 async def _unquote(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     given = asked.headers.get("If-Match")
-    is_bare = given is not None and given != "*" and not given.startswith(('"', "W/"))
-    answer = await forward(asked.with_header("If-Match", f'"{given}"') if is_bare else asked)
+    quoted = asked.with_header("If-Match", _quoted(given)) if given is not None else asked
+    body = asked.json()
+    if isinstance(body, dict) and (named := [name for name in _OF_ACTIONS if isinstance(body.get(name), str)]):
+        quoted = quoted.with_json({**body, **{name: _quoted(body[name]) for name in named}})
+    answer = await forward(quoted)
     return _shown(answer, lambda etag: etag.strip('"'), lambda etag: etag.strip('"'))
+
+
+def _quoted(etag: str) -> str:
+    return etag if etag == "*" or etag.startswith(('"', "W/")) else f'"{etag}"'
 
 
 async def _quote_twice(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
@@ -65,7 +74,7 @@ QUIRKS = (
     Quirk(
         name="no-etags",
         text="There are no ETags, and If-Match is ignored.",
-        seen="DMTF/Redfish-Mockup-Server 1.2.6, OpenFabrics/sunfish_server_reference 7802a38",
+        seen="DMTF Redfish-Mockup-Server, Sunfish",
         wrap=_leave_out,
     ),
     Quirk(

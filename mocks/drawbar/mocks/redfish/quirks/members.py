@@ -133,7 +133,7 @@ QUIRKS = (
     Quirk(
         name="ignored-expand",
         text="`$expand` is announced, and changes nothing.",
-        seen="the mock-ups sc24-PoC of OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish (its mock-ups sc24-PoC)",
         wrap=_ignore_expansion,
     ),
     Quirk(
@@ -151,7 +151,7 @@ QUIRKS = (
     Quirk(
         name="links-members",
         text="Collections have their members below Links.",
-        seen="DMTF/Redfish-Interface-Emulator bd26464",
+        seen="DMTF Redfish-Interface-Emulator",
         wrap=_move_members,
     ),
     Quirk(

@@ -45,31 +45,31 @@ QUIRKS = (
     Quirk(
         name="refusal-406",
         text="A change that is wrong is refused with 406.",
-        seen="project-cdim/hw-emulator-reference c127d1e",
+        seen="NEC hw-emulator-reference",
         wrap=_with_status(406),
     ),
     Quirk(
         name="refusal-422",
         text="A change that is wrong is refused with 422.",
-        seen="Seagate/cfm cfm-service 8264116",
+        seen="Seagate cfm-service",
         wrap=_with_status(422),
     ),
     Quirk(
         name="refusal-text",
         text="A refusal is plain text.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish",
         wrap=_in_words(str, "text/html; charset=utf-8"),
     ),
     Quirk(
         name="refusal-string",
         text="A refusal is a string of JSON.",
-        seen="Seagate/cfm cfm-service 8264116, SNIA/Swordfish-API-Emulator aa33a7c",
+        seen="Seagate cfm-service, SNIA Swordfish-API-Emulator",
         wrap=_in_words(json.dumps, "application/json"),
     ),
     Quirk(
         name="refusal-message",
         text="A refusal is an object with a `message` alone.",
-        seen="project-cdim/hw-emulator-reference c127d1e",
+        seen="NEC hw-emulator-reference",
         wrap=_in_words(lambda words: json.dumps({"message": words}), "application/json"),
     ),
     Quirk(

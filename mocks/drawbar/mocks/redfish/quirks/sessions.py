@@ -61,7 +61,7 @@ QUIRKS = (
     Quirk(
         name="basic-only",
         text="There are no sessions: each request carries the password, and a login is refused with 401.",
-        seen="openstack/sushy-tools 2.2.0",
+        seen="sushy-tools",
         wrap=_ask_for_password,
     ),
     Quirk(

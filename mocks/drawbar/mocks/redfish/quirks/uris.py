@@ -22,15 +22,15 @@ _MOVED = '<html><head><title>Moved</title></head><body><a href="{}">Moved</a></b
 
 async def _page(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     skip = asked.query.get("$skip", "0")
-    others = {name: value for name, value in asked.query.items() if name != "$skip"}
-    answer = await forward(replace(asked, query=others))
+    kept_query = {name: value for name, value in asked.query.items() if name != "$skip"}
+    answer = await forward(replace(asked, query=kept_query))
     body, first = answer.resource, int(skip) if skip.isdigit() else 0
     if body is None or not isinstance(body.get("Members"), list) or len(body["Members"]) <= PAGE_MEMBERS:
         return answer
     following = first + PAGE_MEMBERS
     page: Body = {**body, "Members": body["Members"][first:following]}
     if following < len(body["Members"]):
-        kept = "".join(f"&{name}={value}" for name, value in others.items())
+        kept = "".join(f"&{name}={value}" for name, value in kept_query.items())
         page["Members@odata.nextLink"] = f"{asked.path}?$skip={following}{kept}"
     return replace(answer, body=page)
 
@@ -161,13 +161,13 @@ QUIRKS = (
     Quirk(
         name="root-redirect",
         text="The root with a slash is redirected to the one without, with a page as its body.",
-        seen="Seagate/cfm cfm-service 8264116",
+        seen="Seagate cfm-service",
         wrap=_redirect_root,
     ),
     Quirk(
         name="root-with-slash",
         text="The root without a slash is 404.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish",
         wrap=_miss_root,
     ),
     Quirk(
@@ -191,20 +191,20 @@ QUIRKS = (
     Quirk(
         name="wrong-ids",
         text="Collections name another URI than their own.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish",
         wrap=_show_wrong_ids,
     ),
     Quirk(
         name="no-zones-link",
         text="The fabric has no link to its zones or connections, and while there is none, their collection is 404.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish",
         forms=WITH_FABRIC,
         wrap=_hide_zones_link,
     ),
     Quirk(
         name="wrong-links",
         text="The fabric links to collections that are 404; they are at the place of the schema.",
-        seen="OpenFabrics/sunfish_server_reference 7802a38",
+        seen="Sunfish",
         forms=WITH_FABRIC,
         wrap=_mislead,
     ),
