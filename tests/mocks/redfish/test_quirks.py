@@ -153,6 +153,14 @@ async def test_etags_are_compared_as_the_quirk_says(name, match, status):
         assert (await send("DELETE", headers["Location"], headers=given))[0] == status
 
 
+async def test_the_etag_of_an_action_has_no_quotation_marks_either():
+    async with odd("unquoted-etags", form=Form.PORT, actions=True) as send:
+        uri = f"{world.ZONES}/h1"
+        _, shown, _ = await send("GET", uri)
+        body = {"Endpoint": {"@odata.id": world.endpoint("d1")}, "ZoneETag": shown["ETag"]}
+        assert (await send("POST", f"{uri}/Actions/Zone.AddEndpoint", json=body))[0] == 204
+
+
 @pytest.mark.parametrize(
     ("name", "body"),
     [
@@ -188,8 +196,9 @@ async def test_a_service_of_passwords_alone_refuses_a_login():
         assert "SessionService" not in json.loads((await send("GET", f"{ROOT}/"))[2])
 
 
-async def test_a_session_of_some_requests_ends_in_the_middle_of_the_refusal():
-    async with odd("cut-401", username="u", password="p") as send:
+@pytest.mark.parametrize("names", [("cut-401",), ("cut-401", "no-session-location")], ids="+".join)
+async def test_a_session_of_some_requests_ends_in_the_middle_of_the_refusal(names):
+    async with odd(*names, username="u", password="p") as send:
         _, login, _ = await send("POST", world.SESSIONS, json={"UserName": "u", "Password": "p"})
         token = {"X-Auth-Token": login["X-Auth-Token"]}
         for _ in range(40):

@@ -49,7 +49,9 @@ async def _unquote(asked: Asked, forward: Forward, _setting: Setting) -> Answer:
     given = asked.headers.get("If-Match")
     quoted = asked.with_header("If-Match", _quoted(given)) if given is not None else asked
     body = asked.json()
-    if isinstance(body, dict) and (named := [name for name in _OF_ACTIONS if isinstance(body.get(name), str)]):
+    if isinstance(body, dict) and (
+        named := [name for name in _OF_ACTIONS if isinstance(body.get(name), str)]
+    ):
         quoted = quoted.with_json({**body, **{name: _quoted(body[name]) for name in named}})
     answer = await forward(quoted)
     return _shown(answer, lambda etag: etag.strip('"'), lambda etag: etag.strip('"'))

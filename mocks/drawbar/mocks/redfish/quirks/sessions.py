@@ -65,15 +65,15 @@ QUIRKS = (
         wrap=_ask_for_password,
     ),
     Quirk(
-        name="no-session-location",
-        text="A new session has no Location; its URI stands in the body alone.",
-        seen="Dell PowerVault ME5024 (DMTF/python-redfish-library #172)",
-        wrap=_hide_location,
-    ),
-    Quirk(
         name="cut-401",
         text=f"A session ends after {SESSION_REQUESTS} requests, with a 401 whose body breaks off.",
         seen="Dell iDRAC 8 (bb-Ricardo/check_redfish #90)",
         wrap=_end_early,
+    ),
+    Quirk(
+        name="no-session-location",
+        text="A new session has no Location; its URI stands in the body alone.",
+        seen="Dell PowerVault ME5024 (DMTF/python-redfish-library #172)",
+        wrap=_hide_location,
     ),
 )
