@@ -178,6 +178,31 @@ def test_a_connection_without_a_request_is_another_clients_where_requests_are_sh
     assert (error is not None) == is_refused
 
 
+LOST = errors.Unavailable("no answer", side_effects_unknown=True)
+DELETE = contract.DeleteSliceRequest(request_id="r4", device_id="d1")
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "is_whole", "is_unknown"),
+    [
+        (ATTACH, None, True, False),
+        (ATTACH, None, False, True),
+        (ATTACH, LOST, False, True),
+        (CREATE, None, False, True),
+        (DETACH, None, False, None),
+        (DETACH, LOST, True, None),
+        (DETACH, LOST, False, True),
+        (DETACH, errors.FailedPrecondition("no"), False, False),
+        (DELETE, LOST, True, None),
+        (DELETE, LOST, False, True),
+    ],
+)
+def test_a_device_that_a_sick_part_may_hide_is_not_gone(request_, error, is_whole, is_unknown):
+    """The request, the error of the answer, whether all was read; whether the end is unknown, None for a success."""
+    ended = judgement.verified(request_, None, error, is_whole=is_whole)
+    assert (None if ended is None else ended.side_effects_unknown) is is_unknown
+
+
 SLICES = {
     "made": (CREATE, None, True, True),
     "accepted, not shown": (CREATE, None, False, False),

@@ -48,6 +48,11 @@ class History:
         return self._devices
 
     @property
+    def is_whole(self) -> bool:
+        """Whether all parts of the fabric could be read; a missing device is gone only then."""
+        return not self._unread
+
+    @property
     def hosts(self) -> tuple[contract.Host, ...]:
         """The hosts as last published."""
         return tuple(self._hosts.values())

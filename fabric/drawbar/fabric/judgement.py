@@ -260,10 +260,12 @@ def verified(
     error: errors.FabricError | None,
     *,
     shows_requests: bool = False,
+    is_whole: bool = True,
 ) -> errors.FabricError | None:
     """Return how an operation ended: what the fabric shows counts more than what it answered, either way.
 
-    Where every connection shows its request, one without a request is another client's.
+    Where every connection shows its request, one without a request is another client's. If a part of the fabric could not be
+    read, a device that is not shown may be attached: then the answer counts.
 
     Args:
         request: of the operation.
@@ -271,10 +273,13 @@ def verified(
             the request.
         error: of the answer.
         shows_requests: see `works.Works`.
+        is_whole: see `History`.
     """
-    if error is not None and error.reason == errors.Reason.OTHERS_LOST:
-        # Whatever became of this device.
+    is_hidden = device is None and not is_whole
+    if error is not None and (error.reason == errors.Reason.OTHERS_LOST or is_hidden):
+        # Whatever became of this device, or what cannot be seen of it.
         return error
+    missing = _not_read if is_hidden else _not_shown
     connection = None if device is None else device.connection
     match request:
         case contract.AttachRequest():
@@ -287,13 +292,13 @@ def verified(
                     reason=errors.Reason.IN_USE,
                     host_id=connection.host_id,
                 )
-            return error or _not_shown(f"device {request.device_id or request.model}")
+            return error or missing(f"device {request.device_id or request.model}")
         case contract.DetachRequest():
             if connection is None or connection.host_id != request.host_id:
                 return None
             return error or _stays(f"device {request.device_id} is still attached")
         case contract.CreateSliceRequest():
-            return None if device is not None else error or _not_shown(f"the slice of {request.device_id}")
+            return None if device is not None else error or missing(f"the slice of {request.device_id}")
         case contract.DeleteSliceRequest():
             return None if device is None else error or _stays(f"the slice {device.id} is still there")
 
@@ -301,6 +306,15 @@ def verified(
 def _not_shown(what: str) -> errors.Unavailable:
     return errors.Unavailable(
         f"the fabric accepted {what} and does not show it; read the fabric again", reason="NOT_SHOWN"
+    )
+
+
+def _not_read(what: str) -> errors.Unavailable:
+    return errors.Unavailable(
+        f"the fabric accepted {what}, and a part of it that cannot be read may hide the result; see the oddities of the fabric "
+        "(drawbar fabric check), then list the devices",
+        reason="NOT_READ",
+        side_effects_unknown=True,
     )
 
 

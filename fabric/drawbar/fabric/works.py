@@ -237,7 +237,13 @@ class Works:
                 backend.pending.pop(device_id, None)
                 backend.publish()
                 device = self._outcome(request, came)
-                error = judgement.verified(request, device, error, shows_requests=self._shows_requests)
+                error = judgement.verified(
+                    request,
+                    device,
+                    error,
+                    shows_requests=self._shows_requests,
+                    is_whole=backend.history.is_whole,
+                )
         except errors.FabricError as blind:
             backend.pending.pop(device_id, None)
             error = judgement.unknown(error or blind)

@@ -115,6 +115,32 @@ async def test_the_host_that_cannot_be_shown_hides_its_devices_and_no_other_host
         assert [host.id for host in await adapter.hosts()] == ["h2"]
 
 
+async def test_an_attach_whose_zone_cannot_be_shown_is_not_known_to_have_failed():
+    made = service()
+    fail(made, f"{FABRIC}/Zones/made1")
+    async with adapting(made) as adapter:
+        operation = await adapter.attach(attach())
+    assert (operation.error.reason, operation.side_effects_unknown) == ("NOT_READ", True)
+    assert f"{FABRIC}/Zones/made1" in made.tree
+
+
+async def test_a_detach_that_failed_is_no_success_because_its_zone_cannot_be_shown():
+    """Or a device would be given back that is still connected."""
+    made = service([["h1", "gpu-1"]])
+    zone = f"{FABRIC}/Zones/0"
+
+    def answer(method, asked, body):
+        is_sick = asked == zone and (method == "DELETE" or bool(made.changes))
+        return BROKEN if is_sick else None
+
+    made.hook = answer
+    async with adapting(made) as adapter:
+        operation = await adapter.detach(detach())
+    assert operation.error is not None
+    assert operation.side_effects_unknown
+    assert zone in made.tree
+
+
 @pytest.mark.parametrize("path", [f"{FABRIC}/Zones/0", f"{FABRIC}/Zones/1"])
 async def test_a_device_in_no_zone_may_be_in_the_zone_that_cannot_be_shown(path):
     """Or it would be offered, and attached a second time."""
