@@ -12,7 +12,14 @@ import msgspec
 import pytest
 from hypothesis import strategies
 from tests.fabric.redfish.conftest import CONFIGURATION, RedfishLab
-from tests.fabric.redfish.test_random_steps import FORMS, PARAMETERS, PATHS, UNREADABLE, Walk
+from tests.fabric.redfish.test_random_steps import (
+    FORMS,
+    PARAMETERS,
+    PATHS,
+    UNREADABLE,
+    Walk,
+    without_contradiction,
+)
 from tests.scenes import waiting
 
 from drawbar.fabric import errors
@@ -69,7 +76,7 @@ def trials(draw):
         strategies.none() | strategies.sampled_from(sorted(FAULTS)),
         strategies.sampled_from(["GET", "change"]),
     )
-    return form, tuple(names), draw(strategies.lists(operation, min_size=1, max_size=6))
+    return form, without_contradiction(names), draw(strategies.lists(operation, min_size=1, max_size=6))
 
 
 @pytest.mark.timeout(600)

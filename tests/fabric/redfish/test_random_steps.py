@@ -343,7 +343,15 @@ def choose_quirks(form, chance):
     configured = msgspec.structs.replace(CONFIGURATION, **form)
     own = quirks.form(configured)
     names = [name for name, quirk in quirks.QUIRKS.items() if own in quirk.forms and name not in UNREADABLE]
-    return tuple(chance.sample(names, chance.randint(0, QUIRKS_MOST)))
+    return without_contradiction(chance.sample(names, chance.randint(0, QUIRKS_MOST)))
+
+
+def without_contradiction(names):
+    """Return the names; without the last of two that exclude each other."""
+    if not set(names) >= quirks.CONTRADICTORY:
+        return tuple(names)
+    *_, last = (name for name in names if name in quirks.CONTRADICTORY)
+    return tuple(name for name in names if name != last)
 
 
 async def _walk(form):

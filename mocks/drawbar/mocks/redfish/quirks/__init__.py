@@ -1,6 +1,6 @@
 """The oddities of Redfish servers that were seen, each with a name."""
 
 from drawbar.mocks.redfish.quirks.quirk import ALL, Form, Quirk, Setting, form
-from drawbar.mocks.redfish.quirks.registry import QUIRKS, choose, exchange
+from drawbar.mocks.redfish.quirks.registry import CONTRADICTORY, QUIRKS, choose, exchange
 
-__all__ = ["ALL", "QUIRKS", "Form", "Quirk", "Setting", "choose", "exchange", "form"]
+__all__ = ["ALL", "CONTRADICTORY", "QUIRKS", "Form", "Quirk", "Setting", "choose", "exchange", "form"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from drawbar.mocks.redfish import world
 from drawbar.mocks.redfish.exchange import Answer, Asked, answered
-from drawbar.mocks.redfish.quirks.quirk import Form, Forward, Quirk, Setting
+from drawbar.mocks.redfish.quirks.quirk import ALL, Form, Forward, Quirk, Setting
 
 
 def _creates(asked: Asked) -> bool:
@@ -82,6 +82,7 @@ QUIRKS = (
         name="typed-creations",
         text="A created resource needs `@odata.type`, or is refused with 400 and a text.",
         seen="Sunfish",
+        forms=ALL - {Form.APPLIANCE},
         wrap=_demand_type,
     ),
     Quirk(

@@ -21,17 +21,23 @@ _ORDERED = (
     *forms.QUIRKS,
 )
 QUIRKS: Mapping[str, Quirk] = MappingProxyType({quirk.name: quirk for quirk in _ORDERED})
+# Two that leave no URI of the service root.
+CONTRADICTORY = frozenset({"root-redirect", "root-with-slash"})
 
 
 def choose(names: Iterable[str], configuration: Configuration) -> tuple[Quirk, ...]:
     """Return the quirks of these names, in the order in which an answer passes them.
 
     Raises:
-        ValueError: a name is unknown, or the form of the service cannot have the quirk.
+        ValueError: a name is unknown, the form of the service cannot have the quirk, or two quirks exclude each other.
     """
     wanted, own = frozenset(names), form(configuration)
     if unknown := wanted - QUIRKS.keys():
         raise ValueError(f'the quirk "{min(unknown)}" is unknown; there are {", ".join(sorted(QUIRKS))}')
+    if wanted >= CONTRADICTORY:
+        raise ValueError(
+            f"the quirks {' and '.join(sorted(CONTRADICTORY))} leave no service root; name one of them"
+        )
     for quirk in (QUIRKS[name] for name in sorted(wanted)):
         if own not in quirk.forms:
             raise ValueError(
