@@ -426,6 +426,20 @@ async def test_a_running_task_is_found_whatever_its_collection_looks_like(trial,
     assert operation.device.id.endswith("gpu-1")
 
 
+@pytest.mark.parametrize(
+    "form", [form for form in FORMS.values() if form.get("actions")], ids=["zones", "blocks"]
+)
+@pytest.mark.parametrize(
+    ("quirk", "parameters"),
+    [("twice-quoted-etags", {}), ("unquoted-etags", {}), ("weak-etags", {"etags": "no"})],
+    ids=["twice quoted", "unquoted", "weak"],
+)
+async def test_the_etag_of_an_action_is_treated_as_that_of_a_header(trial, form, quirk, parameters):
+    _, adapter = await trial.both(form | {"quirks": (quirk,)}, parameters=parameters)
+    assert (await trial.attach(adapter)).succeeded
+    assert (await trial.detach(adapter)).succeeded
+
+
 async def test_a_failed_task_fails_the_operation_with_its_reason(trial, form):
     service, adapter = await trial.both(form)
     service.faults.add(fault(form, FaultKind.FAILED_TASK))

@@ -401,9 +401,10 @@ class _Service:
         Raises:
             FabricError: it was refused, or failed; a refusal has the request's hint.
         """
+        body, if_match = call.with_etag(etag)
         try:
             return await self._client.change(
-                call.method, call.uri, call.body, etag=etag, on_progress=progressed
+                call.method, call.uri, body, etag=if_match, on_progress=progressed
             )
         except errors.Refused as error:
             if call.hint:
@@ -420,7 +421,7 @@ class _Service:
             return None
         if call.etag != stale:
             return call.etag
-        document = await self._client.get(call.uri)
+        document = await self._client.get(call.uri if call.action is None else call.action.resource_uri)
         shown = document.value(documents.ETAG)
         return shown if document.etag == stale and isinstance(shown, str) and shown else call.etag
 

@@ -184,9 +184,10 @@ class Composition:
             )
             return methods.set_array(system, change)
         named: dict[str, object] = {"ResourceBlock": {documents.ID: block.uri}}
-        if system.etag:
-            named["ComputerSystemETag"] = system.etag
-        return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
+        named_by = methods.Action(resource_uri=system.uri, etag_parameter="ComputerSystemETag")
+        return methods.Call(
+            method="POST", uri=offered, body=named, etag=system.etag, is_shared=True, action=named_by
+        )
 
     async def _with_systems(self, reader: Reader, read: _Read) -> _Read:
         """Return what was read with the systems as they are now."""

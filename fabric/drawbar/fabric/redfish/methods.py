@@ -13,6 +13,19 @@ NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """An action of a resource; it carries the ETag in its body.
+
+    Attributes:
+        resource_uri: of the resource.
+        etag_parameter: the name of the parameter.
+    """
+
+    resource_uri: str
+    etag_parameter: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One request that changes the fabric.
 
@@ -24,6 +37,7 @@ class Call:
         is_shared: other devices of the host are in the resource too; it is verified that they stay.
         hint: what may be the reason if the service refuses it; empty where nothing is known.
         change: the array that the request sets; None for a request without one, after which nothing is put back.
+        action: that the request is; None for a change of the resource itself.
     """
 
     method: str
@@ -33,6 +47,13 @@ class Call:
     is_shared: bool = False
     hint: str = ""
     change: restoring.Change | None = None
+    action: Action | None = None
+
+    def with_etag(self, etag: str | None) -> tuple[documents.Json | None, str | None]:
+        """Return the body and the header If-Match of the request that carries this ETag."""
+        if self.action is None or self.body is None:
+            return self.body, etag
+        return ({**self.body, self.action.etag_parameter: etag} if etag else self.body), None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

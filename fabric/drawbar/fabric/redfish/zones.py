@@ -403,9 +403,10 @@ class Zones:
         offered = document.action(action)
         if offered is not None:
             named: dict[str, object] = {"Endpoint": {documents.ID: target}}
-            if document.etag:
-                named["ZoneETag"] = document.etag
-            return methods.Call(method="POST", uri=offered, body=named, is_shared=True)
+            named_by = methods.Action(resource_uri=document.uri, etag_parameter="ZoneETag")
+            return methods.Call(
+                method="POST", uri=offered, body=named, etag=document.etag, is_shared=True, action=named_by
+            )
         change = restoring.Change(
             name="Endpoints",
             before=zone.endpoints,
