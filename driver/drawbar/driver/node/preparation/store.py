@@ -127,8 +127,9 @@ class Store:
     def claims(self) -> records.Claims:
         """The prepared claims as they are recorded now by either instance; the last ones read if that fails."""
         if self._is_restored:
+            # The thread alone keeps what it read: a reading that began before a change must not replace the one after it.
             try:
-                self._seen = self._look(self._seen)
+                return self._look(self._seen).claims
             except errors.CheckpointError as error:
                 log.warning("%s; going on with the claims that were read before", error)
         return self._seen.claims
