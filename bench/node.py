@@ -41,6 +41,7 @@ from drawbar.driver.kube import client, config, kinds, mirror
 from drawbar.driver.node import settings
 from drawbar.driver.operation import address as http_address
 from drawbar.fabric.contract import DeviceClass
+from drawbar.fabric.witnesses import Identifier, Kind
 from drawbar.mocks import sysfs
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.testing import worlds
@@ -64,13 +65,23 @@ VISIBLE_MS = 50
 
 
 def device(number: int) -> sysfs.MockDevice:
-    """GPUs and disks by turns, each with a serial number of its own."""
+    """GPUs and disks by turns, each with a number of its own."""
     if number % 2:
+        serial = f"SN{number:08}"
         return sysfs.MockDevice(
-            device_class=DeviceClass.NVME, vendor=0x1B36, device=0x0010, serial=f"SN{number:08}"
+            device_class=DeviceClass.NVME,
+            vendor=0x1B36,
+            device=0x0010,
+            serial=serial,
+            identifiers=(Identifier(kind=Kind.NVME_SERIAL, value=serial),),
         )
-    pairs = "-".join(f"{byte:02x}" for byte in (number + 1).to_bytes(8, "big"))
-    return sysfs.MockDevice(device_class=DeviceClass.GPU, vendor=0x1002, device=0x73BF, serial=pairs)
+    pairs = "-".join(f"{byte:02x}" for byte in (0x48B02D0000000000 + number).to_bytes(8, "big"))
+    return sysfs.MockDevice(
+        device_class=DeviceClass.GPU,
+        vendor=0x1002,
+        device=0x73BF,
+        identifiers=(Identifier(kind=Kind.PCIE_DSN, value=pairs),),
+    )
 
 
 class Relay:
@@ -150,7 +161,12 @@ class Load:
                 "device": name,
                 "nodeName": NODE,
                 "hostID": "h1",
-                "identity": {"deviceClass": str(added.device_class), "serial": added.serial},
+                "identity": {
+                    "deviceClass": str(added.device_class),
+                    "identifiers": [
+                        {"kind": str(each.kind), "value": each.value} for each in added.identifiers or ()
+                    ],
+                },
                 "claim": reference,
                 "allocationTimestamp": STAMP,
             },
