@@ -26,7 +26,7 @@ from drawbar.driver.node.attachments import (
 )
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
-from drawbar.driver.node.inventory import model, netdevs, pci
+from drawbar.driver.node.inventory import index, model, netdevs, pci
 from drawbar.driver.node.release import plan as release_plan
 from drawbar.driver.node.release import releaser
 
@@ -185,6 +185,15 @@ def _offers_none(_: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """The fingerprint of the card that an attachment had in an inventory; empty without one."""
+
+    inventory: index.Inventory
+    attachment: attachments.DeviceAttachment
+    card: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """What the executor works with.
 
@@ -197,6 +206,7 @@ class Context:
         links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
         companion: returns the DeviceAttachment of that name on this node, or None.
         attached: returns the DeviceAttachments of this node, of all drivers.
+        held: the cards of the attachments, by name, while neither inventory nor attachment changes.
         ledger: the cards that came and went.
         local: returns the card of a device that lives in this node, by pool and name; None where the devices are a fabric's.
     """
@@ -220,6 +230,7 @@ class Context:
     attached: Callable[[], Iterable[attachments.DeviceAttachment]] = lambda: ()
     local: Callable[[str, str], model.Card | None] | None = None
     memories: dict[str, Memory] = field(default_factory=dict)
+    held: dict[str, _Held] = field(default_factory=dict)
     ledger: sole_arrival.Ledger = field(init=False)
 
     def __post_init__(self) -> None:
@@ -227,6 +238,7 @@ class Context:
 
     def forget(self, name: str) -> None:
         """The attachment is gone."""
+        self.held.pop(name, None)
         memory = self.memories.pop(name, None)
         if memory is not None:
             memory.end_hook()
@@ -303,8 +315,14 @@ class Context:
         return node.recognised_by.fingerprint
 
     def _held_card(self, attachment: attachments.DeviceAttachment) -> str:
-        node = attachment.status.node if self._recorded(attachment) else None
-        return matching.held_card(self.arrivals.inventory, attachment.identity, node)
+        """Return the fingerprint of the card that the attachment has; compared once for each inventory, not for each match."""
+        inventory, name = self.arrivals.inventory, attachment.metadata.name
+        held = self.held.get(name)
+        if held is None or held.inventory is not inventory or held.attachment is not attachment:
+            node = attachment.status.node if self._recorded(attachment) else None
+            card = matching.held_card(inventory, attachment.identity, node)
+            held = self.held[name] = _Held(inventory=inventory, attachment=attachment, card=card)
+        return held.card
 
     def _released(self) -> frozenset[str]:
         """Return the fingerprints of the cards that may leave this node."""

@@ -123,10 +123,11 @@ def shared(identity: attachments.Identity) -> frozenset[tuple[Kind, str]]:
 
 def compare(identity: attachments.Identity, card: model.Card) -> tuple[Witness, ...]:
     """Return a witness for each kind of number that the fabric shows, the strongest first, then those of the model."""
+    described, shown = evidence(identity), _expanded(card.identifiers)
     numbers = tuple(
         witness
         for kind in recognition.STRENGTH
-        if (witness := _compare_kind(kind, evidence(identity), card)) is not None
+        if (witness := _compare_kind(kind, described, shown, card)) is not None
     )
     agreeing = {witness.kind for witness in numbers if witness.verdict is Verdict.AGREES}
     return (
@@ -196,11 +197,19 @@ def _parse(
     return tuple(each for each in made if each is not None)
 
 
-def _compare_kind(kind: Kind, described: Iterable[Identifier], card: model.Card) -> Witness | None:
+@functools.lru_cache(4096)
+def _expanded(identifiers: tuple[Identifier, ...]) -> tuple[Identifier, ...]:
+    """Return the identifiers of a card with everything that follows from them; each look at a node compares all cards."""
+    return recognition.expanded(identifiers)
+
+
+def _compare_kind(
+    kind: Kind, described: Iterable[Identifier], of_card: Iterable[Identifier], card: model.Card
+) -> Witness | None:
     theirs = [each for each in described if each.kind is kind]
     if not theirs:
         return None
-    shown = [each for each in recognition.expanded(card.identifiers) if each.kind is kind]
+    shown = [each for each in of_card if each.kind is kind]
     mine = {each.value: each for each in shown}
     pair = next(((each, mine[each.value]) for each in theirs if each.value in mine), None)
     if pair is not None:
