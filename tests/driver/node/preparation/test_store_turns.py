@@ -145,9 +145,10 @@ async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, mon
         return seen
 
     monkeypatch.setattr(store.Store, "_look", slow)
-    reading = asyncio.create_task(asyncio.to_thread(lambda: opened.claims))
-    await asyncio.to_thread(is_read.wait, 20)
-    await opened.start(claim("next", "d1"), content("next"))
-    go_on.set()
-    assert (await reading).keys() == {"first"}
+    async with asyncio.TaskGroup() as group:
+        reading = group.create_task(asyncio.to_thread(lambda: opened.claims))
+        await asyncio.to_thread(is_read.wait, 20)
+        await opened.start(claim("next", "d1"), content("next"))
+        go_on.set()
+    assert reading.result().keys() == {"first"}
     assert opened.last_read.keys() == {"first", "next"}
