@@ -51,7 +51,7 @@ async def test_what_is_changed_of_an_attachment_is_put_right(served_world, until
         await cluster.attached("disk-0")
         before = await until(
             lambda: read(cluster, kinds.ATTACHMENT, NAME),
-            lambda value: value["status"].get("phase") == "Attached",
+            lambda value: value.get("status", {}).get("phase") == "Attached",
         )
         # A claim's attachment changes hands only once its node has recorded whose it is.
         uid = before["spec"]["claim"]["uid"]
@@ -275,7 +275,7 @@ async def test_a_fabrics_finalizer_and_its_status_are_put_right(served_world, un
         await edit(
             cluster, kinds.FABRIC, "fab", {"status": {"devices": 99, "conditions": []}}, subresource="status"
         )
-        again = await until(fabric, lambda value: value["status"].get("devices") == 3)
+        again = await until(fabric, lambda value: value.get("status", {}).get("devices") == 3)
         types = {condition["type"] for condition in before["status"]["conditions"]}
         assert types <= {condition["type"] for condition in again["status"]["conditions"]}
 

@@ -78,7 +78,8 @@ async def test_a_shared_claim_is_attached_once_and_for_as_long_as_one_pod_uses_i
         await cluster.api.delete(kinds.POD, "a", namespace="default")
         await cluster.gone("a")
         await cluster.until(
-            cluster.claims, lambda claims: [len(claim["status"]["reservedFor"]) for claim in claims] == [1]
+            cluster.claims,
+            lambda claims: [len(claim.get("status", {}).get("reservedFor", ())) for claim in claims] == [1],
         )
         (kept,) = (await cluster.attachments()).values()
         assert (kept["metadata"]["uid"], kept["metadata"].get("deletionTimestamp")) == (uid, None)

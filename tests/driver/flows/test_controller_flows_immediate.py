@@ -120,7 +120,7 @@ async def test_a_claim_has_its_device_before_any_pod_and_until_it_is_deleted(flo
             await cluster.gone(name)
             # No pod uses it, and it stays as it is.
             kept = await cluster.until(
-                lambda: read(cluster), lambda claim: not claim["status"].get("reservedFor")
+                lambda: read(cluster), lambda claim: not claim.get("status", {}).get("reservedFor")
             )
             assert given(kept) == ("node-2", ["disk-1"])
         assert (await cluster.attachments())["disk-1"]["metadata"]["uid"] == attachment["metadata"]["uid"]
