@@ -39,6 +39,7 @@ lint: venv ## style and architecture
 
 types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
+	MYPYPATH=bench $(BIN)/mypy bench/*.py
 
 # `make` by its name: a recipe with $(MAKE) runs under `make -n`, too.
 test: venv ## every check and every test, the lab's short set beside them

@@ -168,17 +168,18 @@ async def watchers(api: Api, count: int) -> AsyncIterator[Callable[[], Any]]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, script, *arguments, stdin=pipe, stdout=pipe, limit=1 << 27
     )
-    assert process.stdout is not None
-    assert process.stdin is not None
+    written, printed = process.stdin, process.stdout
+    assert written is not None
+    assert printed is not None
 
     async def finish() -> list[float]:
-        process.stdin.close()
-        latencies: list[float] = json.loads(await process.stdout.readline())["latencies"]
+        written.close()
+        latencies: list[float] = json.loads(await printed.readline())["latencies"]
         return latencies
 
     try:
         async with asyncio.timeout(30):
-            await process.stdout.readline()
+            await printed.readline()
         yield finish
     finally:
         if process.returncode is None:

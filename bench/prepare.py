@@ -193,7 +193,9 @@ def one_by_one(path: str, count: int) -> tuple[list[float], list[float], list[fl
     The third list is of calls that ask for nothing.
     """
     beside = [claim(number) for number in range(16, 31)]
-    prepares, unprepares, nothing = [], [], []
+    prepares: list[float] = []
+    unprepares: list[float] = []
+    nothing: list[float] = []
     with socketclient.Client(path) as client:
         prepare(client, beside)
         for number in range(-20, count):

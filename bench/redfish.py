@@ -104,7 +104,7 @@ def counted() -> Iterator[list[str]]:
         sent.append(method)
         return await send(session, method, *words, **options)
 
-    aiohttp.ClientSession._request = request  # type: ignore[method-assign] # noqa: SLF001
+    aiohttp.ClientSession._request = request  # type: ignore[method-assign,assignment] # noqa: SLF001
     try:
         yield sent
     finally:
@@ -191,7 +191,8 @@ async def memory(folder: Path) -> list[report.Measure]:
                 rack = await admin.read(kinds.FABRIC, FABRIC, into=Json)
                 slices = await admin.list_all(kinds.SLICE, into=Json, fields=f"spec.driver={scale.DRIVER}")
                 published = sum(len(listed["spec"]["devices"]) for listed in slices.items)
-                return rack.get("status", {}).get("devices") == published == DEVICES
+                counted: int = rack.get("status", {}).get("devices", 0)
+                return counted == published == DEVICES
 
             await scale.rest(pid, is_done)
             after = report.memory(pid)

@@ -161,8 +161,8 @@ def _functions(builder: Builder, folder: str, kind: str, number: int) -> Iterato
             )
         case "nic":
             builder.files(folder, {"sriov_totalvfs": f"{VFS}", "sriov_numvfs": f"{VFS}"})
-            address = {"address": f"94:6d:ae:00:{number >> 8 & 255:02x}:{number & 255:02x}"}
-            builder.files(f"{folder}/net/eth{number}", {**address, "addr_assign_type": "0"})
+            mac = f"94:6d:ae:00:{number >> 8 & 255:02x}:{number & 255:02x}"
+            builder.files(f"{folder}/net/eth{number}", {"address": mac, "addr_assign_type": "0"})
             builder.files(f"{folder}/infiniband/mlx5_{number}", {"node_guid": f"946d:ae03:0000:{number:04x}"})
             builder.file(f"{folder}/vpd", b"")
             bus = above.rpartition(":")[0]

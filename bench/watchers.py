@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import array
 import asyncio
+import functools
 import json
 import re
 import sys
@@ -56,7 +57,7 @@ async def run(port: int, token: str, path: str, version: str, count: int) -> Non
     for _ in range(count):
         opened: asyncio.Future[None] = loop.create_future()
         transport, _ = await loop.create_connection(
-            lambda opened=opened: Watcher(request, latencies, opened), "127.0.0.1", port
+            functools.partial(Watcher, request, latencies, opened), "127.0.0.1", port
         )
         transports.append(transport)
         async with asyncio.timeout(30):

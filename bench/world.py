@@ -44,9 +44,11 @@ def fabric(nodes: Sequence[str], devices: Sequence[configuration.DeviceSpec]) ->
 @asynccontextmanager
 async def controller(kubeconfig: Path, log: Path) -> AsyncIterator[int]:
     """Run `drawbar controller` while the context lasts; yield its process id."""
-    words = ("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(kubeconfig))
-    # The fabric managers of the benchmarks are on this machine.
-    words += ("--fabric-networks", "127.0.0.0/8")
+    words = (
+        *("-m", "drawbar.driver.main", "controller", "--kubeconfig", str(kubeconfig)),
+        # The fabric managers of the benchmarks are on this machine.
+        *("--fabric-networks", "127.0.0.0/8"),
+    )
     with log.open("ab") as file:
         child = await asyncio.create_subprocess_exec(sys.executable, *words, stderr=file)
         try:

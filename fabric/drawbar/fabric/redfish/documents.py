@@ -20,6 +20,8 @@ TYPE = "@odata.type"
 # No id, name or model that is longer fits on the wire of the contract.
 TEXT_BYTES = 128
 _AUTHORITY = re.compile(r"^https?://[^/?#@\\\s]+(?=/redfish/)", re.IGNORECASE)
+# How deep the links of a body are followed.
+_LINK_LEVELS = 8
 # Some services write numbers as text.
 _NUMBER = re.compile(r"[0-9]{1,19}(\.[0-9]{1,9})?")
 
@@ -127,6 +129,20 @@ def link(reference: Any) -> str | None:
     """Return the URI of a reference such as `{"@odata.id": "/redfish/v1/Systems/1"}`, or None."""
     uri = reference.get(ID) if isinstance(reference, dict) else None
     return path(uri) if isinstance(uri, str) and uri else None
+
+
+def links_in(body: Any, levels: int = _LINK_LEVELS) -> Iterator[str]:
+    """Yield the URI of each reference in a body, at most so many levels deep."""
+    if levels == 0:
+        return
+    if isinstance(body, dict):
+        uri = link(body)
+        if uri is not None:
+            yield uri
+        body = list(body.values())
+    if isinstance(body, list):
+        for entry in body:
+            yield from links_in(entry, levels - 1)
 
 
 def references(uris: Iterator[str] | tuple[str, ...]) -> list[dict[str, str]]:

@@ -5,9 +5,8 @@ first, and at once when a resource that links to it has changed. The memory is b
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -19,7 +18,6 @@ BYTES_MAX = 16 * 1024 * 1024
 RESOURCE_BYTES_MAX = 64 * 1024
 # A resource is not older than this in a listing that somebody asks for.
 SECONDS_MAX = 600.0
-_DEPTH = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,7 @@ class Remembered:
         former = self._entries.get(uri)
         self.forget(uri)
         if former is not None and former.document.body != document.body:
-            for linked in {*_links(former.document.body, _DEPTH), *_links(document.body, _DEPTH)}:
+            for linked in {*documents.links_in(former.document.body), *documents.links_in(document.body)}:
                 self.forget(linked)
         size = len(uri) + len(msgspec.json.encode(document.body))
         if size > RESOURCE_BYTES_MAX:
@@ -80,16 +78,3 @@ class Remembered:
         entry = self._entries.pop(uri, None)
         if entry is not None:
             self._bytes -= entry.size
-
-
-def _links(body: Any, levels: int) -> Iterator[str]:
-    if levels == 0:
-        return
-    if isinstance(body, dict):
-        uri = documents.link(body)
-        if uri is not None:
-            yield uri
-        body = list(body.values())
-    if isinstance(body, list):
-        for entry in body:
-            yield from _links(entry, levels - 1)

@@ -5,9 +5,7 @@ then such a change is seen only when it has ended.
 """
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -21,8 +19,6 @@ _logger = logging.getLogger(__name__)
 
 # The newest ones, at the end of the collection; what runs is among them.
 TASKS = 64
-# Of links in a request: it is an array of endpoints or blocks.
-_LEVELS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,17 +57,4 @@ def from_task(task: Document) -> Change | None:
         body = msgspec.json.decode(content) if isinstance(content, str) and content else {}
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         body = {}
-    return Change(task_uri=task.uri, uris=frozenset({documents.path(target), *_links(body, _LEVELS)}))
-
-
-def _links(body: Any, levels: int) -> Iterator[str]:
-    if levels == 0:
-        return
-    if isinstance(body, dict):
-        uri = documents.link(body)
-        if uri is not None:
-            yield uri
-        body = list(body.values())
-    if isinstance(body, list):
-        for entry in body:
-            yield from _links(entry, levels - 1)
+    return Change(task_uri=task.uri, uris=frozenset({documents.path(target), *documents.links_in(body)}))
