@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +13,7 @@ from drawbar.driver.kube import config
 
 Json = dict[str, Any]
 # A cluster is slower than doubles on this machine; both are done much sooner when they behave.
-PATIENCE_SECONDS = 60.0 if os.environ.get("DRAWBAR_CONTRACT_KUBECONFIG") else 30.0
+PATIENCE_SECONDS = 120.0
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"

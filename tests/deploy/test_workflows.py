@@ -101,7 +101,7 @@ def test_every_job_has_a_deadline_and_names_its_permissions(path):
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
 def test_every_script_is_one_that_bash_can_parse(path):
     for step in steps(path):
-        subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True, timeout=30)
+        subprocess.run(["bash", "-n"], input=step.get("run", ""), text=True, check=True, timeout=120)
 
 
 def needed(name):

@@ -67,7 +67,7 @@ def test_a_command_that_serves_reports_that_it_is_ready_and_ends_on_sigterm(comm
             assert json.loads(process.stdout.readline())["ready"]
         finally:
             process.terminate()
-        assert process.wait(30) == 0
+        assert process.wait(120) == 0
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

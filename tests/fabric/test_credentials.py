@@ -132,7 +132,7 @@ async def test_a_plugin_that_lost_its_credentials_gets_them_again(sidecar):
     async with SimulatedFabric.running(described) as before, serving(before, endpoint):
         adapter = await GrpcAdapter.connect(config())
     async with adapter, SimulatedFabric.running(described) as after, serving(after, endpoint):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while True:
                 try:
                     inventory = await adapter.devices()

@@ -457,5 +457,5 @@ async def test_leaving_a_watch_ends_it_on_the_server(endpoint):
     async with connected_to(Watched(), endpoint) as adapter:
         async with adapter.watch("1") as events:
             await anext(events)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await ended.wait()

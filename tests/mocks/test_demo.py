@@ -229,7 +229,7 @@ async def test_children_do_not_outlive_a_killed_demo(folder):
         await running.until("ready")
         running.process.kill()
         await running.finish()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             await ended(running.pids)
 
 

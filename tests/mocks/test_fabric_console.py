@@ -43,7 +43,7 @@ def attach(device_id="d1", host_id="ours", request_id=None):
 
 
 async def events_after(fabric, version, amount):
-    async with asyncio.timeout(10), fabric.watch(version) as events:
+    async with asyncio.timeout(120), fabric.watch(version) as events:
         await anext(events)
         return [await anext(events) for _ in range(amount)]
 
@@ -201,7 +201,7 @@ async def test_a_manager_that_forgot_its_operations_has_not_forgotten_what_is_at
     async with fabric_with() as fabric:
         await fabric.attach(attach())
         version = (await fabric.devices()).version
-        async with asyncio.timeout(10), fabric.watch(version) as events:
+        async with asyncio.timeout(120), fabric.watch(version) as events:
             await anext(events)
             await fabric.console.forget_operations()
             assert [event async for event in events] == [contract.Resync()]

@@ -69,7 +69,7 @@ async def test_commands_about_the_manager_itself_do_what_they_say(fabric, endpoi
     assert not fabric.console.awake.is_set()
     await tell(endpoint, "resume")
     assert fabric.console.awake.is_set()
-    async with asyncio.timeout(10), fabric.watch((await fabric.devices()).version) as events:
+    async with asyncio.timeout(120), fabric.watch((await fabric.devices()).version) as events:
         await anext(events)
         await tell(endpoint, "resync")
         assert [event async for event in events] == [contract.Resync()]

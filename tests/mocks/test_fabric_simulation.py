@@ -42,7 +42,7 @@ async def fabric_with(**changes):
 
 async def finished(fabric, operation):
     """Return the operation once the watch reports it as done."""
-    async with asyncio.timeout(10), fabric.watch((await fabric.devices()).version) as events:
+    async with asyncio.timeout(120), fabric.watch((await fabric.devices()).version) as events:
         async for _ in events:
             current = await fabric.operation(operation_id=operation.id)
             if current.done:

@@ -51,7 +51,7 @@ async def ready(process):
 
 async def ended(process, number):
     process.send_signal(number)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         return await process.wait()
 
 

@@ -38,7 +38,7 @@ async def test_both_commands_say_that_they_are_ready_and_a_pod_runs(
             body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p1"}, "spec": spec}
             made = await api.create(kinds.POD, body, into=documents.Document, namespace="default")
             version = made.metadata.resource_version
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 changes = api.watch(kinds.POD, into=documents.Document, resource_version=version)
                 async for event in changes:
                     if event.item is not None and event.item.status.get("phase") == "Running":
@@ -62,7 +62,7 @@ async def has_status(api: client.Client, kind: kinds.Kind) -> None:
     version = listing.resource_version
     if any((item.get("status") or {}).get("conditions") for item in listing.items):
         return
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         async for event in api.watch(kind, into=dict[str, Any], resource_version=version):
             if event.item is not None and (event.item.get("status") or {}).get("conditions"):
                 return

@@ -51,7 +51,7 @@ class Listener:
         """The events since the last look, as (action, name)."""
         self._send(self.END)
         events = []
-        while (message := self._messages.get(timeout=10)) != self.END:
+        while (message := self._messages.get(timeout=120)) != self.END:
             event = uevents.parse(message)
             events.append((event.action, event.devpath.rpartition("/")[2]))
         return events

@@ -6,7 +6,7 @@ import contextlib
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver
 
-PATIENCE_SECONDS = 20
+PATIENCE_SECONDS = 120
 
 
 class Cluster:

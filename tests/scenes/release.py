@@ -52,7 +52,7 @@ class Place:
         return await self.releaser.step(self.card(), str(SLOT), cleaning=self.cleaning)
 
     async def until(self, wanted, *, each=lambda: None, message=""):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while True:
                 outcome = await self.step()
                 if isinstance(outcome, wanted) and message in getattr(outcome, "message", ""):

@@ -4,8 +4,11 @@ import asyncio
 
 from drawbar.mocks.testing import worlds
 
+# A wait ends as soon as its condition holds, so only a failing test is ever this slow, however busy the machine is.
+PATIENCE_SECONDS = 120.0
 
-async def until(read, holds, seconds=20):
+
+async def until(read, holds, seconds=PATIENCE_SECONDS):
     """Read until the value holds; return the value."""
     async with asyncio.timeout(seconds):
         pause = worlds.pauses()
@@ -16,7 +19,7 @@ async def until(read, holds, seconds=20):
             await asyncio.sleep(pause.failed())
 
 
-async def eventually(condition, seconds=30.0):
+async def eventually(condition, seconds=PATIENCE_SECONDS):
     """Return what `condition` returns, once that is true; it may be a coroutine function."""
 
     async def read():

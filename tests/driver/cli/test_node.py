@@ -144,7 +144,7 @@ class Node:
 
     async def until(self, holds):
         """Reads its log until a line holds."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while line := (await self.process.stderr.readline()).decode():
                 self.said.append(line)
                 if holds(json.loads(line) if line.startswith("{") else {"message": line}):
@@ -155,7 +155,7 @@ class Node:
         await self.until(lambda fields: fields["message"] == "node daemon is ready")
 
     async def ended(self):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             self.said.append((await self.process.stderr.read()).decode())
             return await self.process.wait()
 

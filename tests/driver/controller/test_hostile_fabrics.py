@@ -11,7 +11,7 @@ from drawbar.driver.kube import kinds
 
 LIMITS = fabrics.Limits()
 # A claim of the good Fabric is attached in 0.1 s; the machine may be busy with other tests.
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
 
 
 def slices_of(fabric, slices):

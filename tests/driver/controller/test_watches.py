@@ -28,7 +28,7 @@ def connected(tmp_path):
 
 async def test_a_controller_ends_once_the_cluster_serves_another_version(connected):
     async with apiserver.serving(profile="1.31-classic") as server, connected(server) as api:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             with pytest.raises(watches.Upgraded, match=r"v1alpha3 now, and .*v1alpha2 at the start"):
                 await watches.until_upgraded(api, OLD, every_seconds=0.01)
 

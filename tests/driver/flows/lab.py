@@ -255,7 +255,7 @@ class Lab(worlds.World):
         newest = max(int(entry["metadata"]["resourceVersion"]) for entry in listing.items)
         changes = self.api.watch(kind, into=dict, resource_version=since)
         past = []
-        async with contextlib.aclosing(changes), asyncio.timeout(30):
+        async with contextlib.aclosing(changes), asyncio.timeout(120):
             async for change in changes:
                 past.append((int(change.resource_version), change.item))
                 if past[-1][0] >= newest:

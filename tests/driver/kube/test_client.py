@@ -176,7 +176,7 @@ async def test_a_watch_gives_what_happened_since_the_list(api):
     )
     await api.delete(KIND, "one", namespace="default")
     watch = api.watch(KIND, into=Thing, resource_version=listing.resource_version, namespace="default")
-    async with asyncio.timeout(20), contextlib.aclosing(watch):
+    async with asyncio.timeout(120), contextlib.aclosing(watch):
         events = [await anext(watch), await anext(watch)]
     assert [(event.type, event.item.metadata.name) for event in events] == [
         ("MODIFIED", "one"),
@@ -276,7 +276,7 @@ async def timers(port):
 
 async def test_watches_take_no_connection_from_requests_and_notice_a_peer_that_is_gone(api, until):
     keepalive = "02"
-    async with asyncio.timeout(20), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         port = int(api.server.rpartition(":")[2])
         watching = [tasks.create_task(follow(api)) for _ in range(client.REQUESTS_LIMIT + 1)]
         await until(lambda: timers(port), lambda listed: listed.count(keepalive) >= len(watching))

@@ -46,7 +46,7 @@ async def allow_everything(api, user):
 
 
 async def stored(api, times=1):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             listed = (await api.list_all(kinds.EVENT, into=dict)).items
             if len(listed) >= times:
@@ -97,7 +97,7 @@ async def test_a_recorder_without_permission_goes_on_and_fails_no_caller(tmp_pat
     caplog.set_level("INFO", logger=events.__name__)
     async with recording(tmp_path, "powerless") as (_, api, recorder):
         recorder.warning(CLAIM, reason="TooEarly", message="m")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not caplog.records:  # noqa: ASYNC110 - the log has no event to wait for
                 await asyncio.sleep(0.01)
         await allow_everything(api, "powerless")
@@ -130,7 +130,7 @@ class Clock:
 
 async def counted(api, holds):
     """Read all Events until it holds of them."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             listed = (await api.list_all(kinds.EVENT, into=dict)).items
             if holds(listed):

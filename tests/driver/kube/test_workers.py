@@ -61,7 +61,7 @@ async def reconciled(answers, key="a"):
         return answer
 
     work.add(key)
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         worker = tasks.create_task(work.run(reconcile, lambda taken: {"object": taken}))
         await ended.wait()
         await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_a_slow_partition_does_not_delay_another():
     queues = workers.PartitionedQueue(lambda key: key[0], work, workers=1)
     queues.add(("slow", 1))
     queues.add(("slow", 2))
-    async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
         queues.start(tasks)
         await asyncio.sleep(0)
         queues.add(("quick", 1))

@@ -97,7 +97,7 @@ class Cluster(nodes.Node):
         for _ in range(3):
             async with self.daemon() as context:
                 await self.round(context, at)
-        async with self.daemon() as context, asyncio.timeout(20):
+        async with self.daemon() as context, asyncio.timeout(120):
             while not holds(await self.attachment()):
                 await self.round(context, MOST_SUSPENSIONS**2)
                 await asyncio.sleep(0.005)

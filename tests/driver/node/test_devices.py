@@ -202,7 +202,7 @@ async def test_what_follows_from_an_event_is_read_even_when_the_source_ends_mean
                 while tracker.readings == before:  # noqa: ASYNC110 - counted, and sent to no subscriber
                     await asyncio.sleep(0)
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         await tracker.follow(Source())
     assert tracker.inventory == reader.read(tree.root)
 

@@ -26,7 +26,7 @@ class Disk:
         self.runs += 1
         report("half of it")
         self.reported.set()
-        assert self.let.wait(20)
+        assert self.let.wait(120)
         if self.error is not None:
             raise self.error
 
@@ -54,7 +54,7 @@ def test_an_erase_is_due_then_runs_and_is_done_once(clock, ended):
     erasure, disk = erasing.Erasure(clock), Disk()
     assert erasure.state() == erasing.Due()
     erasure.begin("0000:01:00.0", disk)
-    assert disk.reported.wait(20)
+    assert disk.reported.wait(120)
     clock.now = 7.0
     assert erasure.state() == erasing.Running(progress="half of it", seconds=7.0)
     erasure.begin("0000:01:00.0", disk)

@@ -310,7 +310,7 @@ async def test_a_cancelled_caller_leaves_the_write_to_the_next_one(tree):
     def slow():
         calls.append(1)
         loop.call_soon_threadsafe(started.set)
-        go.wait(10)
+        go.wait(120)
         return "done"
 
     first = asyncio.Task(asked.run("x", "to be slow", slow))
@@ -329,7 +329,7 @@ async def test_a_cancelled_caller_leaves_the_write_to_the_next_one(tree):
 async def test_no_caller_gets_the_answer_to_another_question_about_the_same_object(tree):
     asked, go = kernel.Kernel(tree), threading.Event()
     async with asyncio.TaskGroup() as tasks:
-        first = tasks.create_task(asked.run("x", "question one", lambda: go.wait(10) and "one"))
+        first = tasks.create_task(asked.run("x", "question one", lambda: go.wait(120) and "one"))
         await asyncio.sleep(0)
         with pytest.raises(errors.KernelSilent, match="question one"):
             await asked.run("x", "question two", lambda: "two")
@@ -341,7 +341,7 @@ async def test_no_more_than_a_bounded_number_of_calls_is_under_way(tree):
     asked, go = kernel.Kernel(tree), threading.Event()
     async with asyncio.TaskGroup() as tasks:
         for number in range(kernel.OUTSTANDING_MAX):
-            tasks.create_task(asked.run(str(number), f"call {number}", lambda: go.wait(10)))
+            tasks.create_task(asked.run(str(number), f"call {number}", lambda: go.wait(120)))
         await asyncio.sleep(0)
         with pytest.raises(errors.KernelSilent, match="call 0"):
             await asked.run("one more", "one more", lambda: None)

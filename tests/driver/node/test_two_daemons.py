@@ -64,7 +64,7 @@ async def test_a_second_daemon_without_an_instance_of_its_own_ends_with_the_reas
         second = nodeprocesses.Instance(tmp_path, "same")
         second.log = tmp_path / "second"
         await second.start()
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             assert await second.process.wait() == 1
         (reason,) = [
             line for line in second.log.read_text().splitlines() if "another instance serves" in line

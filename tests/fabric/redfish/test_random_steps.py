@@ -99,7 +99,7 @@ class Walk:
         for name in self._service.configuration.quirks:
             parameters |= PARAMETERS.get(name, {})
         config = self._lab.config(self._service, timeout_seconds=20, parameters=parameters)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while self._adapter is None:
                 try:
                     self._adapter = await RedfishAdapter.connect(config)
@@ -299,7 +299,7 @@ class Walk:
             self._adapter.operations, lambda listed: all(operation.done for operation in listed)
         )
         marks = (await self._adapter.capabilities()).marks
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while connected := [
                 device
                 for device in (await self._adapter.devices()).devices

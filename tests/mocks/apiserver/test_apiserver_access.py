@@ -79,7 +79,7 @@ async def test_the_python_client_works_unmodified(tmp_path: Path) -> None:
             assert slices.items == []
             return sorted(core.read_namespaced_config_map("x", "default").data or {})
 
-    async with apiserver.serving(tls=True) as server, asyncio.timeout(30):
+    async with apiserver.serving(tls=True) as server, asyncio.timeout(120):
         path = server.kubeconfig(tmp_path / "admin.kubeconfig")
         assert await asyncio.to_thread(use, path) == ["a", "c"]
 
@@ -94,7 +94,7 @@ async def kubectl(config: Path, *words: str, body: object = None) -> tuple[int, 
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         out, _ = await process.communicate(json.dumps(body).encode() if body is not None else b"")
     assert process.returncode is not None
     return process.returncode, out.decode()
@@ -164,7 +164,7 @@ async def test_the_command_says_when_it_is_ready_and_writes_kubeconfigs(tmp_path
     )
     assert process.stdout is not None
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             ready = json.loads(await process.stdout.readline())
     finally:
         process.terminate()

@@ -32,7 +32,7 @@ WIDGETS = ("drawbar.dev", "v1alpha1", "widgets")
 
 @pytest.fixture
 async def config(tmp_path: Path) -> Any:
-    async with apiserver.serving(tls=True) as server, asyncio.timeout(50):
+    async with apiserver.serving(tls=True) as server, asyncio.timeout(120):
         yield server.kubeconfig(tmp_path / "admin.kubeconfig")
 
 

@@ -39,7 +39,7 @@ class Kubectl:
             stderr=asyncio.subprocess.STDOUT,
         )
         text = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             out, _ = await process.communicate(text)
         return process.returncode or 0, out.decode()
 

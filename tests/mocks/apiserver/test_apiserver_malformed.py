@@ -26,7 +26,7 @@ async def exchange(server: apiserver.ApiServer, raw: bytes, *, close: bool = Tru
     port = int(server.url.rpartition(":")[2])
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             writer.write(raw)
             if close:
                 writer.write_eof()

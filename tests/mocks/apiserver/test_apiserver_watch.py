@@ -8,7 +8,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 
 async def events(response: Any, count: int) -> list[dict[str, Any]]:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         return [json.loads(await response.content.readline()) for _ in range(count)]
 
 

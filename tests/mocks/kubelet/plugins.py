@@ -16,7 +16,7 @@ from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2 as registration_
 from drawbar.proto.kubelet.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
 
 DRIVER = "drawbar.dev"
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 120
 STATUSES = {"Unknown": 0, "Healthy": 1, "Unhealthy": 2}
 
 

@@ -1,4 +1,4 @@
-"""What is being done, on stderr, for work that takes long."""
+"""Progress on the terminal, for work that takes longer than a second."""
 
 import asyncio
 import contextlib
@@ -11,7 +11,13 @@ PROGRESS_EVERY_SECONDS = 5.0
 
 @contextlib.asynccontextmanager
 async def shown(activity: str) -> AsyncIterator[None]:
-    """`async with`: report on stderr what is being done, after a second and then every five."""
+    """Report `activity` on stderr after a second and then every five seconds, if stderr is a terminal.
+
+    A file or a pipe gets errors only, so that a script that reads stderr does not depend on the speed of the cluster.
+    """
+    if not sys.stderr.isatty():
+        yield
+        return
     loop = asyncio.get_running_loop()
     began = loop.time()
     timer: asyncio.TimerHandle

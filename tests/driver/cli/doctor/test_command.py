@@ -214,7 +214,7 @@ def test_a_running_daemon_is_asked_itself(node, capsys, tmp_path, drawbar_apiser
         said, severities = checks(capsys, "--kubeconfig", kubeconfig)
     finally:
         daemon.terminate()
-        daemon.wait(30)
+        daemon.wait(120)
     assert severities["host.sockets"] == ["ok"]
     # Alive, and not ready, since no kubelet has registered it; and there is no such node.
     assert severities["host.daemon"] == ["error", "ok"]

@@ -74,16 +74,13 @@ def test_a_manager_that_is_not_there_is_one_sentence_within_the_deadline(
     assert len(err.splitlines()) == 1
 
 
-def test_a_stalled_manager_ends_the_command_at_its_deadline_with_progress(
-    drawbar_command, config_file, tmp_path
-):
+def test_a_stalled_manager_ends_the_command_at_its_deadline(drawbar_command, config_file, tmp_path):
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(tmp_path / "s"))
         server.listen()
         path = config_file({"adapter": "grpc", "endpoint": f"unix:{tmp_path}/s"})
         status, _, err = drawbar_command("check", "--config", path, "--timeout", 1.5)
     assert status == 1
-    assert "connecting to the fabric manager ..." in err
     assert "not finished within 1.5 s" in err
 
 

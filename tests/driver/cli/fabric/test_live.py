@@ -39,7 +39,7 @@ def test_a_watch_prints_what_changes_and_ends_when_its_reader_is_gone(drawbar_co
                 assert line, "the watch ended"
             watch.stdout.close()
             drawbar_command("detach", "gpu-1", "--config", grpc_file, "--yes")
-            assert watch.wait(30) == 0
+            assert watch.wait(120) == 0
             assert watch.stderr.read() == ""
         finally:
             watch.kill()

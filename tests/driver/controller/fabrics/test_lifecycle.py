@@ -147,7 +147,7 @@ async def test_an_adapters_defect_is_logged_without_the_credentials_it_quotes(ca
         broken.validate = lambda config: None
     opened = session.Session(fabric, listener, lambda name: broken, vault=Vault())
     task = asyncio.Task(opened.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(120):
         await listener.said.wait()
     task.cancel()
     await asyncio.wait({task})

@@ -64,7 +64,7 @@ class Bench:
 
     async def done(self, operation):
         """Ask for an operation until its end, and call again where it is known no more, as the controller does."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while not operation.done:
                 await asyncio.sleep(0.01)
                 try:

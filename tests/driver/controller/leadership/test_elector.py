@@ -72,7 +72,7 @@ class Candidates:
         return tasks.create_task(candidate.run(lambda: self.lead(name)))
 
     async def until(self, holds):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not holds():
                 self.changed.clear()
                 await self.changed.wait()

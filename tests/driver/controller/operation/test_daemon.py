@@ -18,7 +18,7 @@ from drawbar.fabric import contract
 from drawbar.mocks.apiserver import faults
 
 # On a busy machine; what is promised is in test_supervision.py.
-ENDS_SECONDS = 15.0
+ENDS_SECONDS = 60.0
 
 
 class Page:
@@ -288,7 +288,7 @@ async def test_the_process_ends_in_time_whoever_does_not_answer(controller_world
 
             cluster.fabric.attach = attach
             await cluster.allocate("gpu-0")
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(120):
                 await asked.wait()
         assert await pod.ends() == 0
         assert not any("hangs" in line["message"] for line in pod.log)

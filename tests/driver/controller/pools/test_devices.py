@@ -117,7 +117,7 @@ async def given(api):
 async def test_claims_and_classes_select_devices_by_capability_memory_and_link(
     controller_world, until, profile
 ):
-    async with controller_world(profile, **described()) as cluster, asyncio.timeout(60):
+    async with controller_world(profile, **described()) as cluster, asyncio.timeout(120):
         connection = config.from_kubeconfig(cluster.path / "admin")
         await device_class(cluster, "any", f'{OWN}["class"] == "gpu"')
         cluster.start()

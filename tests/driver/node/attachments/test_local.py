@@ -152,7 +152,7 @@ class World:
             running.cancel()
 
     async def until(self, holds):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not holds():  # noqa: ASYNC110 - a hook is a process, and files have no event
                 await asyncio.sleep(0.005)
 

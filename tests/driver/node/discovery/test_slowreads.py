@@ -41,7 +41,7 @@ def finishing(**options):
     slow = SlowReads(lambda _: ended.release(), **options)
 
     def wait(count=1):
-        assert all(ended.acquire(timeout=10) for _ in range(count))
+        assert all(ended.acquire(timeout=120) for _ in range(count))
 
     return slow, wait
 

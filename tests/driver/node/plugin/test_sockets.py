@@ -179,7 +179,7 @@ async def test_the_kubelet_finds_the_service_through_the_registration(tmp_path):
         assert {oct(path.stat().st_mode & 0o777) for path in (where.registration, where.service)} == {"0o700"}
         async with grpc.aio.insecure_channel(f"unix:{where.registration}") as channel:
             stub = api_pb2_grpc.RegistrationStub(channel)
-            info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=20)
+            info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=120)
     assert (info.type, info.name, info.endpoint) == ("DRAPlugin", DRIVER, str(where.service))
     assert list(info.supported_versions) == [
         "v1.DRAPlugin",

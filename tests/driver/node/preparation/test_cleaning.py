@@ -48,7 +48,7 @@ class Disk:
     def __call__(self, report):
         self.runs += 1
         self.begun.set()
-        assert self.let.wait(20)
+        assert self.let.wait(120)
         if self.error is not None:
             raise self.error
 
@@ -121,7 +121,7 @@ class World:
         return cleaning.Marks(self.folder).all()
 
     async def until(self, holds):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not holds():  # noqa: ASYNC110 - an erase runs in a thread, and files have no event
                 await asyncio.sleep(0.005)
 

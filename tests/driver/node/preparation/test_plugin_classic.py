@@ -14,7 +14,7 @@ from drawbar.mocks import kubelet
 from drawbar.mocks.kubelet import statuses
 
 DRIVER = "drawbar.dev"
-DEADLINE_SECONDS = 30
+DEADLINE_SECONDS = 120
 QUICK = {
     "watch_seconds": 0.02,
     "reconcile_seconds": 0.02,

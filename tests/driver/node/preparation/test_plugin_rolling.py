@@ -15,7 +15,7 @@ from drawbar.driver.node.plugin import server, sockets
 from drawbar.mocks import kubelet
 
 DRIVER = "drawbar.dev"
-DEADLINE_SECONDS = 20
+DEADLINE_SECONDS = 120
 QUICK = {
     "watch_seconds": 0.02,
     "reconcile_seconds": 0.02,

@@ -211,7 +211,7 @@ async def test_a_vendors_file_without_the_device_is_waited_for_and_named(world):
     assert world.recorded() == [], "nothing was handed out"
 
     await world.restarted(waits=world.LONG)
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
         late = group.create_task(world.preparer.prepare(name))
         await asyncio.sleep(0)
         assert not late.done()

@@ -22,7 +22,7 @@ CANCELLED = contextlib.suppress(asyncio.CancelledError)
 async def waiting(world, *names):
     """Return tasks that prepare these claims, and have come as far as they get."""
     tasks = [asyncio.Task(world.preparer.prepare(name)) for name in names]
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not all(name.uid in world.preparer._underway for name in names):  # noqa: ASYNC110
             await asyncio.sleep(0.001)
     return tasks
@@ -222,7 +222,7 @@ def slow_write(monkeypatch):
 
     def slow(files, claims):
         began.set()
-        assert go_on.wait(20)
+        assert go_on.wait(120)
         return write(files, claims)
 
     monkeypatch.setattr(store.Store, "_write", slow)

@@ -29,7 +29,7 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
             waits.append(path)
             holder.kill()
 
-        async with asyncio.timeout(30), sharedfiles.held(path, None, taken=wait):
+        async with asyncio.timeout(120), sharedfiles.held(path, None, taken=wait):
             assert waits == [path]
         async with sharedfiles.held(path, None, taken=lambda: waits.append(path)):
             assert waits == [path], "free, so no process is waited for"

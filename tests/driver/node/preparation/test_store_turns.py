@@ -32,7 +32,7 @@ class Writes:
 
     def sync(self, folder):
         self.begun.set()
-        assert self.go_on.wait(20), "the test has not let the write go on"
+        assert self.go_on.wait(120), "the test has not let the write go on"
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, mon
         seen = look(files, before)
         if threading.current_thread().name.startswith("asyncio"):
             is_read.set()
-            assert go_on.wait(20)
+            assert go_on.wait(120)
         return seen
 
     monkeypatch.setattr(store.Store, "_look", slow)

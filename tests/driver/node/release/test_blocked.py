@@ -100,7 +100,7 @@ class KeepsOnline(kernel.Kernel):
     async def set_memory(self, block, state):
         await super().set_memory(block, state)
         file = self.sysfs / f"devices/system/memory/{block}/state"
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while "online" not in file.read_text():  # noqa: ASYNC110 - a file sends no events
                 await asyncio.sleep(0.01)
 

@@ -194,7 +194,7 @@ class Data:
     def erase(self, card, report):
         self.driver = card.first.driver
         report("half of it is erased")
-        assert self.let.wait(20)
+        assert self.let.wait(120)
         if self.error is not None:
             raise self.error
         self.left = False

@@ -95,7 +95,7 @@ async def scene():
     steps = []
 
     async def until(holds):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not holds(tracker.card_at("0000:01:00.0")):
                 changed.clear()
                 await changed.wait()
