@@ -51,11 +51,11 @@ HOOK_TOO_LONG = "HookTooLong"
 NO_FABRIC = "FabricMissing"
 KEPT = "ForeignFinalizer"
 LEFT_UNCLEAN = "LeftUnclean"
-ClassicWish = Callable[
+OtherWish = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
     claim_index.Wish | None,
 ]
-"""Returns the wish of a claim of classic allocation, given the device, its attachment, the fabric's host by node, and since
+"""Returns the wish of a claim that the scheduler does not allocate, given the device, its attachment, the fabric's host by node, and since
 when the attachment has been for its claim."""
 
 
@@ -67,8 +67,8 @@ class Context:
         patience: from an allocation that was first seen to giving up, shorter than the scheduler's.
         binding_timeout: how long the scheduler itself waits.
         intended: node and model of the attachments that are being created at this moment.
-        classic_wish: None where there is no classic allocation.
-        claim_mirrors: the claims, of classic allocation, too.
+        other_wish: None where the scheduler allocates all claims.
+        claim_mirrors: of all claims.
         orphans: slices of ours that no attachment has, with their ids.
         contradicted: attached devices whose connections the fabric managers do not show.
         ignored: devices whose attachments were reported to have no Fabric, by the attachments' uids.
@@ -81,7 +81,7 @@ class Context:
     latency: latency.Latency
     watchdog: readiness.Watchdog = field(default_factory=readiness.Watchdog)
     intended: dict[names.DeviceKey, tuple[str, str]] = field(default_factory=dict)
-    classic_wish: ClassicWish | None = None
+    other_wish: OtherWish | None = None
     claim_mirrors: tuple[mirror.Mirror[Any], ...] = ()
     orphans: sightings.Sightings[names.DeviceKey] = field(default_factory=sightings.Sightings)
     contradicted: contradictions.Contradictions = field(default_factory=contradictions.Contradictions)
@@ -385,11 +385,11 @@ class _Observation:
             if mine or not first.failed_said:
                 return first
             return next((wish for wish in wishes if not wish.failed_said), first)
-        if self._context.classic_wish is None:
+        if self._context.other_wish is None:
             return None
         host_of = self.session.nodes.host_of if self.session is not None else {}
         seen_at = self._cluster.placed.held_since(self._key.attachment) or self._cluster.clock()
-        return self._context.classic_wish(self._key, self.attachment, host_of, seen_at)
+        return self._context.other_wish(self._key, self.attachment, host_of, seen_at)
 
     def _rivals(self, wish: claim_index.Wish | None) -> tuple[claim_index.Wish, ...]:
         """Return those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
