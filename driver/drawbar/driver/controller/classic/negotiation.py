@@ -60,7 +60,7 @@ class Decision:
     look_again: datetime.datetime
 
 
-def plan(observed: observation.Observed, past: history.History, now: datetime.datetime) -> Decision:
+def plan(observed: observation.Round, past: history.History, now: datetime.datetime) -> Decision:
     """Return the next safe steps for all claims and contexts."""
     return _Round(observed, past.at(now)).decide()
 
@@ -94,7 +94,7 @@ class _Choice:
 class _Round:
     """One round, while it is decided."""
 
-    def __init__(self, observed: observation.Observed, past: history.History) -> None:
+    def __init__(self, observed: observation.Round, past: history.History) -> None:
         self._observed = observed
         self._past = past
         self._began = meta.timestamp(observed.date)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import stateful, strategies
 
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
-from drawbar.driver.healthmonitor import plan, signals
+from drawbar.driver.healthmonitor import signals, tainting
 
 START = datetime.datetime(2026, 5, 1, 12, tzinfo=datetime.UTC)
 DRIVER = "drawbar.dev"
@@ -84,16 +84,16 @@ class World:
 
     def __init__(self, *policies, listed=None, dry_run=False):
         self.policies = {item.metadata.name: item for item in policies}
-        self.devices = plan.inventory(DRIVER, published() if listed is None else listed)
+        self.devices = tainting.inventory(DRIVER, published() if listed is None else listed)
         self.rules = {}
         self.foreign = []
-        self.state = plan.State()
+        self.state = tainting.State()
         self.now = START
         self.dry_run = dry_run
 
     def report(self, *reported, complete=False, source=ALERT):
         batch = signals.Batch(source=source, signals=reported, complete=complete)
-        seen = plan.observe(self.state, batch, self.policies, self.devices, self.now)
+        seen = tainting.observe(self.state, batch, self.policies, self.devices, self.now)
         self.state = seen.state
         return dict(seen.outcomes)
 
@@ -106,40 +106,40 @@ class World:
             if rule.expires_at <= self.now:
                 del self.rules[name]
         everything = [*self.rules.values(), *self.foreign]
-        decided = plan.decide(
+        decided = tainting.decide(
             self.state, self.policies, self.devices, everything, self.now, dry_run=self.dry_run
         )
         self.state = decided.state
         for decision in decided.decisions:
-            name = plan.rule_name(decision.key)
-            self.state = plan.acted(self.state, decision, self.now)
+            name = tainting.rule_name(decision.key)
+            self.state = tainting.acted(self.state, decision, self.now)
             match decision:
-                case plan.Taint():
+                case tainting.Taint():
                     assert name not in self.rules
                     owner = self.policies[decision.key.policy]
                     self.rules[name] = document_of(
                         name, decision.key, owner, decision.until, decision.effect, self.now
                     )
-                case plan.Change():
+                case tainting.Change():
                     rule = self.rules[name]
                     owner = self.policies[decision.key.policy]
                     self.rules[name] = document_of(
                         name, decision.key, owner, rule.expires_at, decision.effect, self.now
                     )
-                case plan.Renew():
+                case tainting.Renew():
                     rule = self.rules[name]
                     changed = rule.metadata.annotations | {
                         taintrules.EXPIRES_ANNOTATION: meta.timestamp(decision.until)
                     }
                     metadata = msgspec.structs.replace(rule.metadata, annotations=changed)
                     self.rules[name] = msgspec.structs.replace(rule, metadata=metadata)
-                case plan.Lift():
+                case tainting.Lift():
                     del self.rules[name]
         return decided.decisions
 
     def restart(self):
-        mine = plan.own(self.rules.values(), DRIVER)
-        self.state = plan.restored(mine, self.policies, self.now)
+        mine = tainting.own(self.rules.values(), DRIVER)
+        self.state = tainting.restored(mine, self.policies, self.now)
 
     @property
     def tainted(self):
@@ -493,7 +493,7 @@ def test_what_is_remembered_is_bounded_however_much_is_reported():
         world.report(*(signal("a-d0", fingerprint=str(number)) for number in range(start, start + 500)))
     assert len(world.state.causes) == 1
     (cause,) = world.state.causes.values()
-    assert len(cause.firing) == plan.FINGERPRINTS_MAX
+    assert len(cause.firing) == tainting.FINGERPRINTS_MAX
 
 
 def test_rules_and_decisions_are_bounded_and_the_rest_follows():
@@ -502,17 +502,17 @@ def test_rules_and_decisions_are_bounded_and_the_rest_follows():
     world.report(*(signal(f"a-d{number}") for number in range(1300)))
     world.pass_(60)
     world.look()
-    assert len(world.rules) == plan.DECISIONS_MAX
+    assert len(world.rules) == tainting.DECISIONS_MAX
     for _ in range(10):
         world.look()
-    assert len(world.rules) == plan.RULES_MAX
+    assert len(world.rules) == tainting.RULES_MAX
     assert ("Withhold", "Limit") in {(kind, reason) for kind, _, reason in said(world.look())}
 
 
 def test_a_rule_with_the_label_that_the_monitor_did_not_make_is_left_alone():
     world = World(policy())
-    device = plan.Device(DRIVER, "a", "a-d0")
-    copied = document_of("mine", plan.Key("p", device), policy(), START, "None", START)
+    device = tainting.Device(DRIVER, "a", "a-d0")
+    copied = document_of("mine", tainting.Key("p", device), policy(), START, "None", START)
     world.foreign = [copied]
     assert world.look() == ()
 
@@ -592,15 +592,15 @@ class Anything(stateful.RuleBasedStateMachine):
         for decision in world.look():
             key = decision.key
             match decision:
-                case plan.Taint():
+                case tainting.Taint():
                     assert now - self.lifted_at.get(
                         key, START - datetime.timedelta(days=1)
                     ) >= datetime.timedelta(seconds=self.hold.seconds)
                     self.tainted_at[key] = now
                     self.actions.append((key.policy, now))
-                case plan.Change(is_harder=True):
+                case tainting.Change(is_harder=True):
                     self.actions.append((key.policy, now))
-                case plan.Lift():
+                case tainting.Lift():
                     assert now - self.tainted_at[key] >= datetime.timedelta(seconds=self.clear)
                     self.lifted_at[key] = now
         for name in world.policies:
@@ -654,10 +654,10 @@ TestAnything = Anything.TestCase
     ],
 )
 def test_a_rule_that_others_changed_into_another_one_is_not_the_monitors(changes):
-    key = plan.Key("p", plan.Device(DRIVER, "a", "a-d0"))
-    rule = document_of(plan.rule_name(key), key, policy(), START, "None", START)
-    assert plan.own([rule], DRIVER) == {key: rule}
-    assert plan.own([rule], "other.dev") == {}
+    key = tainting.Key("p", tainting.Device(DRIVER, "a", "a-d0"))
+    rule = document_of(tainting.rule_name(key), key, policy(), START, "None", START)
+    assert tainting.own([rule], DRIVER) == {key: rule}
+    assert tainting.own([rule], "other.dev") == {}
     annotations = changes.get("annotations", rule.metadata.annotations)
     selector = changes.get("selector", rule.spec.device_selector)
     other = msgspec.structs.replace(
@@ -665,7 +665,7 @@ def test_a_rule_that_others_changed_into_another_one_is_not_the_monitors(changes
         metadata=msgspec.structs.replace(rule.metadata, annotations=annotations),
         spec=msgspec.structs.replace(rule.spec, device_selector=selector),
     )
-    assert plan.own([other], DRIVER) == {}
+    assert tainting.own([other], DRIVER) == {}
 
 
 def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_lifted():
@@ -677,15 +677,15 @@ def test_a_rule_whose_annotations_were_removed_is_restored_gets_an_end_and_is_li
     rule = world.rules[name]
     kept = {healthpolicies.POLICY_ANNOTATION: "p", healthpolicies.ACTED_ANNOTATION: "lately"}
     bare = msgspec.structs.replace(rule, metadata=msgspec.structs.replace(rule.metadata, annotations=kept))
-    state = plan.restored(plan.own([bare], DRIVER), world.policies, world.now)
+    state = tainting.restored(tainting.own([bare], DRIVER), world.policies, world.now)
     assert state.acted == {}
-    decided = plan.decide(state, world.policies, world.devices, [bare], world.now)
+    decided = tainting.decide(state, world.policies, world.devices, [bare], world.now)
     assert said(decided.decisions) == [("Renew", "a-d0", "Repeated")]
     later = world.now + datetime.timedelta(days=1)
-    decided = plan.decide(state, world.policies, world.devices, [bare], later)
+    decided = tainting.decide(state, world.policies, world.devices, [bare], later)
     assert said(decided.decisions) == [("Lift", "a-d0", "Clear")]
-    gone = plan.restored(plan.own([bare], DRIVER), {}, world.now)
-    assert gone == plan.State()
+    gone = tainting.restored(tainting.own([bare], DRIVER), {}, world.now)
+    assert gone == tainting.State()
 
 
 def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_classes_all_they_may_select():
@@ -709,7 +709,7 @@ def test_rules_without_a_selector_take_nothing_from_the_share_and_those_of_class
 
 
 def test_the_number_of_causes_is_bounded(monkeypatch):
-    monkeypatch.setattr(plan, "CAUSES_MAX", 2)
+    monkeypatch.setattr(tainting, "CAUSES_MAX", 2)
     world = World(policy())
     assert world.report(*(signal(f"a-d{number}") for number in range(4))) == {"used": 2, "limit": 2}
 

@@ -314,8 +314,8 @@ def _acted_at(rule: taintrules.DeviceTaintRule) -> datetime.datetime | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """What became of a batch.
+class BatchResult:
+    """The state after a batch of signals.
 
     Attributes:
         outcomes: how many signals there were by what became of them: `used`, `unmatched` (by no policy), `unknown-device`,
@@ -328,7 +328,7 @@ class Observed:
 
 def observe(
     state: State, batch: signals.Batch, policies: Policies, devices: Inventory, now: datetime.datetime
-) -> Observed:
+) -> BatchResult:
     """Fold a batch of signals into the causes."""
     causes, outcomes = dict(state.causes), Counter[str]()
     listening = [policy for policy in policies.values() if policy.spec.source is batch.source]
@@ -357,7 +357,7 @@ def observe(
                 present = reported.get(key, set())
                 _clear(causes, key, present.__contains__, now)
     outcomes["limit"] += batch.left_out
-    return Observed(state=replace(state, causes=causes), outcomes=outcomes)
+    return BatchResult(state=replace(state, causes=causes), outcomes=outcomes)
 
 
 def _matches(policy: healthpolicies.HealthPolicy, signal: signals.Signal) -> bool:

@@ -9,7 +9,7 @@ from drawbar.driver import expressions
 from drawbar.driver.api import claims, demands, fabrics, meta
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.immediate import plan
+from drawbar.driver.controller.immediate import decisions
 from drawbar.driver.controller.pools import devices
 from drawbar.fabric import contract
 
@@ -88,7 +88,7 @@ def judge(device, expression):
 
 
 def planned(asked, offered, *, nodes=("node-1", "node-2"), avoided=(), classes_by_name=None):
-    observed = plan.Observed(
+    observed = decisions.OpenClaim(
         driver=DRIVER,
         claim=asked,
         classes=classes_by_name if classes_by_name is not None else classes("gpu", "nvme"),
@@ -96,11 +96,11 @@ def planned(asked, offered, *, nodes=("node-1", "node-2"), avoided=(), classes_b
         nodes=nodes,
         avoided=frozenset(avoided),
     )
-    return plan.plan(observed, judge, NOW)
+    return decisions.plan(observed, judge, NOW)
 
 
 def given(action):
-    assert isinstance(action, plan.Allocate), action
+    assert isinstance(action, decisions.Allocate), action
     return action.node, [(result.request, result.device) for result in action.allocation.devices.results]
 
 
@@ -145,7 +145,7 @@ def test_a_claim_whose_parameters_cannot_be_obeyed_is_not_allocated(of_class, ow
     asked = claim(request(), config=said(**own))
     classes_by_name = classes("gpu", config=said(**of_class))
     action = planned(asked, inventory(device("g-0")), classes_by_name=classes_by_name)
-    assert isinstance(action, plan.Wait)
+    assert isinstance(action, decisions.Wait)
     assert action.reason == "InvalidParameters"
     assert problem in action.message
 
@@ -159,14 +159,14 @@ def test_the_selectors_of_class_and_request_decide():
 def test_only_free_devices_are_given():
     offered = inventory(device("g-0", free=False), device("g-1"))
     assert given(planned(claim(request()), offered))[1] == [("gpu", "g-1")]
-    assert isinstance(planned(claim(request(count=2)), offered), plan.Wait)
+    assert isinstance(planned(claim(request(count=2)), offered), decisions.Wait)
 
 
 def test_all_requests_are_met_on_one_node_or_none_is():
     offered = inventory(device("g-0"), device("d-0", "nvme"), ports={"node-1": 1, "node-2": 2})
     asked = claim(request(), request("disk", kind="nvme"))
     assert given(planned(asked, offered)) == ("node-2", [("gpu", "g-0"), ("disk", "d-0")])
-    assert isinstance(planned(asked, offered, nodes=("node-1",)), plan.Wait)
+    assert isinstance(planned(asked, offered, nodes=("node-1",)), decisions.Wait)
 
 
 def test_a_picky_request_is_not_robbed_by_one_that_takes_anything():
@@ -221,13 +221,13 @@ def test_parameters_come_along_for_the_requests_that_they_are_for():
 )
 def test_what_only_the_scheduler_can_do_is_refused_with_the_reason(asked, words):
     action = planned(asked, inventory(device("g-0")))
-    assert isinstance(action, plan.Wait)
-    assert (action.reason, words in action.message) == (plan.UNSUPPORTED, True)
+    assert isinstance(action, decisions.Wait)
+    assert (action.reason, words in action.message) == (decisions.UNSUPPORTED, True)
 
 
 def test_a_missing_class_is_named():
     action = planned(claim(request(kind="fpga")), inventory(device("g-0")))
-    assert (action.reason, action.message) == (plan.NO_CLASS, "there is no DeviceClass fpga.drawbar.dev")
+    assert (action.reason, action.message) == (decisions.NO_CLASS, "there is no DeviceClass fpga.drawbar.dev")
 
 
 def test_a_node_that_cannot_be_served_is_named():
@@ -256,9 +256,9 @@ def allocated(*said, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1
 
 @pytest.mark.parametrize("said", ["attach-failed", "node-failed"])
 def test_a_failed_allocation_is_taken_back(said):
-    action = plan.review(allocated("attached", said), DRIVER, node_gone=False)
-    assert action == plan.TakeBack(
-        reason=plan.FAILED,
+    action = decisions.review(allocated("attached", said), DRIVER, node_gone=False)
+    assert action == decisions.TakeBack(
+        reason=decisions.FAILED,
         message="fab/enc/g-0 on node node-1: dark",
         node="node-1",
         devices=(key("g-0"),),
@@ -266,9 +266,9 @@ def test_a_failed_allocation_is_taken_back(said):
 
 
 def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
-    action = plan.review(allocated("attached", "visible"), DRIVER, node_gone=True)
+    action = decisions.review(allocated("attached", "visible"), DRIVER, node_gone=True)
     assert action is not None
-    assert action.reason == plan.NODE_GONE
+    assert action.reason == decisions.NODE_GONE
 
 
 @pytest.mark.parametrize(
@@ -284,4 +284,4 @@ def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
     ids=["well", "in-use", "in-use-on-a-gone-node", "the-schedulers", "shared-with-others", "of-others"],
 )
 def test_any_other_allocation_is_left_alone(allocated_claim, gone):
-    assert plan.review(allocated_claim, DRIVER, node_gone=gone) is None
+    assert decisions.review(allocated_claim, DRIVER, node_gone=gone) is None

@@ -34,8 +34,8 @@ COMBINATIONS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """Everything the decision rests on.
+class OpenClaim:
+    """A claim without an allocation, with the devices and nodes that it can be given.
 
     Attributes:
         claim: not allocated.
@@ -85,7 +85,7 @@ Action = Allocate | TakeBack | Wait
 _Ways = tuple[tuple[str, demands.Way], ...]
 
 
-def plan(observed: Observed, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
+def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
     """Return the allocation of a claim that has none, or why there can be none now."""
     wanted = observed.claim.spec.devices
     problem = unsupported(wanted)
@@ -173,7 +173,7 @@ def _requests(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[
 
 
 def _allocate(
-    observed: Observed, ways: _Ways, given: matching.Given, node: str, now: datetime.datetime
+    observed: OpenClaim, ways: _Ways, given: matching.Given, node: str, now: datetime.datetime
 ) -> Allocate | Wait:
     results = tuple(
         claims.AllocationResult(
@@ -198,7 +198,7 @@ def _allocate(
     return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
 
 
-def _configuration(observed: Observed, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:
+def _configuration(observed: OpenClaim, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:
     """Return the classes' parameters, each for the request that named the class, and then the claim's own."""
     of_classes = [
         msgspec.structs.replace(entry, source=parameters.Source.CLASS, requests=(name,))
@@ -215,7 +215,7 @@ def _configuration(observed: Observed, ways: _Ways) -> tuple[claims.AllocatedCon
     return (*of_classes, *own)
 
 
-def _why_not(observed: Observed) -> str:
+def _why_not(observed: OpenClaim) -> str:
     wish = observed.claim.metadata.annotations.get(claims.NODE_ANNOTATION)
     if not observed.nodes:
         where = f"node {wish} is not" if wish else "no node is"

@@ -86,8 +86,8 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """Everything the decision rests on.
+class FabricState:
+    """A fabric's devices, attachments and slices at one moment.
 
     Attributes:
         attached_by_us: by the names of devices that a claim's attachment covers the node.
@@ -158,7 +158,7 @@ class Withheld:
 Action = slice_plan.Write | LookAgain | LeftOut | Withheld
 
 
-def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
+def plan(observed: FabricState, now: datetime.datetime) -> tuple[Action, ...]:
     """Return the writes that publish the devices as they should be; `now` is on the steady clock."""
     candidates = _candidates(observed) if observed.kept.conditions else ()
     candidates, withheld = _within_limit(candidates, observed)
@@ -176,7 +176,7 @@ def plan(observed: Observed, now: datetime.datetime) -> tuple[Action, ...]:
 
 def withdrawal(
     driver: str, fabric: str, published: tuple[slices.ResourceSlice, ...], date: datetime.datetime
-) -> Observed:
+) -> FabricState:
     """Return what is observed of a fabric that is no more: its slices are left over.
 
     Only slices that the controller made are its: others may have published a pool of the same name.
@@ -186,7 +186,7 @@ def withdrawal(
         metadata=meta.ObjectMeta(name=fabric), spec=fabrics.FabricSpec(adapter="", endpoint="")
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
-    return Observed(
+    return FabricState(
         driver=driver, facts=Facts(fabric=gone, devices=()), date=date, published=published, kept=kept
     )
 
@@ -201,7 +201,7 @@ class _Candidate:
 
 
 def _within_limit(
-    candidates: tuple[_Candidate, ...], observed: Observed
+    candidates: tuple[_Candidate, ...], observed: FabricState
 ) -> tuple[tuple[_Candidate, ...], Counter[str]]:
     """Return the candidates in as many pools as the limit of slices allows, and the devices that the others would have.
 
@@ -234,7 +234,7 @@ def _within_limit(
 
 
 def _pools(
-    candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
+    candidates: tuple[_Candidate, ...], observed: FabricState, now: datetime.datetime
 ) -> tuple[slice_plan.Pool, ...]:
     """Return each pool as it should be."""
     kept = observed.kept
@@ -265,7 +265,7 @@ def _pools(
     )
 
 
-def _selector(observed: Observed, pool: str) -> claims.NodeSelector:
+def _selector(observed: FabricState, pool: str) -> claims.NodeSelector:
     """Return the nodes that reach the pool's devices, without those that may have no more of them."""
     reached = (drivers.label_value(observed.driver),)
     requirements = [
@@ -282,7 +282,7 @@ def _selector(observed: Observed, pool: str) -> claims.NodeSelector:
     )
 
 
-def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
+def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
     published = [
         (published_slice.spec.pool.name, msgspec.structs.replace(device, taints=()))
         for published_slice in observed.published
@@ -360,7 +360,7 @@ def _candidates(observed: Observed) -> tuple[_Candidate, ...]:
 
 
 def _all_causes(
-    observed: Observed,
+    observed: FabricState,
     name: str,
     device: contract.Device | None,
     members_of: Mapping[str, tuple[str, ...]],
@@ -373,7 +373,7 @@ def _all_causes(
     return tuple(dict.fromkeys((*own, *of_members)))
 
 
-def _causes(observed: Observed, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
+def _causes(observed: FabricState, name: str, device: contract.Device | None) -> tuple[causes.Cause, ...]:
     """Return why a device should not be allocated: what its attachment, the fabric manager and administrators report."""
     ours = name in observed.attached_by_us
     host = device.connection.host_id if device is not None and device.connection is not None else ""
@@ -410,7 +410,7 @@ def _causes(observed: Observed, name: str, device: contract.Device | None) -> tu
     return tuple(result)
 
 
-def _probation(observed: Observed, name: str, now: datetime.datetime) -> causes.Probation:
+def _probation(observed: FabricState, name: str, now: datetime.datetime) -> causes.Probation:
     usual = datetime.timedelta(seconds=observed.policy.probation_seconds)
     return causes.Probation(
         length=observed.facts.probations.get(name, usual), since=observed.failed_since.get(name, now)
@@ -418,7 +418,7 @@ def _probation(observed: Observed, name: str, now: datetime.datetime) -> causes.
 
 
 def _next_look(
-    candidates: tuple[_Candidate, ...], observed: Observed, now: datetime.datetime
+    candidates: tuple[_Candidate, ...], observed: FabricState, now: datetime.datetime
 ) -> tuple[LookAgain, ...]:
     tainted = encoding.decode(observed.published)
     ends = [
@@ -464,7 +464,7 @@ def _pools_of_memory(listed: Iterable[contract.Device]) -> frozenset[str]:
     )
 
 
-def _shared(observed: Observed) -> dict[str, slices.Device]:
+def _shared(observed: FabricState) -> dict[str, slices.Device]:
     """Return by name the pools of memory that have room for a share, as they are published."""
     offered = {}
     for device in observed.devices or ():
@@ -485,7 +485,7 @@ def observe(
     *,
     date: datetime.datetime,
     overdue: Collection[str] = (),
-) -> Observed:
+) -> FabricState:
     """Gather everything that the plan rests on.
 
     Args:
@@ -514,7 +514,7 @@ def observe(
             whole = attachment.spec.allocated
             reported[whole] = _counted((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
-    return Observed(
+    return FabricState(
         driver=driver,
         facts=facts,
         date=date,

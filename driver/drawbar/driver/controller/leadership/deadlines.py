@@ -13,8 +13,8 @@ from drawbar.driver.api import core, meta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """Everything the decision rests on.
+class Candidacy:
+    """A candidate's view of the lease.
 
     Attributes:
         lease: as read just now; None when there is none.
@@ -49,7 +49,7 @@ class Wait:
 Action = Create | Take | Wait
 
 
-def plan(observed: Observed, now: float) -> Action:
+def plan(observed: Candidacy, now: float) -> Action:
     """Return the next step of a candidate; `now` is on the clock of `seen_at`."""
     lease = observed.lease
     if lease is None:
