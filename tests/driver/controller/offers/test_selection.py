@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tests.scenes.pools import NOW, device, observed, published
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import names, offers
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers import selection
 from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
@@ -26,7 +27,7 @@ ALL = (*GPUS, *DISKS, POOL, PART)
 
 
 def offered(offer, *devices, **situation):
-    beyond = offers.not_offered(fabrics.Offer(**offer), devices or ALL, **situation)
+    beyond = selection.not_offered(fabrics.Offer(**offer), devices or ALL, **situation)
     return [each.id for each in devices or ALL if names.label(each.id) not in beyond]
 
 
@@ -93,9 +94,9 @@ FLEETS = st.dictionaries(st.sampled_from([f"x{number}" for number in range(12)])
 def test_a_number_is_never_exceeded_and_no_order_matters(fleet, most, held, dice):
     devices = [device(device_id, model=model) for device_id, model in fleet.items()]
     offer = fabrics.Offer(max_per_model=most)
-    first = offers.not_offered(offer, devices, held=held)
+    first = selection.not_offered(offer, devices, held=held)
     dice.shuffle(devices)
-    assert offers.not_offered(offer, devices, held=held) == first
+    assert selection.not_offered(offer, devices, held=held) == first
     for model in set(fleet.values()):
         alike = {device_id for device_id, each in fleet.items() if each == model}
         inside = alike - first
@@ -109,7 +110,7 @@ def test_what_comes_or_goes_displaces_nothing_that_is_offered(before, after, mos
 
     def chosen(fleet, shown):
         devices = [device(device_id, model=model) for device_id, model in fleet.items()]
-        beyond = offers.not_offered(offer, devices, published=shown)
+        beyond = selection.not_offered(offer, devices, published=shown)
         return {each.id: each.model or "gpu" for each in devices if each.id not in beyond}
 
     shown = chosen(before, {})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drawbar.driver.api import attachments, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import devices as pool_devices
 from drawbar.fabric import contract
 
@@ -33,8 +33,8 @@ DEVICES = [device("a"), device("b"), device("c"), device("far", enclosure="e2")]
 
 
 def test_named_devices_are_one_and_are_not_offered_alone():
-    arranged = composites.arrange(spec(named("duo", "a", "b")), DEVICES)
-    assert arranged == composites.Arrangement(members={"duo": ("a", "b")}, withheld=frozenset({"a", "b"}))
+    arranged = group.arrange(spec(named("duo", "a", "b")), DEVICES)
+    assert arranged == group.Arrangement(members={"duo": ("a", "b")}, withheld=frozenset({"a", "b"}))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_named_devices_are_one_and_are_not_offered_alone():
     ],
 )
 def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sentence(wanted, sentence):
-    arranged = composites.arrange(spec(*wanted), DEVICES)
+    arranged = group.arrange(spec(*wanted), DEVICES)
     assert arranged.problems == (f"composite {sentence}",)
     assert wanted[-1].name not in arranged.members
     listed = {"a", "b", "c", "far"}
@@ -58,14 +58,14 @@ def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sente
 
 def test_a_device_with_slices_is_no_member():
     origin = contract.Slice(origin_id="a")
-    arranged = composites.arrange(spec(named("duo", "a", "b")), [*DEVICES, device("s", slice_of=origin)])
+    arranged = group.arrange(spec(named("duo", "a", "b")), [*DEVICES, device("s", slice_of=origin)])
     assert arranged.problems == (
         "composite duo is not offered: device a is not attached as a whole, since it has slices",
     )
 
 
 def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
-    arranged = composites.arrange(spec(named("duo", "a", "b")), DEVICES, given={"a"})
+    arranged = group.arrange(spec(named("duo", "a", "b")), DEVICES, given={"a"})
     assert arranged.problems == (
         "composite duo is not offered: device a was given to a claim by itself, which has to end first",
     )
@@ -74,16 +74,14 @@ def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
 
 def test_a_held_composite_keeps_its_members_when_the_fabric_names_others():
     held = {"duo": ("a", "b")}
-    arranged = composites.arrange(
-        spec(named("duo", "c", "d")), [*DEVICES, device("d")], held, {"a", "b", "duo"}
-    )
+    arranged = group.arrange(spec(named("duo", "c", "d")), [*DEVICES, device("d")], held, {"a", "b", "duo"})
     assert arranged.members == held
     assert arranged.withheld == {"a", "b", "c", "d"}
-    assert composites.arrange(spec(), DEVICES, held).withheld == {"a", "b"}
+    assert group.arrange(spec(), DEVICES, held).withheld == {"a", "b"}
 
 
 def test_ids_are_members_by_their_dra_names():
-    arranged = composites.arrange(spec(named("duo", "GPU:1", "GPU:2")), [device("GPU:1"), device("GPU:2")])
+    arranged = group.arrange(spec(named("duo", "GPU:1", "GPU:2")), [device("GPU:1"), device("GPU:2")])
     (members,) = arranged.members.values()
     assert members == tuple(map(names.label, ("GPU:1", "GPU:2")))
     assert arranged.composite_of(members[0]) == attachments.Composite(name="duo", devices=members)
@@ -91,7 +89,7 @@ def test_ids_are_members_by_their_dra_names():
 
 
 def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
-    whole = composites.composed(
+    whole = group.composed(
         "duo",
         [
             device("a", memory_bytes=3, serial="1", vendor="V", health=contract.Health.OK),
@@ -109,7 +107,7 @@ def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
 def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(wanted, listed, given_alone):
     wanted = [named(f"duo-{number}", *ids) for number, ids in enumerate(wanted)]
     devices = [device(name, enclosure="e1" if name < "d" else "e2") for name in sorted(listed)]
-    arranged = composites.arrange(spec(*wanted), devices, given=given_alone)
+    arranged = group.arrange(spec(*wanted), devices, given=given_alone)
     members = [member for ids in arranged.members.values() for member in ids]
     assert len(members) == len(set(members))
     assert set(members) <= listed & arranged.withheld
@@ -157,7 +155,7 @@ ONE_SIZE = {f"m{number}": memory() for number in range(5)}
     ],
 )
 def test_what_cannot_be_interleaved_is_said_with_the_remedy(members, words):
-    problem = composites.interleaving_problem("duo", members)
+    problem = group.interleaving_problem("duo", members)
     assert (problem is None) is (words is None)
     assert problem is None or (words in problem and "leave it out" in problem)
 
@@ -187,7 +185,7 @@ def by_rule(devices, *rules, maintenance=(), reserved=(), **circumstances):
     policy = fabrics.Policy(immediate=fabrics.Reservation(devices=reserved))
     fabric = spec(composite_rules=rules or (rule(),), policy=policy)
     scope = maintenances.Scope(devices=frozenset(maintenance))
-    return composites.arrange(fabric, devices, maintenance=scope, **circumstances)
+    return group.arrange(fabric, devices, maintenance=scope, **circumstances)
 
 
 def called(*members, name="pair"):
@@ -285,7 +283,7 @@ def test_what_cannot_be_attached_now_is_left_over_before_others_but_replaced_in_
 def test_what_is_reserved_or_named_is_in_no_composite_of_a_rule():
     assert groups(by_rule(GPUS, reserved=("g1",))) == ["g2+g10"]
     fabric = spec(named("duo", "g1", "gone"), composite_rules=(rule(),))
-    assert groups(composites.arrange(fabric, GPUS)) == ["g2+g10"]
+    assert groups(group.arrange(fabric, GPUS)) == ["g2+g10"]
 
 
 @pytest.mark.parametrize(
@@ -340,7 +338,7 @@ def test_what_a_rule_leaves_over_is_offered_alone_where_the_rule_wants_that():
 
 
 def test_where_the_fabric_chooses_the_device_a_rule_makes_nothing():
-    assert by_rule(GPUS, chooses=True) == composites.Arrangement(
+    assert by_rule(GPUS, chooses=True) == group.Arrangement(
         problems=("composite rule pair makes none: the fabric chooses its devices itself; remove the rule",)
     )
 
@@ -401,7 +399,7 @@ def test_a_published_composite_goes_with_its_rule_unless_a_claim_has_it(rules):
     (name,) = PUBLISHED
     assert name not in by_rule(GPUS[1:], *rules, published=PUBLISHED).members
     assert by_rule(GPUS, *rules, published=PUBLISHED, given={name}).members[name] == ("g2", "g10")
-    assert composites.arrange(spec(), GPUS, published=PUBLISHED, given={name}).members == PUBLISHED
+    assert group.arrange(spec(), GPUS, published=PUBLISHED, given={name}).members == PUBLISHED
 
 
 def test_what_is_published_under_a_name_that_is_not_derived_from_it_is_no_composite():
@@ -423,7 +421,7 @@ def test_a_device_that_takes_the_name_of_a_composite_as_its_id_has_another_name(
 
 
 def test_the_members_of_composites_are_read_from_their_slices_but_not_from_those_of_nodes():
-    members = tuple(f"g{number}" for number in range(composites.MOST_MEMBERS))
+    members = tuple(f"g{number}" for number in range(group.MOST_MEMBERS))
     duo = pool_devices.published("drawbar.dev", "f", device("duo"), members=members)
     plain = pool_devices.published("drawbar.dev", "f", device("a"))
     pool = slices.Pool(name="f", generation=1, resource_slice_count=1)
@@ -432,8 +430,8 @@ def test_the_members_of_composites_are_read_from_their_slices_but_not_from_those
     of_node = slices.ResourceSlice(
         metadata=of_fabric.metadata, spec=msgspec.structs.replace(content, node_name="node-1")
     )
-    assert composites.published([of_fabric]) == {"duo": members}
-    assert composites.published([of_node]) == {}
+    assert group.published([of_fabric]) == {"duo": members}
+    assert group.published([of_node]) == {}
 
 
 def test_a_composite_with_all_that_can_be_published_is_within_the_limit_of_the_api():
@@ -452,7 +450,7 @@ def test_a_composite_with_all_that_can_be_published_is_within_the_limit_of_the_a
         max_link_speed_mts=1,
         max_link_width=1,
     )
-    members = tuple(map(str, range(composites.MOST_MEMBERS)))
+    members = tuple(map(str, range(group.MOST_MEMBERS)))
     made = pool_devices.published("drawbar.dev", "f", every, members=members)
     assert len(made.attributes) + len(made.capacity) <= 32
 

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from drawbar.driver.api import attachments, claims
-from drawbar.driver.controller import names, shares
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract
 
 GIB = 1 << 30
@@ -23,7 +24,7 @@ POOL = contract.Device(
 
 def hold(share_id=ONE, *, slice_id=""):
     share = attachments.Share(device="pool-0", device_id="pool-0", share_id=share_id, memory_bytes=GIB)
-    return shares.Hold(name=names.share(share_id), uid="u", share=share, host_id="h", slice_id=slice_id)
+    return memory_chunk.Hold(name=names.share(share_id), uid="u", share=share, host_id="h", slice_id=slice_id)
 
 
 def made(share_id=ONE, *, slice_id="slice-1", host=None, mark=MARK, request=None):
@@ -39,7 +40,7 @@ def made(share_id=ONE, *, slice_id="slice-1", host=None, mark=MARK, request=None
 
 
 def arrange(holds, slices, carved=()):
-    return shares.arrange(holds, slices, {"pool-0": POOL}, carved)
+    return memory_chunk.arrange(holds, slices, {"pool-0": POOL}, carved)
 
 
 def test_a_share_is_free_memory_of_its_pool_until_its_slice_is_made():
@@ -72,7 +73,7 @@ def test_where_a_fabric_keeps_no_requests_the_record_names_the_slice():
 
 
 def test_a_pool_that_is_not_listed_has_no_share_that_could_be_made():
-    assert shares.arrange([hold()], [], {}).shown == {}
+    assert memory_chunk.arrange([hold()], [], {}).shown == {}
 
 
 @pytest.mark.parametrize(
@@ -89,18 +90,18 @@ def test_a_pool_that_is_not_listed_has_no_share_that_could_be_made():
     ids=["ours", "of another cluster", "unmarked", "no mark of ours", "by hand", "an attach", "no slice"],
 )
 def test_a_slice_is_ours_by_its_mark_and_the_share_that_it_was_asked_for(slice_, mark, ours):
-    assert shares.is_ours(slice_, mark) is ours
+    assert memory_chunk.is_ours(slice_, mark) is ours
 
 
 def test_the_slice_of_each_attempt_has_a_request_of_its_own_that_names_the_share():
-    requests = [shares.slice_request(f"share-{ONE}", f"uid-a{attempt}") for attempt in (1, 2)]
+    requests = [memory_chunk.slice_request(f"share-{ONE}", f"uid-a{attempt}") for attempt in (1, 2)]
     assert requests == [f"{ONE}-s1", f"{ONE}-s2"]
-    assert {shares.requested_share(request) for request in requests} == {f"share-{ONE}"}
-    assert shares.requested_share("uid-a1") is None
-    assert shares.requested_share("gpu-0-s1") is None
-    assert shares.requested_share(f"{requests[0]}-x1") is None
-    assert shares.deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
-    assert {shares.deleted_share(request) for request in (*requests, "uid-x1")} == {None}
+    assert {memory_chunk.requested_share(request) for request in requests} == {f"share-{ONE}"}
+    assert memory_chunk.requested_share("uid-a1") is None
+    assert memory_chunk.requested_share("gpu-0-s1") is None
+    assert memory_chunk.requested_share(f"{requests[0]}-x1") is None
+    assert memory_chunk.deleted_share(f"{requests[0]}-x1") == f"share-{ONE}"
+    assert {memory_chunk.deleted_share(request) for request in (*requests, "uid-x1")} == {None}
 
 
 def test_any_share_id_makes_a_name_that_no_other_has():
@@ -117,9 +118,9 @@ def result(**changes):
 
 
 def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
-    share = shares.of_result(result(), ONE, POOL)
+    share = memory_chunk.of_result(result(), ONE, POOL)
     assert (share.device, share.device_id, share.memory_bytes) == ("pool-0", "pool-0", 2 * GIB)
-    assert shares.of_result(result(), ONE, None).device_id == "", "the pool may be listed later"
+    assert memory_chunk.of_result(result(), ONE, None).device_id == "", "the pool may be listed later"
 
 
 @pytest.mark.parametrize(
@@ -134,5 +135,5 @@ def test_the_share_of_a_claim_is_what_the_scheduler_took_of_the_pool():
     ],
 )
 def test_what_cannot_be_carved_is_refused_with_a_sentence(consumed, words):
-    with pytest.raises(shares.Unfit, match=words):
-        shares.of_result(result(consumed_capacity=consumed), ONE, POOL)
+    with pytest.raises(memory_chunk.Unfit, match=words):
+        memory_chunk.of_result(result(consumed_capacity=consumed), ONE, POOL)

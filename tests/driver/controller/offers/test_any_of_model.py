@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.controller.fabrics import places
+from drawbar.driver.controller.offers import any_of_model
 from drawbar.fabric import contract
 
 MARK = "drawbar/c/f"
@@ -21,12 +21,14 @@ def device(name, host=None, *, model="m", request=None, mark=MARK, **changes):
 
 
 def hold(place, *, uid="u1", host="h1", recorded="", model="m"):
-    return places.Hold(place=place, uid=uid, model=model, host_id=host, device_id=recorded)
+    return any_of_model.Hold(place=place, uid=uid, model=model, host_id=host, device_id=recorded)
 
 
 def arrange(devices, *holds, claimed=(), memory=None, mark=MARK):
-    taken = places.Taken(holds=holds, claimed=frozenset(claimed))
-    return places.arrange({each.id: each for each in devices}, taken, memory or places.Memory(), mark)
+    taken = any_of_model.Taken(holds=holds, claimed=frozenset(claimed))
+    return any_of_model.arrange(
+        {each.id: each for each in devices}, taken, memory or any_of_model.Memory(), mark
+    )
 
 
 FREE = [device("a"), device("b"), device("c")]
@@ -159,12 +161,12 @@ def test_names_of_places_are_dns_labels_that_tell_models_apart(model):
 
 def test_the_device_that_an_answer_named_goes_before_the_recorded_one():
     devices = [device("a"), device("b")]
-    memory = places.named(places.Memory(), hold("m-1"), "a")
+    memory = any_of_model.named(any_of_model.Memory(), hold("m-1"), "a")
     assert arrange(devices, hold("m-1"), memory=memory).occupants == {"m-1": "a"}
-    memory = places.named(memory, hold("m-2", uid="u2"), "a")
+    memory = any_of_model.named(memory, hold("m-2", uid="u2"), "a")
     arranged = arrange(devices, hold("m-1"), hold("m-2", uid="u2"), memory=memory)
     assert arranged.occupants == {"m-2": "a"}
-    memory = places.unnamed(memory, hold("m-2", uid="u2"))
+    memory = any_of_model.unnamed(memory, hold("m-2", uid="u2"))
     assert arrange(devices, hold("m-2", uid="u2"), memory=memory).occupants == {}
     assert arrange(devices, memory=arranged.memory).memory.named == {}
 
@@ -194,23 +196,23 @@ ADOPTIONS = {
 def test_what_an_attach_adopts(devices, mark, spoken_for, expected):
     by_id = {each.id: each for each in devices}
     arranged = arrange(devices, hold("m-1"), mark=mark)
-    adopted = places.adoptable(by_id, hold("m-1"), arranged, mark, spoken_for=spoken_for)
+    adopted = any_of_model.adoptable(by_id, hold("m-1"), arranged, mark, spoken_for=spoken_for)
     assert adopted == expected
     recorded = hold("m-1", recorded="b")
-    assert places.adoptable(by_id, recorded, arranged, mark) is None
+    assert any_of_model.adoptable(by_id, recorded, arranged, mark) is None
 
 
 def test_what_was_connected_before_an_attachment_waited_is_never_adopted():
     devices = {"a": device("a", "h1", mark=None)}
     before = arrange(devices.values(), mark=None)
     arranged = arrange(devices.values(), hold("m-1"), mark=None, memory=before.memory)
-    assert places.adoptable(devices, hold("m-1"), arranged, None) is None
+    assert any_of_model.adoptable(devices, hold("m-1"), arranged, None) is None
 
 
 def test_places_are_withdrawn_when_other_owners_have_the_devices_and_not_when_devices_are_missing():
     devices = [device("a"), device("b", "h9", mark=OTHERS)]
-    assert places.withdrawn(("m-1", "m-2"), devices, arrange(devices)) == {"m-2"}
-    assert places.withdrawn(("m-1", "m-2"), devices[:1], arrange(devices[:1])) == frozenset()
+    assert any_of_model.withdrawn(("m-1", "m-2"), devices, arrange(devices)) == {"m-2"}
+    assert any_of_model.withdrawn(("m-1", "m-2"), devices[:1], arrange(devices[:1])) == frozenset()
 
 
 hosts = st.sampled_from([None, "h1", "h2"])
@@ -252,7 +254,7 @@ def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common(
     waiting = hold("m-1")
     arrangement = arrange([*FREE, part], waiting)
     devices = {each.id: each for each in (*FREE, part)}
-    assert places.adoptable(devices, waiting, arrangement, MARK) is None
+    assert any_of_model.adoptable(devices, waiting, arrangement, MARK) is None
     assert arrangement.places["m-2"].memory_bytes == 0
     whole = [dataclasses.replace(each, memory_bytes=18) for each in FREE]
     assert arrange([*whole, part], waiting).places["m-2"].memory_bytes == 18
