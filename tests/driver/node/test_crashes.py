@@ -18,9 +18,10 @@ from drawbar.driver import clocks
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import events, kinds
 from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, hooks, reporting
+from drawbar.driver.node.attachments import executor, reporting
 from drawbar.driver.node.discovery import devices
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.mocks import sysfs
 
 DRIVER = nodes.DRIVER

@@ -11,8 +11,8 @@ from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.classes.cxl_memory import operations as cxl_memory
 from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.health import readings
-from drawbar.driver.node.release import plan
-from drawbar.driver.node.release import releaser as release
+from drawbar.driver.node.treatment import executor as release
+from drawbar.driver.node.treatment import plan
 from drawbar.mocks.sysfs import load_events, load_recording
 
 RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.1-lab"

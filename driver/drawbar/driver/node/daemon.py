@@ -23,7 +23,7 @@ from drawbar.driver import clocks, containment, evaluation
 from drawbar.driver.api import attachments, claims, nodepools
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
-from drawbar.driver.node.attachments import exclusiveness, executor, hooks, reporting
+from drawbar.driver.node.attachments import exclusiveness, executor, reporting
 from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
@@ -43,7 +43,8 @@ from drawbar.driver.node.preparation import (
     store,
     sweeping,
 )
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import hooks
 
 log = logging.getLogger(__name__)
 

@@ -15,12 +15,12 @@ from pathlib import Path
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
-from drawbar.driver.node.attachments import hooks
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import nulls, residents
 from drawbar.driver.node.preparation import finding
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.driver.operation import address
 
 AUTO = address.AUTO

@@ -18,16 +18,16 @@ from tests.scenes.nodeplan import (
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node.attachments import matching, plan
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 RELEASED = condition(attachments.RELEASED)
 GOING = attachment(ATTACHED, VISIBLE, node=HERE, deleting=True)
 NEVER_HERE = attachment(ATTACHED, deleting=True)
 GIVEN_BACK = attachment(ATTACHED, RELEASED, node=HERE, deleting=True)
-BUSY = release_plan.Blocked(reason=release_plan.IN_USE, message="held by pid 1", seconds=2)
-STUCK = release_plan.Blocked(reason=release_plan.STUCK, message="not for 12 s", seconds=2)
-WORKING = release_plan.Working(seconds=0.5)
-GONE = release_plan.Released()
+BUSY = treatment_plan.Blocked(reason=treatment_plan.IN_USE, message="held by pid 1", seconds=2)
+STUCK = treatment_plan.Blocked(reason=treatment_plan.STUCK, message="not for 12 s", seconds=2)
+WORKING = treatment_plan.Working(seconds=0.5)
+GONE = treatment_plan.Released()
 
 
 def saying(reason, message):
@@ -82,20 +82,20 @@ DEPARTURE = {
     "a-claim-has-a-virtual-function": (
         observed(GOING, matched(), sharers=("claim ns/c has nic-1-vf0",), offered=True),
         5,
-        [("ReportBlocked", release_plan.IN_USE), *again(6)],
+        [("ReportBlocked", treatment_plan.IN_USE), *again(6)],
     ),
     "a-virtual-function-is-still-offered": (observed(GOING, matched(), offered=True), 5, again(5.05)),
     "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", plan.PREPARED)]),
     "blocked": (
         observed(GOING, matched(), released=BUSY),
         1,
-        [("ReportBlocked", release_plan.IN_USE), *again(3)],
+        [("ReportBlocked", treatment_plan.IN_USE), *again(3)],
     ),
     "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), matched(), released=BUSY), 1, again(3)),
     "blocked-by-another": (
         observed(saying(BUSY.reason, "held by pid 2"), matched(), released=BUSY),
         1,
-        [("ReportBlocked", release_plan.IN_USE), *again(3)],
+        [("ReportBlocked", treatment_plan.IN_USE), *again(3)],
     ),
     "stuck-for-longer": (
         observed(saying(STUCK.reason, "not for 10 s"), matched(), released=STUCK),

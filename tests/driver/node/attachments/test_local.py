@@ -10,11 +10,12 @@ import pytest
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
 from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, hooks, local
+from drawbar.driver.node.attachments import executor, local
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import cleaning, readiness
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 

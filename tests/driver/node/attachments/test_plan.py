@@ -27,7 +27,7 @@ from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import actions, executor, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 OFF = dataclasses.replace(SLOT, powered=False)
 EMPTY = dataclasses.replace(SLOT, present=False)
@@ -297,7 +297,7 @@ ARRIVAL = {
         [("Clean", CARD)],
     ),
     "is-being-erased": (
-        observed(USED, **READY | {"cleaned": release_plan.Working(seconds=1.0)}),
+        observed(USED, **READY | {"cleaned": treatment_plan.Working(seconds=1.0)}),
         900,
         again(901),
     ),

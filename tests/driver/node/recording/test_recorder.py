@@ -19,7 +19,7 @@ from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import SysfsError
 from drawbar.driver.node.health import readings
 from drawbar.driver.node.recording import kinds, recorder, tree
-from drawbar.driver.node.release import releaser as release
+from drawbar.driver.node.treatment import executor as release
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 

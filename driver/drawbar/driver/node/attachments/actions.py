@@ -7,7 +7,7 @@ from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,11 +13,10 @@ from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import classes, erasing, errors, kernel
+from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.attachments import (
     actions,
     functions,
-    hooks,
     matching,
     plan,
     reporting,
@@ -27,8 +26,10 @@ from drawbar.driver.node.attachments import (
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index, model, netdevs, pci
-from drawbar.driver.node.release import plan as release_plan
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import erasure as erasing
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import hooks
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 STEPS_MAX = 64
 """A device that takes more to come to rest is looked at again later."""
@@ -43,7 +44,7 @@ async def clean(
     *,
     companions: Collection[model.Card] = (),
     keeps_functions: bool = False,
-) -> str | release_plan.Working:
+) -> str | treatment_plan.Working:
     """Take away what the last claim left on a device that stays attached, as far as can be done at once; idempotent.
 
     Its data are erased where they are to be, and each function is reset by the best method that it has (FLR where it can).
@@ -64,7 +65,7 @@ async def clean(
     """
     match cleaning.state:
         case erasing.Running():
-            return release_plan.Working(seconds=plan.LOOK_SECONDS)
+            return treatment_plan.Working(seconds=plan.LOOK_SECONDS)
         case erasing.Failed(why=why):
             return why
         case _:
@@ -72,7 +73,7 @@ async def clean(
     operations = classes.by_name(device_class).among(companions)
     users = await asyncio.to_thread(operations.users, host, card)
     if users:
-        return release_plan.message(users)
+        return treatment_plan.message(users)
     try:
         for _ in range(STEPS_MAX):
             if await asyncio.to_thread(operations.unrest, host, card) is None:
@@ -84,7 +85,7 @@ async def clean(
         eraser = cleaning.eraser(host, card, device_class)
         if eraser is not None and cleaning.erasure is not None:
             cleaning.erasure.begin(card.address, eraser)
-            return release_plan.Working(seconds=plan.LOOK_FIRST_SECONDS)
+            return treatment_plan.Working(seconds=plan.LOOK_FIRST_SECONDS)
         for function in card.functions:
             if function.sriov is not None and function.sriov.num_vfs and not keeps_functions:
                 await kernel.set_vfs(function.address, 0)
@@ -370,8 +371,8 @@ class _Done:
     """
 
     again: bool = False
-    released: release_plan.Outcome | None = None
-    cleaned: str | release_plan.Working | None = None
+    released: treatment_plan.Outcome | None = None
+    cleaned: str | treatment_plan.Working | None = None
 
 
 async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
@@ -700,7 +701,7 @@ class _Work:
             drain=self._drain,
             companions=self._context.companions(self._attachment),
         )
-        if isinstance(outcome, release_plan.Released):
+        if isinstance(outcome, treatment_plan.Released):
             self._memory.leaving = None
             self._memory.draining.end()
         return _Done(again=True, released=outcome)

@@ -36,7 +36,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
 """As many as the DeviceAttachment takes; `healthMessage` has all."""
@@ -180,7 +180,7 @@ def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) 
 PREPARED = "Prepared"
 PREPARED_AFTER_SECONDS = 5.0
 """The kubelet unprepares a claim a moment before or after its devices are detached; only what lasts is said."""
-_COUNTING = frozenset({release_plan.SILENT, release_plan.STUCK})
+_COUNTING = frozenset({treatment_plan.SILENT, treatment_plan.STUCK})
 
 
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
@@ -190,9 +190,9 @@ def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[
     if observed.held_by is not None:
         return _held(observed, now)
     if observed.sharers:
-        message = f"{release_plan.message(observed.sharers)}; delete the pods that use it"
+        message = f"{treatment_plan.message(observed.sharers)}; delete the pods that use it"
         return (
-            *_blocked(observed, release_plan.IN_USE, message),
+            *_blocked(observed, treatment_plan.IN_USE, message),
             actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),
         )
     match observed.released:
@@ -200,11 +200,11 @@ def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[
             return (actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),)
         case None:
             return _begin(observed)
-        case release_plan.Working(seconds=seconds):
+        case treatment_plan.Working(seconds=seconds):
             return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case release_plan.Blocked(reason=reason, message=message, seconds=seconds):
+        case treatment_plan.Blocked(reason=reason, message=message, seconds=seconds):
             return (*_blocked(observed, reason, message), actions.LookAgain(at=now + _seconds(seconds)))
-        case release_plan.Released():
+        case treatment_plan.Released():
             return (actions.ReportReleased(),)
 
 
@@ -259,9 +259,9 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
     match observed.released:
         case None:
             return (actions.Release(card=card, slot=(card.first.slot or "") if card is not None else ""),)
-        case release_plan.Working(seconds=seconds) | release_plan.Blocked(seconds=seconds):
+        case treatment_plan.Working(seconds=seconds) | treatment_plan.Blocked(seconds=seconds):
             return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case release_plan.Released():
+        case treatment_plan.Released():
             return ()
 
 
@@ -433,7 +433,7 @@ def _clean(
             return (actions.Clean(card=card),)
         case "":
             return (actions.ReportClean(card=card),)
-        case release_plan.Working(seconds=seconds):
+        case treatment_plan.Working(seconds=seconds):
             # However long it takes: who waits for the device gives up by itself.
             return (actions.LookAgain(at=now + _seconds(seconds)),)
         case why:

@@ -12,12 +12,12 @@ Source: Documentation/driver-api/vfio.rst.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import erasing, kernel
+from drawbar.driver.node import kernel
 from drawbar.driver.node.classes import driverfiles, users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model, vfio
@@ -27,6 +27,10 @@ _POD_INTERFACE = "eth0"
 _INSTEAD = "nic0"
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
+Report = Callable[[str], None]
+"""Takes the progress of an erase, in a clause."""
+Eraser = Callable[[Report], None]
+"""Erases the user's data and returns when none are left. Blocks, and raises `errors.NotCleaned`."""
 OFFERED: dict[DeviceClass, "Generic"] = {}
 """The offered classes by name. `registry` fills it, which knows them all."""
 
@@ -173,7 +177,7 @@ class Generic:
             if function.physical_function is None and function.device_class is not DeviceClass.BRIDGE
         )
 
-    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
+    def eraser(self, host: Host, card: model.Card) -> Eraser | None:
         """Return what makes the device forget its user's data; None of a class that has no way to, or keeps none. Reads files.
 
         It needs the device's driver. Called when the device is at rest, before the driver goes. Here: as the classes of its other

@@ -31,14 +31,16 @@ from drawbar.driver import backoff, containment
 from drawbar.driver.api import attachments, nodepools, parameters, references
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
-from drawbar.driver.node import claim_versions, classes, erasing, errors, kernel
-from drawbar.driver.node.attachments import executor, hooks
+from drawbar.driver.node import claim_versions, classes, errors, kernel
+from drawbar.driver.node.attachments import executor
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, nulls, residents
 from drawbar.driver.node.preparation import records, sharedfiles
-from drawbar.driver.node.release import plan as release_plan
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import erasure as erasing
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import hooks
+from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
 log = logging.getLogger(__name__)
@@ -382,7 +384,7 @@ class Cleaner:
         begin = functools.partial(around.hooks.begin_draining, demands.marked(mark, card), mark.drain, card)
         now = asyncio.get_running_loop().time()
         waits_for = work.draining.step(mark.drain.hook, begin, now, used=bool(users))
-        return "; ".join(filter(None, (release_plan.message(users) if users else "", waits_for)))
+        return "; ".join(filter(None, (treatment_plan.message(users) if users else "", waits_for)))
 
     def _forget(self, device: str) -> None:
         work = self._work.pop(device, None)

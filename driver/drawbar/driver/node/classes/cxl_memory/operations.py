@@ -18,7 +18,7 @@ import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import erasing, errors, kernel
+from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.cxl_memory import interleaving, plan
 from drawbar.driver.node.classes.users import Host
@@ -399,7 +399,7 @@ class CxlMemory(generic.Generic):
         if step is not None:
             await _do(kernel, standing, step)
 
-    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
+    def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
         """Sanitizes volatile memory, where kernel and device can; persistent memory is left alone."""
         memdev = next(iter(card.memdevs), None)
         if memdev is None:
@@ -427,14 +427,14 @@ SANITIZE_SECONDS = 3600.0
 SANITIZE_LOOK_SECONDS = 0.5
 
 
-def _without_memory(address: str, report: erasing.Report) -> None:
+def _without_memory(address: str, report: generic.Report) -> None:
     del report
     raise errors.NotCleaned(
         f"{address} is not erased, so no other user gets it: its driver shows no memory device; look at the kernel's log"
     )
 
 
-def _sanitize(folder: Path, name: str, report: erasing.Report) -> None:
+def _sanitize(folder: Path, name: str, report: generic.Report) -> None:
     """Sanitize a memory device without regions (Documentation/ABI/testing/sysfs-bus-cxl, `security/`)."""
     report(f"sanitizing {name}")
     try:

@@ -6,12 +6,13 @@ import os
 import shutil
 
 import pytest
-from tests.scenes.release import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
+from tests.scenes.treatment import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
 
-from drawbar.driver.node import errors, kernel, release
+from drawbar.driver.node import errors, kernel
+from drawbar.driver.node import treatment as release
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 

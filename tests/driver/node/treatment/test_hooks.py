@@ -16,10 +16,11 @@ from tests.scenes import bitstreams, cards, waiting
 from drawbar.driver.api import attachments
 from drawbar.driver.api.attachments import Initialisation
 from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.attachments import executor, hooks
+from drawbar.driver.node.attachments import executor
 from drawbar.driver.node.classes import dfl
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, reconfiguration
 

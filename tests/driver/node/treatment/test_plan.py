@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan
 
 A, B = "0000:01:00.0", "0000:01:00.1"
 PORT = "devices/pci0000:00/0000:00:03.0"

@@ -20,11 +20,12 @@ from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import classes, erasing, errors, kernel
-from drawbar.driver.node.classes import users
+from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import cxl, files, index, model, pci
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import erasure as erasing
+from drawbar.driver.node.treatment import plan
 from drawbar.fabric.classes import DeviceClass
 
 HIGHEST_SECONDS = 3600.0
@@ -87,7 +88,7 @@ class Cleaning:
 
     way: attachments.Clean | None = None
     erasure: erasing.Erasure | None = None
-    hook: Callable[[model.Card], erasing.Eraser] | None = None
+    hook: Callable[[model.Card], generic.Eraser] | None = None
 
     @property
     def resets(self) -> bool:
@@ -102,7 +103,7 @@ class Cleaning:
         spared |= self.way is attachments.Clean.RESET and self.hook is None
         return erasing.Done() if spared and isinstance(state, erasing.Failed) else state
 
-    def eraser(self, host: classes.Host, card: model.Card, device_class: str) -> erasing.Eraser | None:
+    def eraser(self, host: classes.Host, card: model.Card, device_class: str) -> generic.Eraser | None:
         """Return what erases the data that are still to be erased, and runs the hook; None without any."""
         if self.erasure is None or self.way is attachments.Clean.NONE:
             return None
@@ -115,7 +116,7 @@ class Cleaning:
         )
         wanted = tuple(step for step in steps if step is not None)
 
-        def all_of_them(report: erasing.Report) -> None:
+        def all_of_them(report: generic.Report) -> None:
             for step in wanted:
                 step(report)
 

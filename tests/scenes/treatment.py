@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 
-from drawbar.driver.node import kernel, release
+from drawbar.driver.node import kernel
+from drawbar.driver.node import treatment as release
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import executor as releaser
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 

@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from drawbar.driver.node import erasing, errors
+from drawbar.driver.node import errors
+from drawbar.driver.node.treatment import erasure as erasing
 
 
 class Clock:

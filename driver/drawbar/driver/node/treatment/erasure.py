@@ -9,14 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drawbar.driver.node import errors
+from drawbar.driver.node.classes.generic import Eraser
 
 AGAIN_SECONDS = 5.0
 AGAIN_MAX_SECONDS = 300.0
 """An erase that failed is begun again after the first of these, and after twice as long each further time."""
-
-Report = Callable[[str], None]
-Eraser = Callable[[Report], None]
-"""Erases, and returns when nothing is left; reports its progress in a clause. Blocks, and raises `errors.NotCleaned`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,14 +10,17 @@ import threading
 import types
 
 import pytest
-from tests.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
+from tests.scenes.treatment import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
 
 from drawbar.driver.api.attachments import Clean
-from drawbar.driver.node import classes, erasing, errors, kernel, release
+from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.node import treatment as release
 from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan, releaser
+from drawbar.driver.node.treatment import erasure as erasing
+from drawbar.driver.node.treatment import executor as releaser
+from drawbar.driver.node.treatment import plan
 from drawbar.mocks.sysfs import SysfsTree
 
 LEAST_AWAITS = 6

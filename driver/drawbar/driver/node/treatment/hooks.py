@@ -24,8 +24,8 @@ from typing import Any
 
 from drawbar.driver import containment, programs
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import erasing, errors, kernel
-from drawbar.driver.node.classes import dfl, fpga
+from drawbar.driver.node import errors, kernel
+from drawbar.driver.node.classes import dfl, fpga, generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model, pci
 
@@ -151,10 +151,10 @@ class Runner:
 
     def eraser(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
-    ) -> erasing.Eraser:
+    ) -> generic.Eraser:
         """Return what cleans a device after its use, in a thread without a loop."""
 
-        def clean(report: erasing.Report) -> None:
+        def clean(report: generic.Report) -> None:
             report(f"hook {asked.hook} cleans {card.address}")
             environment = variables(attachment, card, None, self._sysfs)
             try:
