@@ -227,7 +227,7 @@ async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
         data = Data(host, monkeypatch)
         data.let.set()
         with monkeypatch.context() as patch:
-            patch.setattr(nvme.Nvme, "users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
+            patch.setattr(nvme.Nvme, "current_users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
             assert (await host.until(release.Blocked)).reason == plan.IN_USE
             assert data.left
         await host.until(release.Released)

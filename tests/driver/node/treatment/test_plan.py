@@ -40,14 +40,18 @@ CASES = [
     ),
     (
         "virtual functions",
-        seen(function(bound=True, vfs=2), VIRTUAL, unrest="x"),
+        seen(function(bound=True, vfs=2), VIRTUAL, pending_quiesce_step="x"),
         plan.DropVirtualFunctions(address=A),
     ),
-    ("unrest", seen(BOUND, unrest="region0 is there"), plan.Quiesce(unrest="region0 is there")),
+    (
+        "unrest",
+        seen(BOUND, pending_quiesce_step="region0 is there"),
+        plan.Quiesce(pending="region0 is there"),
+    ),
     ("data", seen(BOUND, data=A), plan.Erase()),
     ("data and no driver", seen(function(), data=A), plan.Bind(address=A)),
     ("data that need no driver", seen(function(), data=A, driverless=True), plan.Erase()),
-    ("data and unrest", seen(BOUND, data=A, unrest="x"), plan.Quiesce(unrest="x")),
+    ("data and unrest", seen(BOUND, data=A, pending_quiesce_step="x"), plan.Quiesce(pending="x")),
     ("a driver", seen(BOUND), plan.Unbind(address=A)),
     ("two drivers", seen(BOUND, function(B, bound=True)), plan.Unbind(address=B)),
     ("one driver of two", seen(BOUND, function(B)), plan.Unbind(address=A)),
@@ -95,10 +99,10 @@ class Kernel:
                 )
             case plan.Quiesce():
                 assert not any(function.vfs for function in functions)
-                self.observed = dataclasses.replace(seen, unrest=None)
+                self.observed = dataclasses.replace(seen, pending_quiesce_step=None)
                 return
             case plan.Erase():
-                assert seen.unrest is None
+                assert seen.pending_quiesce_step is None
                 assert any(function.bound for function in functions)
                 self.observed = dataclasses.replace(seen, data=None)
                 return
@@ -108,7 +112,7 @@ class Kernel:
                     for function in functions
                 )
             case plan.Unbind(address=address):
-                assert seen.unrest is None
+                assert seen.pending_quiesce_step is None
                 assert seen.data is None
                 assert not any(function.vfs for function in functions)
                 functions = tuple(
@@ -116,7 +120,7 @@ class Kernel:
                     for function in functions
                 )
             case plan.Remove(address=address):
-                assert seen.unrest is None
+                assert seen.pending_quiesce_step is None
                 assert seen.data is None
                 (gone,) = (function for function in functions if function.address == address)
                 assert not gone.vfs
@@ -152,7 +156,7 @@ def worlds():
         return plan.Observed(
             functions=tuple(functions),
             slot=slot,
-            unrest=unrest if functions else None,
+            pending_quiesce_step=unrest if functions else None,
             data=functions[0].address if data and functions else None,
         )
 

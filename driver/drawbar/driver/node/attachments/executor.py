@@ -70,13 +70,13 @@ async def clean(
             return why
         case _:
             pass
-    operations = classes.by_name(device_class).among(companions)
+    operations = classes.by_name(device_class).for_composite(companions)
     users = await asyncio.to_thread(operations.users, host, card)
     if users:
         return treatment_plan.message(users)
     try:
         for _ in range(STEPS_MAX):
-            if await asyncio.to_thread(operations.unrest, host, card) is None:
+            if await asyncio.to_thread(operations.pending_quiesce_step, host, card) is None:
                 break
             await operations.quiesce(kernel, host, card)
         else:
@@ -344,7 +344,7 @@ class Context:
         card = self.card(attachment) if attachment is not None else None
         lack = None
         if attachment is not None and card is not None:
-            lack = classes.by_name(attachment.identity.device_class).lacks(card)
+            lack = classes.by_name(attachment.identity.device_class).missing_requirements(card)
         return actions.Member(name=name, attachment=attachment, card=card, lack=lack)
 
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
@@ -424,7 +424,9 @@ class _Work:
         return actions.Observed(
             attachment=attachment,
             match=match,
-            lack=classes.by_name(attachment.identity.device_class).lacks(card) if card is not None else None,
+            lack=classes.by_name(attachment.identity.device_class).missing_requirements(card)
+            if card is not None
+            else None,
             attempt=self._memory.attempt,
             held_by=context.holder(spec.pool, spec.device),
             sharers=sharing.claims,
@@ -564,7 +566,7 @@ class _Work:
     def _operations(self) -> classes.Class:
         """What is done with a device of its class, among the other members of its composite."""
         operations = classes.by_name(self._attachment.identity.device_class)
-        return operations.among(self._context.companions(self._attachment))
+        return operations.for_composite(self._context.companions(self._attachment))
 
     def _awaited(self) -> str:
         """What an interleaved device waits for, in a clause; empty for nothing, and where its memory is its own region."""

@@ -26,7 +26,7 @@ class Nvme(generic.Generic):
     needs_files: bool = True
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Writes out what the kernel and the disk still have in their caches.
+        """Flush the caches of the kernel and of the disk.
 
         Raises:
             errors.KernelRefused: something in the kernel has the disk: a mount, md, dm, swap, ZFS, an NVMe target.
@@ -37,7 +37,7 @@ class Nvme(generic.Generic):
                 await kernel.run(node.path, f"to flush {node.path}", functools.partial(_flush, path, node))
 
     def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
-        """Sanitizes or formats it (`nvme_erase`). A mocked host's disks keep no data: their numbers are other devices here."""
+        """Return the sanitize or format of the disk (`nvme_erase`); None on a mocked host, whose disks keep no data."""
         if host.dev != _DEV:
             return None
         controller = next((node for node in card.device_nodes if _is_controller(node)), None)

@@ -161,8 +161,11 @@ def look(
     data, driverless = None, False
     if own_card is not None:
         treated_as = device_class or own_card.first.device_class
-        operations = classes.by_name(treated_as).among(companions)
-        used, unrest = operations.users(host, own_card), operations.unrest(host, own_card)
+        operations = classes.by_name(treated_as).for_composite(companions)
+        used, unrest = (
+            operations.current_users(host, own_card),
+            operations.pending_quiesce_step(host, own_card),
+        )
         resets = operations.resets(own_card) if cleaning.resets else ()
         if cleaning.eraser(host, own_card, treated_as) is not None:
             data = own_card.address
@@ -172,7 +175,7 @@ def look(
             functions=tuple(_function(host, function, resets) for function in own),
             slot=_slot(host, slot, taken=bool(in_slot) and not own),
             used_by=used,
-            unrest=unrest,
+            pending_quiesce_step=unrest,
             data=data,
             driverless=driverless,
         ),
@@ -326,7 +329,7 @@ class _Treated:
 
     def operations(self, card: model.Card) -> classes.Class:
         """What is done with the device."""
-        return classes.by_name(self.device_class or card.first.device_class).among(self.companions)
+        return classes.by_name(self.device_class or card.first.device_class).for_composite(self.companions)
 
 
 class Releaser:
@@ -493,7 +496,9 @@ class Releaser:
     async def _is_at_rest(self, card: model.Card | None, treated: _Treated) -> bool:
         if card is None:
             return True
-        return await asyncio.to_thread(treated.operations(card).unrest, self._host, card) is None
+        return (
+            await asyncio.to_thread(treated.operations(card).pending_quiesce_step, self._host, card) is None
+        )
 
     async def _reset(self, address: str) -> None:
         try:

@@ -1,7 +1,7 @@
 """The next step of a device's release; pure.
 
 Invariant: no driver is unbound, no function removed and no slot switched off while a user of the device is known, nor
-while anything still stands on it (`unrest`), nor while it has data of its user that are to be erased (`data`); virtual functions go before the functions they belong to, and a slot is
+while anything still stands on it (`pending_quiesce_step`), nor while it has data of its user that are to be erased (`data`); virtual functions go before the functions they belong to, and a slot is
 switched off only when the kernel shows no function in it. A slot that has another card by now is left alone. No function
 that the kernel has a way to reset is removed before it was reset without a driver.
 
@@ -103,7 +103,7 @@ class Observed:
         functions: of the device and of everything else that goes with its slot, as the kernel has them now.
         slot: None where it sits in no hot-plug slot.
         used_by: who uses it, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
-        unrest: what has to be brought to rest before the driver goes, in one clause.
+        pending_quiesce_step: what has to be brought to rest before the driver goes, in one clause.
         data: address of the function whose driver is to erase the user's data that the device still has; None without any.
         driverless: its class needs no driver, and neither does that.
     """
@@ -111,7 +111,7 @@ class Observed:
     functions: tuple[Function, ...] = ()
     slot: Slot | None = None
     used_by: tuple[str, ...] = ()
-    unrest: str | None = None
+    pending_quiesce_step: str | None = None
     data: str | None = None
     driverless: bool = False
 
@@ -134,7 +134,7 @@ class DropVirtualFunctions:
 class Quiesce:
     """Quiesce the device, one step."""
 
-    unrest: str
+    pending: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,8 +190,8 @@ def plan(observed: Observed) -> Action:
     for function in observed.functions:
         if function.vfs:
             return DropVirtualFunctions(address=function.address)
-    if observed.unrest is not None:
-        return Quiesce(unrest=observed.unrest)
+    if observed.pending_quiesce_step is not None:
+        return Quiesce(pending=observed.pending_quiesce_step)
     left = sorted(observed.functions, key=_order)
     if observed.data is not None:
         can = observed.driverless or any(function.bound for function in left)
@@ -216,7 +216,7 @@ def words(action: Action) -> str:
     match action:
         case DropVirtualFunctions(address=address):
             return f"take the virtual functions of {address} away"
-        case Quiesce(unrest=unrest):
+        case Quiesce(pending=unrest):
             return f"bring the device to rest ({unrest})"
         case Bind(address=address):
             return f"bind a driver to {address}, by which it can be erased"
