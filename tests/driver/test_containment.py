@@ -333,7 +333,7 @@ async def test_what_a_timer_raises_is_counted_and_logged(contained, caplog):
 # Where else whatever comes is caught, or a task of a daemon begins that ends with its group; each with the reason.
 BROAD = {
     "supervision.py": "names the error that ends the process",
-    "node/treatment/erasure.py": "the error is the reason of a condition",
+    "node/treatment/erasing.py": "the error is the reason of a condition",
     "node/kernel.py": "the error is handed to the task that waits",
     "node/health/monitor.py": "the error is handed to the task that waits",
     "cli/fabric/connections.py": "foreign code in a verb",

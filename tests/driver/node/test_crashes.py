@@ -17,10 +17,9 @@ from tests.scenes import nodes
 from drawbar.driver import clocks
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import events, kinds
-from drawbar.driver.node import kernel
+from drawbar.driver.node import kernel, treatment
 from drawbar.driver.node.attachments import executor, reporting
 from drawbar.driver.node.discovery import devices
-from drawbar.driver.node.treatment import executor as releaser
 from drawbar.driver.node.treatment import hooks
 from drawbar.mocks import sysfs
 
@@ -67,7 +66,7 @@ class Cluster(nodes.Node):
             ),
             arrivals=arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked),
+            treatment=treatment.Executor(asked),
             boot_id="boot-1",
             since=clocks.steady(),
             patience=datetime.timedelta(seconds=60),

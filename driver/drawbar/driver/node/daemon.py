@@ -22,7 +22,7 @@ from typing import assert_never
 from drawbar.driver import clocks, containment, evaluation
 from drawbar.driver.api import attachments, claims, nodepools
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
+from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, treatment, uevents
 from drawbar.driver.node.attachments import exclusiveness, executor, reporting
 from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
@@ -43,7 +43,6 @@ from drawbar.driver.node.preparation import (
     store,
     sweeping,
 )
-from drawbar.driver.node.treatment import executor as releaser
 from drawbar.driver.node.treatment import hooks
 
 log = logging.getLogger(__name__)
@@ -174,14 +173,14 @@ class _Node:
             contained=contained,
         )
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
+        treated = treatment.Executor(asked, limits=options.release)
         self._hooks = hooks.Runner(options.initialise, asked, contained)
         marks = cleaning.Marks(options.data_dir)
         self._cleaner = cleaning.Cleaner(
             marks,
             cleaning.Surroundings(
                 node_name=options.node_name,
-                kernel=asked,
-                host=users.Host.from_sysfs(options.sysfs),
+                treatment=treated,
                 devices=self._local,
                 reader=reader,
                 holder=self._holder,
@@ -246,7 +245,7 @@ class _Node:
             ),
             arrivals=self._arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked, limits=options.release),
+            treatment=treated,
             boot_id=boot_id,
             since=clocks.steady(),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),

@@ -9,12 +9,11 @@ import pytest
 
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
-from drawbar.driver.node import kernel
+from drawbar.driver.node import kernel, treatment
 from drawbar.driver.node.attachments import executor, local
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import cleaning, readiness
-from drawbar.driver.node.treatment import executor as releaser
 from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
@@ -113,7 +112,7 @@ class World:
             reporter=reporter,
             arrivals=arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked),
+            treatment=treatment.Executor(asked),
             boot_id=self.boot_id,
             since=self.clock(),
             patience=datetime.timedelta(seconds=60),

@@ -60,7 +60,8 @@ VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
 USED = attachment(ATTACHED, VISIBLE, node=OLD)
 GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
 UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
-BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "cleaned": "busy"}
+BLOCKED = treatment_plan.Blocked(reason=treatment_plan.IN_USE, message="busy", seconds=2)
+BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "treated": BLOCKED}
 
 
 def arriving(match=None, **changes):
@@ -279,11 +280,11 @@ ARRIVAL = {
     ),
     "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
-    "has-traces": (observed(USED, **READY), 1, [("Clean", CARD)]),
+    "has-traces": (observed(USED, **READY), 1, [("Treat", CARD)]),
     "was-never-cleaned-elsewhere": (
         observed(attachment(ATTACHED, unclean=True), **READY),
         1,
-        [("Clean", CARD)],
+        [("Treat", CARD)],
     ),
     "was-cleaned-on-arrival": (
         observed(attachment(ATTACHED, node=CLEAN, unclean=True), **READY),
@@ -294,10 +295,10 @@ ARRIVAL = {
     "has-traces-and-no-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
-        [("Clean", CARD)],
+        [("Treat", CARD)],
     ),
     "is-being-erased": (
-        observed(USED, **READY | {"cleaned": treatment_plan.Working(seconds=1.0)}),
+        observed(USED, **READY | {"treated": treatment_plan.InProgress(seconds=1.0)}),
         900,
         again(901),
     ),
@@ -324,7 +325,7 @@ ARRIVAL = {
         1,
         [],
     ),
-    "was-cleaned": (observed(USED, **READY, cleaned=""), 1, [("ReportClean", CARD)]),
+    "was-cleaned": (observed(USED, **READY, treated=treatment_plan.Done()), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),
         1,

@@ -68,8 +68,8 @@ class Kernel:
         elif self.powered:
             self.powered = False
         else:
-            return treatment_plan.Released()
-        return treatment_plan.Working(seconds=0.01)
+            return treatment_plan.Done()
+        return treatment_plan.InProgress(seconds=0.01)
 
 
 class Node(stateful.RuleBasedStateMachine):
@@ -261,7 +261,7 @@ class Node(stateful.RuleBasedStateMachine):
                         reason=treatment_plan.IN_USE, message="held by pid 1", seconds=2
                     )
                 outcome = kernel.release()
-                if isinstance(outcome, treatment_plan.Released):
+                if isinstance(outcome, treatment_plan.Done):
                     self.leaving = None
                 return True, outcome
             case _:
@@ -346,7 +346,7 @@ class Node(stateful.RuleBasedStateMachine):
             if self.attachment.deleting
             else None,
             leaving=self.leaving,
-            released=released,
+            treated=released,
         )
 
     def _since(self, kind):

@@ -7,13 +7,13 @@ then the key is queued again. On any error it stops; the key is queued again aft
 import asyncio
 import datetime
 import functools
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.node import classes, errors, kernel, treatment
 from drawbar.driver.node.attachments import (
     actions,
     functions,
@@ -26,81 +26,10 @@ from drawbar.driver.node.attachments import (
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import index, model, netdevs, pci
-from drawbar.driver.node.treatment import erasure as erasing
-from drawbar.driver.node.treatment import executor as releaser
-from drawbar.driver.node.treatment import hooks
-from drawbar.driver.node.treatment import plan as treatment_plan
-
-STEPS_MAX = 64
-"""A device that takes more to come to rest is looked at again later."""
-
-
-async def clean(
-    kernel: kernel.Kernel,
-    host: classes.Host,
-    card: model.Card,
-    device_class: str,
-    cleaning: releaser.Cleaning = releaser.AS_ITS_CLASS,
-    *,
-    companions: Collection[model.Card] = (),
-    keeps_functions: bool = False,
-) -> str | treatment_plan.Working:
-    """Take away what the last claim left on a device that stays attached, as far as can be done at once; idempotent.
-
-    Its data are erased where they are to be, and each function is reset by the best method that it has (FLR where it can).
-    What stands on the device, such as memory that is online, is taken down by its class first; initialisation builds it up
-    again.
-
-    Args:
-        kernel: of the host.
-        host: the same.
-        card: the device.
-        device_class: what it is treated as.
-        cleaning: what is to be done about its user's traces.
-        companions: the other members of its composite, those that this node shows.
-        keeps_functions: its virtual functions are an administrator's, and stay.
-
-    Returns:
-        Why a trace of the last use may be left, in a clause; empty when none is; or that its data are being erased.
-    """
-    match cleaning.state:
-        case erasing.Running():
-            return treatment_plan.Working(seconds=plan.LOOK_SECONDS)
-        case erasing.Failed(why=why):
-            return why
-        case _:
-            pass
-    operations = classes.by_name(device_class).for_composite(companions)
-    users = await asyncio.to_thread(operations.users, host, card)
-    if users:
-        return treatment_plan.message(users)
-    try:
-        for _ in range(STEPS_MAX):
-            if await asyncio.to_thread(operations.pending_quiesce_step, host, card) is None:
-                break
-            await operations.quiesce(kernel, host, card)
-        else:
-            return "it does not come to rest"
-        await operations.quiesce(kernel, host, card)
-        eraser = cleaning.eraser(host, card, device_class)
-        if eraser is not None and cleaning.erasure is not None:
-            cleaning.erasure.begin(card.address, eraser)
-            return treatment_plan.Working(seconds=plan.LOOK_FIRST_SECONDS)
-        for function in card.functions:
-            if function.sriov is not None and function.sriov.num_vfs and not keeps_functions:
-                await kernel.set_vfs(function.address, 0)
-                await kernel.set_vf_probing(function.address, on=True)
-        is_virtual = card.first.physical_function is not None
-        addresses = (card.address,) if is_virtual else operations.resets(card)
-        for address in addresses if cleaning.resets else ():
-            await kernel.reset(address)
-    except errors.KernelRefused as refused:
-        return str(refused)
-    return ""
-
+from drawbar.driver.node.treatment import erasing, hooks
 
 ROUNDS_MAX = 8
-"""Of planning in one call; an arrival takes two, a step of a release one, a device that was cleaned four."""
+"""Plans in one call: an arrival takes two, a step of a treatment one, a treated device four."""
 AGAIN_SECONDS = 0.05
 """After so many rounds other attachments are reconciled first."""
 DELETION = "deletion"
@@ -127,9 +56,8 @@ class Memory:
         claim_notified: the failure is recorded on the claim.
         attempt: the last try to make the device ready.
         leaving: the device, since its release was begun.
-        erasure: of the last use of the device.
+        progress: of its treatment after its last use.
         hook: the run of its hook, or the load of its bitstream.
-        draining: of the device, since its release was begun.
         hook_for: uid and allocation timestamp of the claim that this is or was for.
         functions_for: the same of the claim for which virtual functions are being set up.
         seen: by condition, and for its deletion, when that was first seen to hold.
@@ -143,16 +71,15 @@ class Memory:
     baseline: sole_arrival.Baseline | None = None
     attempt: actions.Attempt | None = None
     leaving: model.Card | None = None
-    erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
+    progress: treatment.Progress = field(default_factory=treatment.Progress)
     hook: asyncio.Task[str] | None = None
-    draining: hooks.Draining = field(default_factory=hooks.Draining)
     hook_for: tuple[str, str] = ("", "")
     functions_for: tuple[str, str] = ("", "")
     seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
 
     def end_hook(self) -> None:
         """End its hooks that still run."""
-        self.draining.end()
+        self.progress.draining.end()
         if self.hook is not None:
             self.hook.cancel()
             self.hook = None
@@ -215,7 +142,7 @@ class Context:
     reporter: reporting.Reporter
     arrivals: devices.Devices
     kernel: kernel.Kernel
-    releaser: releaser.Releaser
+    treatment: treatment.Executor
     boot_id: str
     since: datetime.datetime
     patience: datetime.timedelta
@@ -352,9 +279,9 @@ class Context:
         memory = self.memories.get(attachment.metadata.name)
         if memory is None or memory.uid != attachment.metadata.uid:
             return ""
-        erasure = memory.erasure.state()
-        if isinstance(erasure, erasing.Running):
-            return erasure.progress
+        state = memory.progress.erasure.state()
+        if isinstance(state, erasing.Running):
+            return state.progress
         return memory.attempt.lack if memory.attempt is not None else ""
 
     def companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
@@ -371,8 +298,7 @@ class _Done:
     """
 
     again: bool = False
-    released: treatment_plan.Outcome | None = None
-    cleaned: str | treatment_plan.Working | None = None
+    treated: treatment.Outcome | None = None
 
 
 async def reconcile(context: Context, attachment: attachments.DeviceAttachment) -> float | None:
@@ -440,8 +366,7 @@ class _Work:
             leaving_at=seen.since(DELETION),
             health=context.judged.verdict(key) if context.judged is not None else verdicts.UNKNOWN,
             leaving=self._memory.leaving,
-            released=done.released,
-            cleaned=done.cleaned,
+            treated=done.treated,
             lagging=context.arrivals.is_lagging,
         )
 
@@ -484,8 +409,8 @@ class _Work:
                 return await self._power(slot, now)
             case actions.Initialise(card=card):
                 return await self._initialise(card, now)
-            case actions.Clean(card=card):
-                return await self._clean(card, now)
+            case actions.Treat(card=card):
+                return await self._treat(card, now)
             case actions.Release(card=card, slot=slot):
                 return await self._release(card, slot)
             case _:
@@ -665,58 +590,37 @@ class _Work:
             raise errors.HookFailed(why) if asked.hook else errors.BitstreamNotLoaded(why)
         return ""
 
-    async def _clean(self, card: model.Card, now: datetime.datetime) -> _Done:
-        context = self._context
-        host = classes.Host.from_sysfs(context.kernel.sysfs)
-        why = await clean(
-            context.kernel,
-            host,
-            card,
-            self._attachment.identity.device_class,
-            self._cleaning(),
-            companions=context.companions(self._attachment),
-        )
-        if why == "":
-            self._memory.erasure = erasing.Erasure()
-        self._remember(None, why if isinstance(why, str) else "", now)
-        return _Done(again=True, cleaned=why)
-
-    def _cleaning(self) -> releaser.Cleaning:
-        """Return what is to be done about the traces of the device's use. Without a use there is nothing to erase."""
-        attachment, node = self._attachment, self._attachment.status.node
-        asked = node.clean_up if node is not None else None
-        return releaser.Cleaning(
-            way=attachment.spec.clean,
-            erasure=self._memory.erasure if attachment.is_used else None,
-            hook=functools.partial(self._context.hooks.eraser, attachment, asked)
-            if asked is not None
-            else None,
-        )
+    async def _treat(self, card: model.Card, now: datetime.datetime) -> _Done:
+        outcome = await self._context.treatment.step(self._order(card), self._memory.progress)
+        if isinstance(outcome, treatment.Done):
+            self._memory.progress = treatment.Progress()
+        self._remember(None, outcome.message if isinstance(outcome, treatment.Blocked) else "", now)
+        return _Done(again=True, treated=outcome)
 
     async def _release(self, card: model.Card | None, slot: str) -> _Done:
         self._memory.leaving = card
-        outcome = await self._context.releaser.step(
-            card,
-            slot,
-            device_class=self._attachment.identity.device_class,
-            cleaning=self._cleaning(),
-            drain=self._drain,
-            companions=self._context.companions(self._attachment),
+        outcome = await self._context.treatment.step(
+            self._order(card, slot, leaves=True), self._memory.progress
         )
-        if isinstance(outcome, treatment_plan.Released):
+        if isinstance(outcome, treatment.Done):
             self._memory.leaving = None
-            self._memory.draining.end()
-        return _Done(again=True, released=outcome)
+        return _Done(again=True, treated=outcome)
 
-    def _drain(self, card: model.Card, used: bool) -> str:
-        """Have the drain hook of the device's last claim run while it is used; return in a clause what to wait for, if anything."""
-        attachment, node, context = self._attachment, self._attachment.status.node, self._context
-        asked = node.drain if node is not None else None
-        if asked is None:
-            return ""
-        begin = functools.partial(context.hooks.begin_draining, attachment, asked, card)
-        now = asyncio.get_running_loop().time()
-        return self._memory.draining.step(asked.hook, begin, now, used=used)
+    def _order(self, card: model.Card | None, slot: str = "", *, leaves: bool = False) -> treatment.Order:
+        """Return what is to be done with the device. Its last user's claim names the hooks."""
+        attachment, runner = self._attachment, self._context.hooks
+        node = attachment.status.node or attachments.NodeReport()
+        return treatment.Order(
+            card=card,
+            slot=slot,
+            leaves=leaves,
+            device_class=attachment.identity.device_class,
+            companions=self._context.companions(attachment),
+            is_used=attachment.is_used,
+            clean=attachment.spec.clean,
+            drain=runner.drain(attachment, node.drain) if leaves else None,
+            clean_up=runner.clean_up(attachment, node.clean_up),
+        )
 
     def _remember(
         self,

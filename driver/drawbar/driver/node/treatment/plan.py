@@ -1,22 +1,24 @@
-"""The next step of a device's release; pure.
+"""The next step of a device's treatment: what happens to it between two users, and before it leaves its node; pure.
 
-Invariant: no driver is unbound, no function removed and no slot switched off while a user of the device is known, nor
-while anything still stands on it (`pending_quiesce_step`), nor while it has data of its user that are to be erased (`data`); virtual functions go before the functions they belong to, and a slot is
-switched off only when the kernel shows no function in it. A slot that has another card by now is left alone. No function
-that the kernel has a way to reset is removed before it was reset without a driver.
+A device that stays is ready for the next claim at the end; one that leaves is unbound, removed and without power. Both go
+through the same steps: the users first, for nothing may be undone while one is left; the virtual functions, which have drivers
+of their own; quiesce and erase, while the driver can still talk to the device; then the end.
 
-Order, with the reason: users first, for nothing may be undone for a device that stays; virtual functions, because they
-are devices of their own with drivers of their own; quiesce, while the driver can still talk to the device; erase, for the same reason,
-and once nothing writes to it any more; unbind one
-function after the other, which says early what removal would hide; reset and remove, the farthest from the host first, in one step,
-because the kernel does not show a reset: what is still there is reset again; power, when nothing is left to be surprised.
-From whatever state a crash leaves, the plan goes on: it looks at the kernel alone.
+Invariants: nothing is done to a device while a user of it is known. Nothing is erased, reset, unbound or removed while a quiesce
+step is pending. Nothing is reset, unbound or removed while the user's data are left to erase. A device that stays keeps its
+drivers. Each function is reset at most once, and removed at most once; a device that leaves is reset without a driver, in the
+step that removes the function. A slot is switched off only if the kernel shows no function in it, and never for another card.
+`Finish` is planned only if nothing else is left to do.
+
+A device that leaves goes function by function, the farthest from the host first: unbinding says early what a removal would hide.
+The kernel does not show a reset. So what was reset counts only while this daemon remembers it and nothing else had to be done
+since; a new daemon resets again. From any state that a crash leaves the plan goes on.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments
+from drawbar.driver.api import attachments, meta
 
 USERS_SHOWN = 4
 """More than these are counted: a condition's message has 1,024 characters at most."""
@@ -26,22 +28,35 @@ SILENT = "KernelSilent"
 STUCK = "NoProgress"
 UNCLEAN = attachments.NOT_CLEANED
 CLEANING = attachments.CLEANING
+_COUNTING = frozenset({SILENT, STUCK})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Released:
-    """The kernel no longer shows anything of the device: the fabric can take it."""
+class Done:
+    """The treatment is complete: the next claim, or the fabric, may have the device."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InProgress:
+    """A step was taken.
+
+    Attributes:
+        seconds: the pause before the next step.
+        message: the progress of an erase that takes long, in a clause; empty for other steps.
+    """
+
+    seconds: float
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """The device cannot be taken away now.
+    """The treatment cannot go on now.
 
     Attributes:
-        reason: one word, as a condition has it: `InUse`, `KernelRefused`, `KernelSilent`, `NoProgress`, `NotCleaned`,
-            or `Cleaning` while it is being erased.
-        message: what blocks, with the remedy.
-        seconds: after how long to look again.
+        reason: `InUse`, `KernelRefused`, `KernelSilent`, `NoProgress` or `NotCleaned`.
+        message: the obstacle, with the remedy.
+        seconds: the pause before the next look.
     """
 
     reason: str
@@ -49,26 +64,19 @@ class Blocked:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Working:
-    """A step was made; the next one is due after so many seconds."""
-
-    seconds: float
-
-
-Outcome = Released | Blocked | Working
+Outcome = Done | InProgress | Blocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function:
-    """A function that has to go.
+    """A function of the device.
 
     Attributes:
-        path: its directory in sysfs: what is below another one is farther from the host.
-        bound: a driver has it. Ports of a switch on the card do not count: their driver goes with them.
-        vfs: how many virtual functions it has.
-        virtual: it is one; it goes with its physical function.
-        resets: it is reset before it goes: its class asks for that, and the kernel has a way to.
+        path: its directory in sysfs: a longer path is farther from the host.
+        bound: it has a driver. Ports of a switch on the card do not count: their driver goes with them.
+        vfs: the number of its virtual functions that have to go.
+        virtual: it is a virtual function, and goes with its physical function.
+        resets: it has to be reset.
     """
 
     address: str
@@ -84,9 +92,9 @@ class Slot:
     """The hot-plug slot of the card.
 
     Attributes:
-        powered: None where it has no switch.
-        present: whether a card is in; None where it does not say.
-        taken: functions are in it that are not the device's: it has another card by now.
+        powered: None for a slot without a switch.
+        present: whether a card is in; None for a slot that does not say.
+        taken: another card is in it by now.
     """
 
     name: str
@@ -96,29 +104,61 @@ class Slot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Draining:
+    """The drain hook of the device's last user.
+
+    Attributes:
+        is_due: the hook may be run now, if the device is in use.
+        is_running: the hook runs.
+        message: the state of the hook, in a clause.
+    """
+
+    is_due: bool = False
+    is_running: bool = False
+    message: str = ""
+
+
+NO_DRAINING = Draining()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
     """The input of the plan.
 
     Attributes:
-        functions: of the device and of everything else that goes with its slot, as the kernel has them now.
-        slot: None where it sits in no hot-plug slot.
-        used_by: who uses it, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
-        pending_quiesce_step: what has to be brought to rest before the driver goes, in one clause.
-        data: address of the function whose driver is to erase the user's data that the device still has; None without any.
-        driverless: its class needs no driver, and neither does that.
+        leaves: the device leaves the node; else it stays for the next claim.
+        functions: of the device and, if it leaves, of everything that goes with its slot.
+        slot: None for a device that stays, or is in no hot-plug slot.
+        used_by: the users, each in a clause such as `held by pid 4711 (python), /dev/nvidia0`.
+        draining: the drain hook.
+        pending_quiesce_step: the next thing to bring to rest, in a clause.
+        data: the address of the function whose driver is to erase the user's data; None if none are left.
+        driverless: the class needs no driver, and its eraser needs none.
+        is_flushed: the device that stays was quiesced to its end.
     """
 
+    leaves: bool
     functions: tuple[Function, ...] = ()
     slot: Slot | None = None
     used_by: tuple[str, ...] = ()
+    draining: Draining = NO_DRAINING
     pending_quiesce_step: str | None = None
     data: str | None = None
     driverless: bool = False
+    is_flushed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """Report who uses the device, and do nothing to it."""
+class Block:
+    """Report the obstacle, and do nothing to the device."""
+
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """Begin the drain hook."""
 
     message: str
 
@@ -132,33 +172,40 @@ class DropVirtualFunctions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quiesce:
-    """Quiesce the device, one step."""
+    """Take one quiesce step."""
 
     pending: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bind:
-    """Have the kernel look for a driver for a function that has to be erased."""
+    """Have the kernel bind a driver, by which the data can be erased."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erase:
-    """Erase the user's data, or go on with that."""
+    """Begin to erase the user's data."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reset:
+    """Flush the device, and reset one function; of a device that is only flushed the address is empty."""
+
+    address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unbind:
-    """Flush what the device has, and take the driver of one function away."""
+    """Flush the device, and unbind the driver of one function."""
 
     address: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remove:
-    """Reset a function, if it is to be, and make the kernel forget it."""
+    """Reset a function, if it has to be, and make the kernel forget it."""
 
     address: str
     reset: bool = False
@@ -172,36 +219,74 @@ class PowerOff:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Done:
-    """Nothing of the device is left."""
+class Finish:
+    """Nothing is left to do."""
 
 
-Step = DropVirtualFunctions | Quiesce | Bind | Unbind | Remove | PowerOff
+Step = DropVirtualFunctions | Quiesce | Bind | Reset | Unbind | Remove | PowerOff
 """Asks the kernel for something, once."""
-Action = Wait | Erase | Step | Done
+Action = Block | Drain | Erase | Step | Finish
 
 
 def plan(observed: Observed) -> Action:
-    """The next safe step."""
-    if observed.used_by:
-        return Wait(message=message(observed.used_by))
+    """Return the next safe action."""
+    obstacle = _clear(observed)
+    if obstacle is not None:
+        return obstacle
     if not observed.functions:
-        return _power(observed.slot)
+        return _end_of_nothing(observed)
     for function in observed.functions:
         if function.vfs:
             return DropVirtualFunctions(address=function.address)
     if observed.pending_quiesce_step is not None:
         return Quiesce(pending=observed.pending_quiesce_step)
-    left = sorted(observed.functions, key=_order)
     if observed.data is not None:
-        can = observed.driverless or any(function.bound for function in left)
+        can = observed.driverless or any(function.bound for function in observed.functions)
         return Erase() if can else Bind(address=observed.data)
+    return _leave(observed.functions) if observed.leaves else _stay(observed)
+
+
+def _clear(observed: Observed) -> Block | Drain | None:
+    """Return how the users are made to let go, or what to wait for; None if nothing uses the device."""
+    users = message(observed.used_by)
+    if users and observed.draining.is_due:
+        return Drain(message=users)
+    if users or observed.draining.is_running:
+        return Block(reason=IN_USE, message="; ".join(filter(None, (users, observed.draining.message))))
+    return None
+
+
+def _stay(observed: Observed) -> Action:
+    for function in observed.functions:
+        if function.resets:
+            return Reset(address=function.address)
+    return Finish() if observed.is_flushed else Reset(address="")
+
+
+def _leave(functions: tuple[Function, ...]) -> Action:
+    left = sorted(functions, key=_order)
     for function in left:
         if function.bound and not function.virtual:
             return Unbind(address=function.address)
     # A virtual function without a physical one is none: the kernel takes both away together.
     last = next((function for function in left if not function.virtual), left[0])
     return Remove(address=last.address, reset=last.resets)
+
+
+def _end_of_nothing(observed: Observed) -> Action:
+    slot = observed.slot
+    if not observed.leaves:
+        gone = "the kernel does not show the device any more; look at its link and its power"
+        return Block(reason=REFUSED, message=gone)
+    if slot is None or slot.taken or not slot.powered or slot.present is False:
+        return Finish()
+    return PowerOff(slot=slot.name)
+
+
+def says_the_same(report: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Return whether two reports, each a reason and a message, say the same; a message that only counts seconds does."""
+    (reason, message), (other_reason, other_message) = report, other
+    return reason == other_reason and (reason in _COUNTING or meta.cut(message) == meta.cut(other_message))
 
 
 def message(users: Iterable[str]) -> str:
@@ -211,33 +296,27 @@ def message(users: Iterable[str]) -> str:
     return "; ".join(texts[:USERS_SHOWN]) + (f"; and {rest} more" if rest > 0 else "")
 
 
-def words(action: Action) -> str:
-    """What the kernel was asked to do, for a message that it has not come about."""
-    match action:
+def describe(step: Step) -> str:
+    """Return what the kernel was asked to do, for a log and for a report of no progress."""
+    match step:
         case DropVirtualFunctions(address=address):
-            return f"take the virtual functions of {address} away"
-        case Quiesce(pending=unrest):
-            return f"bring the device to rest ({unrest})"
+            return f"remove the virtual functions of {address}"
+        case Quiesce(pending=pending):
+            return f"bring the device to rest ({pending})"
         case Bind(address=address):
             return f"bind a driver to {address}, by which it can be erased"
+        case Reset(address=address):
+            return f"reset {address}" if address else "flush the device"
         case Unbind(address=address):
             return f"unbind the driver of {address}"
         case Remove(address=address):
             return f"remove {address}"
         case PowerOff(slot=slot):
             return f"switch slot {slot} off"
-        case Wait() | Erase() | Done():
-            return "do nothing"
-
-
-def _power(slot: Slot | None) -> Action:
-    if slot is None or slot.taken or not slot.powered or slot.present is False:
-        return Done()
-    return PowerOff(slot=slot.name)
 
 
 def _order(function: Function) -> tuple[int, int, str]:
-    """The farthest from the host first; of equals the last, so that function 0, which the others hang on, stays longest."""
+    """Return the order of removal: the farthest from the host first, and function 0 last, for the others hang on it."""
     bus, _, number = function.address.rpartition(":")
     device, _, within = number.partition(".")
     # With ARI both parts are one number of 8 bits.
