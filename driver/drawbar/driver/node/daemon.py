@@ -23,7 +23,7 @@ from drawbar.driver import clocks, containment, evaluation
 from drawbar.driver.api import attachments, claims, nodepools
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, treatment, uevents
-from drawbar.driver.node.attachments import exclusiveness, executor, reporting
+from drawbar.driver.node.attachments import context, exclusiveness, executor, reporting
 from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
@@ -234,7 +234,7 @@ class _Node:
         self._watched = attached.AttachedDevices(
             self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
         )
-        self._context = executor.Context(
+        self._context = context.Context(
             reporter=reporting.Reporter(
                 api=api,
                 recorder=self._recorder,
@@ -262,7 +262,7 @@ class _Node:
         )
         self._exclusiveness = exclusiveness.Exclusiveness(
             reporter=self._context.reporter,
-            card=self._card,
+            card=self._context.last_card,
             offered=self._neighbours.offered,
             quiet_seconds=options.local_pool.quiet_seconds,
             clock=asyncio.get_running_loop().time,
@@ -349,11 +349,11 @@ class _Node:
         wanted = self._options.local_pool
         return wanted.enabled and wanted.virtual_functions and device_class in wanted.classes
 
-    def _sharing(self, attachment: attachments.DeviceAttachment) -> executor.Sharing:
+    def _sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
         """The use of the virtual functions of an attachment's card."""
         functions = self._local.virtual_functions(attachment)
         if not functions:
-            return executor.Sharing()
+            return context.Sharing()
         clauses = []
         for pool, device in sorted(self._held()):
             if device in functions and (not pool or self._local.owns(pool)):
@@ -362,7 +362,7 @@ class _Node:
                 holder = f"{claim.namespace}/{claim.name}" if claim is not None else f"of uid {uid}"
                 clauses.append(f"claim {holder} has {device}")
         offered = (device.name for listed in self._publisher.published for device in listed.spec.devices)
-        return executor.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
+        return context.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
 
     def _watch(self) -> None:
         """Shows an administrator what is here."""

@@ -10,7 +10,8 @@ import pytest
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
 from drawbar.driver.node import kernel, treatment
-from drawbar.driver.node.attachments import executor, local
+from drawbar.driver.node.attachments import local
+from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import cleaning, readiness
@@ -108,7 +109,7 @@ class World:
         await arrivals.read()
         self.runner = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         reporter = types.SimpleNamespace(api=None, recorder=self.recorder, tells_claims=lambda: True)
-        context = executor.Context(
+        context = Context(
             reporter=reporter,
             arrivals=arrivals,
             kernel=asked,

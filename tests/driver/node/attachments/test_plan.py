@@ -24,7 +24,7 @@ from tests.scenes.nodeplan import (
 )
 
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node.attachments import actions, executor, matching, plan
+from drawbar.driver.node.attachments import actions, context, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.treatment import plan as treatment_plan
@@ -364,7 +364,7 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
 
 
 def test_a_daemon_notes_when_it_first_saw_what_holds():
-    memory = executor.Memory(uid="a")
+    memory = context.Memory(uid="a")
     for number, of in enumerate(
         (
             attachment(),
@@ -374,7 +374,7 @@ def test_a_daemon_notes_when_it_first_saw_what_holds():
         )
     ):
         memory.see(of, moment(number))
-    conditions = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
+    conditions = (attachments.ATTACHED, attachments.VISIBLE, context.DELETION)
     assert [memory.seen.since(condition) for condition in conditions] == [moment(1), None, moment(3)]
 
 

@@ -16,7 +16,8 @@ from tests.scenes import bitstreams, cards, waiting
 from drawbar.driver.api import attachments
 from drawbar.driver.api.attachments import Initialisation
 from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.attachments import executor
+from drawbar.driver.node.attachments import initialisation
+from drawbar.driver.node.attachments.context import Memory
 from drawbar.driver.node.classes import dfl
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
@@ -303,9 +304,11 @@ async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, a
 
 def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
     context = types.SimpleNamespace(boot_id="boot-1")
-    context.memory = lambda _: executor.Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
+    context.memory = lambda _: Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
     for hook, failure in (("h", errors.HookFailed), ("", errors.BitstreamNotLoaded)):
-        work = executor._Work(context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST)))
+        work = initialisation.Initialisation(
+            context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST))
+        )
         with pytest.raises(failure, match="no port"):
             work._hook(CARD)
 
@@ -351,8 +354,8 @@ def test_a_daemon_that_comes_back_runs_a_hook_only_for_a_device_that_is_not_in_u
         reporter=types.SimpleNamespace(hook_begun=lambda *_: None),
     )
     attachment = claimed(conditions)
-    context.memory = lambda _: executor.Memory(uid="")
-    work = executor._Work(context, attachment)
+    context.memory = lambda _: Memory(uid="")
+    work = initialisation.Initialisation(context, attachment)
     assert bool(work._hook(CARD)) == runs
     assert bool(work._hook(CARD)) == runs
     assert len(begun) == runs, "once"
