@@ -35,7 +35,7 @@ from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
     cleaning,
-    finding,
+    lookup,
     metadata,
     networks,
     preparer,
@@ -191,7 +191,7 @@ class _Node:
             clean=options.local_pool.clean,
             contained=contained,
         )
-        finder = finding.Finder(
+        finder = lookup.Finder(
             driver=options.driver,
             node_name=options.node_name,
             boot_id=boot_id,
