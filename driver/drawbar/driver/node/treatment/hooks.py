@@ -24,10 +24,11 @@ from typing import Any
 
 from drawbar.driver import containment, programs
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node import erasing, errors, kernel
-from drawbar.driver.node.classes import dfl, fpga
+from drawbar.driver.node import errors, kernel
+from drawbar.driver.node.classes import dfl, fpga, generic
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model, pci
+from drawbar.driver.node.treatment import plan
 
 OUTPUT_BYTES = 64 << 10
 MEMORY_BYTES = 1 << 30
@@ -63,33 +64,43 @@ def problems(settings: Settings) -> list[str]:
     ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drain:
+    """The hook that makes other programs close a device.
+
+    Attributes:
+        hook: its name.
+        begin: begins a run for a card; the result is why it failed, and empty if it did not.
+    """
+
+    hook: str
+    begin: Callable[[model.Card], asyncio.Future[str]]
+
+
 class Draining:
-    """The runs of the hook that makes others let go of one device: again every `DRAIN_AGAIN_SECONDS` while they have not."""
+    """The runs of the drain hook of one device: one at a time, and again every `DRAIN_AGAIN_SECONDS`."""
 
     def __init__(self) -> None:
         self._run: asyncio.Future[str] | None = None
         self._ended_at: float | None = None
         self._why = ""
 
-    def step(self, hook: str, begin: Callable[[], asyncio.Future[str]], now: float, *, used: bool) -> str:
-        """Have the hook run while the device is in use, unless it did a moment ago; return in a clause what to wait for.
-
-        Args:
-            hook: its name.
-            begin: begins a run, which returns why it failed, empty where it did not.
-            now: in seconds, on any clock that goes forward.
-            used: the device is in use.
-        """
+    def observe(self, drain: Drain | None, now: float) -> plan.Draining:
+        """Return the state of the hook; `now` is in seconds, on any clock that goes forward."""
+        if drain is None:
+            return plan.NO_DRAINING
         if self._run is not None and self._run.done():
             self._why, self._run, self._ended_at = self._run.result(), None, now
-        is_due = self._ended_at is None or now - self._ended_at >= DRAIN_AGAIN_SECONDS
-        if used and self._run is None and is_due:
-            self._run = begin()
         if self._run is not None:
-            return f"hook {hook} is draining the device"
-        if not used:
-            return ""
-        return self._why or f"hook {hook} has run and will run again"
+            return plan.Draining(is_running=True, message=f"hook {drain.hook} is draining the device")
+        is_due = self._ended_at is None or now - self._ended_at >= DRAIN_AGAIN_SECONDS
+        return plan.Draining(
+            is_due=is_due, message=self._why or f"hook {drain.hook} has run and will run again"
+        )
+
+    def begin(self, drain: Drain, card: model.Card) -> None:
+        """Begin a run."""
+        self._run = drain.begin(card)
 
     def end(self) -> None:
         """End the run, if there is one."""
@@ -126,17 +137,22 @@ class Runner:
             self._attempt(name, run(attachment, asked, card)), name=f"initialisation of {name}"
         )
 
-    def begin_draining(
+    def drain(self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None) -> Drain | None:
+        """Return the hook that makes other programs close the device, or None if none is asked for."""
+        if asked is None:
+            return None
+        return Drain(hook=asked.hook, begin=functools.partial(self._begin_drain, attachment, asked))
+
+    def _begin_drain(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
     ) -> asyncio.Task[str]:
-        """Begin to make others let go of a device; the task returns why that failed, empty where it did not."""
         assert self.tasks is not None
         name = attachment.metadata.name
         run = self._drain(asked, variables(attachment, card, None, self._sysfs))
         return self.tasks.create_task(self._attempt(name, run), name=f"drain hook of {name}")
 
     async def _attempt(self, attachment: str, run: Coroutine[Any, Any, str]) -> str:
-        """Return why the run failed, also unexpectedly; empty where it did not."""
+        """Return why the run failed, also unexpectedly; empty if it did not."""
         attempt = self._contained.attempt("hooks", attachment, extra=lambda: {"attachment": attachment})
         with attempt:
             return await run
@@ -149,12 +165,16 @@ class Runner:
             return str(failed)
         return ""
 
-    def eraser(
-        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
-    ) -> erasing.Eraser:
-        """Return what cleans a device after its use, in a thread without a loop."""
+    def clean_up(
+        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None
+    ) -> Callable[[model.Card], generic.Eraser] | None:
+        """Return the hook that cleans a card after its use, or None if none is asked for."""
+        return None if asked is None else functools.partial(self._eraser, attachment, asked)
 
-        def clean(report: erasing.Report) -> None:
+    def _eraser(
+        self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
+    ) -> generic.Eraser:
+        def clean(report: generic.Report) -> None:
             report(f"hook {asked.hook} cleans {card.address}")
             environment = variables(attachment, card, None, self._sysfs)
             try:

@@ -6,12 +6,12 @@ import os
 import shutil
 
 import pytest
-from tests.scenes.release import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
+from tests.scenes.treatment import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
 
-from drawbar.driver.node import errors, kernel, release
+from drawbar.driver.node import errors, kernel, treatment
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -43,13 +43,13 @@ async def test_an_open_device_file_blocks_everything_and_is_named(tmp_path, open
     async with place(tmp_path, GPU) as host:
         number(host.tree, "class/drm/card0/uevent", (1, 3))
         process = open_by(4711, "python", "/dev/null")
-        blocked = await host.until(release.Blocked)
+        blocked = await host.until(treatment.Blocked)
         assert blocked.reason == plan.IN_USE
         assert blocked.message == "held by pid 4711 (python), /dev/dri/card0"
         assert reader.read_function(host.tree.root, host.tree.address(SLOT)).driver == "amdgpu"
         assert host.power() == "1"
         shutil.rmtree(process)
-        await host.until(release.Released)
+        await host.until(treatment.Done)
 
 
 async def test_a_mounted_disk_blocks(tmp_path):
@@ -59,9 +59,9 @@ async def test_a_mounted_disk_blocks(tmp_path):
         (folder / "mountinfo").write_text(
             "36 35 259:0 / /var/my\\040data rw,noatime shared:1 - xfs /dev/nvme0n1 rw\n"
         )
-        blocked = await host.until(release.Blocked)
+        blocked = await host.until(treatment.Blocked)
         assert blocked.message == "mounted at /var/my data, /dev/nvme0n1"
-        assert not isinstance(await host.step(), release.Working)
+        assert not isinstance(await host.step(), treatment.InProgress)
 
 
 async def test_a_disk_that_the_kernel_has_to_itself_blocks_at_the_flush(tmp_path):
@@ -74,8 +74,8 @@ async def test_a_disk_that_the_kernel_has_to_itself_blocks_at_the_flush(tmp_path
             return await super().run(target, what, function)
 
     async with place(tmp_path, NVME) as host:
-        host.releaser = release.Releaser(Busy(host.tree.root), limits=host.limits)
-        blocked = await host.until(release.Blocked)
+        host.use(Busy(host.tree.root))
+        blocked = await host.until(treatment.Blocked)
         assert (blocked.reason, "inside the kernel" in blocked.message) == (plan.REFUSED, True)
         assert host.card().first.driver == "nvme"
 
@@ -89,7 +89,7 @@ async def test_an_interleaved_region_blocks(tmp_path):
             )
             await asyncio.to_thread(host.tree.attach, slot, card)
         await asyncio.to_thread(host.tree.create_region, [1, 2])
-        blocked = await host.until(release.Blocked)
+        blocked = await host.until(treatment.Blocked)
         assert "region0 is interleaved with other devices" in blocked.message
         assert len(regions(host.tree)) == 1
 
@@ -108,9 +108,9 @@ class KeepsOnline(kernel.Kernel):
 async def test_memory_that_will_not_go_offline_blocks(tmp_path):
     async with place(tmp_path, CXL, progress_seconds=0.2) as host:
         await asyncio.to_thread(host.tree.keep_online, "region0")
-        host.releaser = release.Releaser(KeepsOnline(host.tree.root), limits=host.limits)
+        host.use(KeepsOnline(host.tree.root))
         # Where the machine is slow, the step before may be reported as well.
-        blocked = await host.until(release.Blocked, message="2 memory blocks are online")
+        blocked = await host.until(treatment.Blocked, message="2 memory blocks are online")
         assert blocked.reason == plan.STUCK
         assert len(regions(host.tree)) == 1
         assert host.power() == "1"
@@ -120,19 +120,20 @@ async def test_a_kernel_that_does_nothing_is_reported_and_not_asked_all_the_time
     tree = SysfsTree.create(tmp_path / "sys", slots=1)
     await asyncio.to_thread(tree.attach, SLOT, GPU)  # and no kernel reacts
     now = [100.0]
-    releaser = release.Releaser(kernel.Kernel(tree.root), clock=lambda: now[0])
-    card = Place(tree).card()
+    host = Place(tree)
+    host.use(kernel.Kernel(tree.root), clock=lambda: now[0])
+    card = host.card()
     unbind = tree.root / "bus/pci/drivers/amdgpu/unbind"
-    assert isinstance(await releaser.step(card, "1"), release.Working)
+    assert isinstance(await host.treat(card, "1"), treatment.InProgress)
     unbind.write_text("")
     now[0] += 0.5
-    assert isinstance(await releaser.step(card, "1"), release.Working)
+    assert isinstance(await host.treat(card, "1"), treatment.InProgress)
     assert unbind.read_text() == ""
     now[0] += 1
-    assert isinstance(await releaser.step(card, "1"), release.Working)
+    assert isinstance(await host.treat(card, "1"), treatment.InProgress)
     assert unbind.read_text() == f"{card.address}\n"
     now[0] += 10
-    blocked = await releaser.step(card, "1")
+    blocked = await host.treat(card, "1")
     assert blocked.reason == plan.STUCK
     assert f"asked to unbind the driver of {card.address}, the kernel has not for 12 s" in blocked.message
 
@@ -145,29 +146,31 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_no_device_up(tmp_path, 
     unbind.unlink()
     os.mkfifo(unbind)
     asked = kernel.Kernel(tree.root, deadline_seconds=0.3)
-    releaser = release.Releaser(asked)
+    hosts = {slot: Place(tree) for slot in "12"}
+    for host in hosts.values():
+        host.use(asked)
     cards = {
         slot: model.Card(functions=(function,))
         for slot in "12"
         if (function := reader.read_function(tree.root, tree.address(int(slot))))
     }
     for _ in range(2):
-        blocked = await releaser.step(cards["1"], "1")
+        blocked = await hosts["1"].treat(cards["1"], "1")
         assert blocked.reason == plan.SILENT
         assert "the kernel has not answered for" in blocked.message
 
     async def other():
-        return await releaser.step(cards["2"], "2")
+        return await hosts["2"].treat(cards["2"], "2")
 
     # The deadline is short for the one that hangs: a slow machine may miss it for the other, too, and is asked again.
-    await until(other, lambda outcome: isinstance(outcome, release.Working))
+    await until(other, lambda outcome: isinstance(outcome, treatment.InProgress))
     os.close(os.open(unbind, os.O_RDONLY | os.O_NONBLOCK))
 
 
 async def test_a_refusal_of_the_kernel_is_reported_with_its_remedy(tmp_path):
     async with place(tmp_path, BARE) as host:
         (host.tree.root / f"bus/pci/devices/{host.tree.address(SLOT)}/remove").unlink()
-        blocked = await host.until(release.Blocked)
+        blocked = await host.until(treatment.Blocked)
         assert blocked.reason == plan.REFUSED
         assert "/remove" in blocked.message
         assert "ENOENT" in blocked.message

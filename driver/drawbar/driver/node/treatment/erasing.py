@@ -1,6 +1,6 @@
-"""One device that is made to forget its user's data: in a thread of its own, for it may take hours.
+"""Erases the user's data of one device, in a thread of its own, for that may take hours.
 
-A daemon that is killed meanwhile forgets how far it was, and the device is erased again: twice is the same as once.
+A daemon that is killed meanwhile forgets its progress, and the device is erased again: twice is the same as once.
 """
 
 import threading
@@ -9,28 +9,25 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drawbar.driver.node import errors
+from drawbar.driver.node.classes.generic import Eraser
 
 AGAIN_SECONDS = 5.0
 AGAIN_MAX_SECONDS = 300.0
 """An erase that failed is begun again after the first of these, and after twice as long each further time."""
 
-Report = Callable[[str], None]
-Eraser = Callable[[Report], None]
-"""Erases, and returns when nothing is left; reports its progress in a clause. Blocks, and raises `errors.NotCleaned`."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
-    """It has not been begun, or may be begun again."""
+class NotStarted:
+    """Not started, or ready to be retried."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """It is under way.
+    """Under way.
 
     Attributes:
         progress: in a clause.
-        seconds: for how long.
+        seconds: the time since its start.
     """
 
     progress: str
@@ -39,7 +36,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """It ended early, and it is too soon to try again.
+    """Ended early, and too soon to be retried.
 
     Attributes:
         why: one sentence with the remedy.
@@ -53,11 +50,11 @@ class Done:
     """Nothing is left of the user's data."""
 
 
-State = Due | Running | Failed | Done
+State = NotStarted | Running | Failed | Done
 
 
 class Erasure:
-    """The erasing of one device, for one use of it; safe to look at from any thread."""
+    """The erasing of one device after one use; safe to use from any thread."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -69,7 +66,7 @@ class Erasure:
         self._since = 0.0
 
     def state(self) -> State:
-        """How it stands."""
+        """Return the current state."""
         with self._lock:
             passed = self._clock() - self._since
             if self._progress is not None:
@@ -78,15 +75,15 @@ class Erasure:
                 return Done()
             if self._why and passed < min(AGAIN_SECONDS * 2 ** (self._failures - 1), AGAIN_MAX_SECONDS):
                 return Failed(why=self._why)
-            return Due()
+            return NotStarted()
 
-    def spare(self) -> None:
-        """Nothing is to be erased, as the device showed while it had its driver; without that it would show nothing."""
+    def skip(self) -> None:
+        """Note that nothing is to be erased: the device showed that while it had its driver, and shows nothing without it."""
         with self._lock:
             self._done = self._progress is None
 
     def begin(self, name: str, eraser: Eraser) -> None:
-        """Begins, unless it is under way or done."""
+        """Begin to erase, unless that is under way or done."""
         with self._lock:
             if self._progress is not None or self._done:
                 return

@@ -1,12 +1,12 @@
-"""A mocked host with one card, and whoever lets go of it: where the tests of a release begin."""
+"""A mocked host with one card that is treated."""
 
 import asyncio
 import contextlib
+import time
 
-from drawbar.driver.node import kernel, release
+from drawbar.driver.node import kernel, treatment
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import releaser
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -24,15 +24,22 @@ SLOT = 1
 
 
 class Place:
-    """A host with one card in slot 1, and whoever lets go of it."""
+    """A host with one card in slot 1, which is treated by `order`, a set of fields of an Order."""
 
     def __init__(self, tree, **limits):
-        self.tree, self.limits = tree, release.Timeouts(**({"blocked_seconds": 0.01} | limits))
-        self.releaser, self.cleaning = self.fresh(), releaser.AS_ITS_CLASS
+        self.tree, self.limits = tree, treatment.Timeouts(**({"blocked_seconds": 0.01} | limits))
+        self.kernel, self.clock, self.order = kernel.Kernel(tree.root), time.monotonic, {}
+        self.restart()
 
-    def fresh(self):
-        """A releaser that remembers nothing, as after a restart."""
-        return release.Releaser(kernel.Kernel(self.tree.root), limits=self.limits)
+    def restart(self):
+        """Forget what a daemon remembers."""
+        self.executor = treatment.Executor(self.kernel, limits=self.limits, clock=self.clock)
+        self.progress = treatment.Progress()
+
+    def use(self, kernel, clock=time.monotonic):
+        """Have another kernel and another clock from now on."""
+        self.kernel, self.clock = kernel, clock
+        self.restart()
 
     def card(self):
         """As a node finds its device: by what it is, and not at all once the driver that tells its serial is gone."""
@@ -49,7 +56,11 @@ class Place:
         return model.Card(functions=own) if named else None
 
     async def step(self):
-        return await self.releaser.step(self.card(), str(SLOT), cleaning=self.cleaning)
+        return await self.treat(self.card(), str(SLOT))
+
+    async def treat(self, card, slot, **more):
+        order = treatment.Order(card=card, slot=slot, **(self.order | more))
+        return await self.executor.step(order, self.progress)
 
     async def until(self, wanted, *, each=lambda: None, message=""):
         async with asyncio.timeout(120):
@@ -57,7 +68,7 @@ class Place:
                 outcome = await self.step()
                 if isinstance(outcome, wanted) and message in getattr(outcome, "message", ""):
                     return outcome
-                assert not isinstance(outcome, release.Released)
+                assert not isinstance(outcome, treatment.Done)
                 each()
                 await asyncio.sleep(outcome.seconds)
 

@@ -10,14 +10,14 @@ import threading
 import types
 
 import pytest
-from tests.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
+from tests.scenes.treatment import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place, regions
 
 from drawbar.driver.api.attachments import Clean
-from drawbar.driver.node import classes, erasing, errors, kernel, release
+from drawbar.driver.node import classes, errors, kernel, treatment
 from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan, releaser
+from drawbar.driver.node.treatment import erasing, executor, hooks, plan
 from drawbar.mocks.sysfs import SysfsTree
 
 LEAST_AWAITS = 6
@@ -35,9 +35,9 @@ CARDS = [
 @pytest.mark.parametrize("card", CARDS)
 async def test_a_device_that_no_process_uses_is_released_and_its_slot_is_off(tmp_path, card):
     async with place(tmp_path, card) as host:
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert host.is_off()
-        assert isinstance(await host.step(), release.Released)
+        assert isinstance(await host.step(), treatment.Done)
 
 
 @pytest.mark.parametrize(
@@ -51,8 +51,8 @@ async def test_a_device_that_no_process_uses_is_released_and_its_slot_is_off(tmp
 )
 async def test_a_used_device_of_which_nothing_is_erased_leaves(tmp_path, card):
     async with place(tmp_path, card) as host:
-        host.cleaning = releaser.Cleaning(erasure=erasing.Erasure())
-        await host.until(release.Released)
+        host.order = {"is_used": True}
+        await host.until(treatment.Done)
         assert host.is_off()
 
 
@@ -62,9 +62,9 @@ async def test_a_release_goes_on_after_a_crash_at_every_step(tmp_path, card):
     async with place(tmp_path, card, next_seconds=0.1) as host:
 
         def crash():
-            host.releaser = host.fresh()
+            host.restart()
 
-        await host.until(release.Released, each=crash)
+        await host.until(treatment.Done, each=crash)
         assert host.is_off()
 
 
@@ -99,11 +99,11 @@ async def test_a_release_goes_on_when_it_is_abandoned_at_any_await(tmp_path, car
     for suspensions in itertools.count():
         async with place(tmp_path / str(suspensions), card) as host:
             budget, outcome = Budget(suspensions), host.limits
-            while outcome is not None and not isinstance(outcome, release.Released):
+            while outcome is not None and not isinstance(outcome, treatment.Done):
                 outcome = await budget.spend(host.step())
                 await asyncio.sleep(getattr(outcome, "seconds", 0))
-            host.releaser = host.fresh()
-            await host.until(release.Released)
+            host.restart()
+            await host.until(treatment.Done)
             # A thread of the abandoned step may be about to write the same once more.
             await until(is_off, bool)
         if outcome is not None:
@@ -119,14 +119,14 @@ async def test_a_slot_that_was_switched_off_by_hand_is_released(tmp_path, until)
             return host.functions()
 
         await until(left, lambda functions: not functions)
-        assert isinstance(await host.step(), release.Released)
+        assert isinstance(await host.step(), treatment.Done)
 
 
 async def test_a_release_goes_on_for_a_device_that_the_inventory_has_lost_sight_of(tmp_path):
     async with place(tmp_path, GPU) as host:
-        assert isinstance(await host.step(), release.Working)
+        assert isinstance(await host.step(), treatment.InProgress)
         host.card = lambda: None
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert host.is_off()
 
 
@@ -157,8 +157,8 @@ async def test_each_function_is_reset_without_a_driver_right_before_it_is_remove
     async with place(tmp_path, card) as host:
         recording = Recording(host.tree.root)
         # No time passes, so no step is made again.
-        host.releaser = release.Releaser(recording, limits=host.limits, clock=lambda: 0.0)
-        await host.until(release.Released)
+        host.use(recording, clock=lambda: 0.0)
+        await host.until(treatment.Done)
     steps = [call for call in recording.asked if call[0] != "unbind"]
     assert steps
     assert [what for what, _ in steps] == ["reset", "remove"] * (len(steps) // 2)
@@ -170,15 +170,15 @@ async def test_each_function_is_reset_without_a_driver_right_before_it_is_remove
 async def test_a_device_that_is_not_reset_is_not_removed_until_it_is(tmp_path):
     async with place(tmp_path, NVME) as host:
         recording = Recording(host.tree.root, refused={"reset"})
-        host.releaser = release.Releaser(recording, limits=host.limits)
-        blocked = await host.until(release.Blocked)
+        host.use(recording)
+        blocked = await host.until(treatment.Blocked)
         address = host.tree.address(SLOT)
         assert blocked.reason == plan.UNCLEAN
         assert blocked.message.startswith(f"{address} is not reset, so the device stays on this node: cannot")
-        assert isinstance(await host.step(), release.Blocked)
+        assert isinstance(await host.step(), treatment.Blocked)
         assert (host.functions(), host.power()) == ([address], "1")
         recording.refused.clear()
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert host.is_off()
 
 
@@ -189,7 +189,7 @@ class Data:
         self.host, self.error, self.left, self.driver = host, error, True, None
         self.let = threading.Event()
         monkeypatch.setattr(nvme.Nvme, "eraser", lambda _, host, card: functools.partial(self.erase, card))
-        host.cleaning = releaser.Cleaning(way=way, erasure=erasing.Erasure())
+        host.order = {"is_used": True, "clean": way}
 
     def erase(self, card, report):
         self.driver = card.first.driver
@@ -203,19 +203,19 @@ class Data:
 @pytest.fixture
 def said_at_once(monkeypatch):
     """An erase is reported however short it is."""
-    monkeypatch.setattr(releaser, "ERASE_REPORTED_SECONDS", 0)
-    monkeypatch.setattr(releaser, "ERASE_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(executor, "ERASE_REPORTED_SECONDS", 0)
+    monkeypatch.setattr(executor, "ERASE_LOOK_SECONDS", 0.01)
 
 
 async def test_a_disk_is_erased_by_its_driver_before_it_leaves(tmp_path, monkeypatch, said_at_once):
     async with place(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch), Recording(host.tree.root)
-        host.releaser = release.Releaser(recording, limits=host.limits)
-        blocked = await host.until(release.Blocked, message="half")
-        assert (blocked.reason, blocked.message) == ("Cleaning", "half of it is erased")
+        host.use(recording)
+        erasing = await host.until(treatment.InProgress, message="half")
+        assert erasing.message == "half of it is erased"
         assert recording.asked == []
         data.let.set()
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert (data.left, data.driver, host.is_off()) == (False, "nvme", True)
 
 
@@ -224,10 +224,10 @@ async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
         data = Data(host, monkeypatch)
         data.let.set()
         with monkeypatch.context() as patch:
-            patch.setattr(nvme.Nvme, "users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
-            assert (await host.until(release.Blocked)).reason == plan.IN_USE
+            patch.setattr(nvme.Nvme, "current_users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
+            assert (await host.until(treatment.Blocked)).reason == plan.IN_USE
             assert data.left
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert not data.left
 
 
@@ -236,11 +236,11 @@ async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, m
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch, error=errors.NotCleaned("/dev/nvme0 is not erased: it is broken"))
         data.let.set()
-        blocked = await host.until(release.Blocked, message="broken")
+        blocked = await host.until(treatment.Blocked, message="broken")
         assert blocked.reason == plan.UNCLEAN
         assert (host.card().first.driver, host.power()) == ("nvme", "1")
         data.error = None
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert not data.left
 
 
@@ -251,10 +251,10 @@ async def test_an_administrator_may_let_go_of_a_disk_whose_erase_failed_at_once(
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch, error=errors.NotCleaned("it is broken"))
         data.let.set()
-        await host.until(release.Blocked, message="broken")
-        host.cleaning = dataclasses.replace(host.cleaning, way=way)
-        assert isinstance(await host.step(), release.Working), "though the next try is not due yet"
-        await host.until(release.Released)
+        await host.until(treatment.Blocked, message="broken")
+        host.order |= {"clean": way}
+        assert isinstance(await host.step(), treatment.InProgress), "though the next try is not due yet"
+        await host.until(treatment.Done)
         assert data.left
 
 
@@ -263,11 +263,11 @@ async def test_an_erase_that_runs_is_waited_for_whatever_is_asked_meanwhile(
 ):
     async with place(tmp_path, NVME) as host:
         data = Data(host, monkeypatch)
-        await host.until(release.Blocked, message="half")
-        host.cleaning = dataclasses.replace(host.cleaning, way=Clean.NONE)
-        assert (await host.step()).reason == plan.CLEANING
+        await host.until(treatment.InProgress, message="half")
+        host.order |= {"clean": Clean.NONE}
+        assert (await host.step()).message == "half of it is erased"
         data.let.set()
-        await host.until(release.Released)
+        await host.until(treatment.Done)
 
 
 async def test_a_disk_whose_driver_is_gone_gets_it_back_to_be_erased(tmp_path, monkeypatch):
@@ -277,7 +277,7 @@ async def test_a_disk_whose_driver_is_gone_gets_it_back_to_be_erased(tmp_path, m
         card = host.card()
         await kernel.Kernel(host.tree.root).unbind(card.address)
         host.card = lambda: card
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert (data.left, data.driver, host.is_off()) == (False, "nvme", True)
 
 
@@ -289,8 +289,8 @@ async def test_a_device_is_cleaned_as_its_fabric_says(tmp_path, monkeypatch, way
     async with place(tmp_path, NVME) as host:
         data, recording = Data(host, monkeypatch, way=way), Recording(host.tree.root)
         data.let.set()
-        host.releaser = release.Releaser(recording, limits=host.limits)
-        await host.until(release.Released)
+        host.use(recording)
+        await host.until(treatment.Done)
         assert data.left != erased
         assert ("reset" in {what for what, _ in recording.asked}) == reset
 
@@ -302,9 +302,9 @@ async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
 
     async with place(tmp_path, NVME) as host:
         hanging = Hangs(host.tree.root)
-        host.releaser = release.Releaser(hanging, limits=host.limits)
-        assert (await host.until(release.Blocked)).reason == plan.SILENT
-        assert isinstance(await host.step(), release.Blocked)
+        host.use(hanging)
+        assert (await host.until(treatment.Blocked)).reason == plan.SILENT
+        assert isinstance(await host.step(), treatment.Blocked)
         assert [what for what, _ in hanging.asked] == ["unbind"]
         assert host.functions()
 
@@ -312,24 +312,24 @@ async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
 async def test_a_function_that_the_kernel_cannot_reset_is_removed_as_it_is(tmp_path):
     async with place(tmp_path, GPU) as host:
         recording = Recording(host.tree.root)
-        host.releaser = release.Releaser(recording, limits=host.limits)
+        host.use(recording)
         for address in host.functions():
             (host.tree.root / f"bus/pci/devices/{address}/reset").unlink()
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert "reset" not in {what for what, _ in recording.asked}
 
 
 async def test_a_card_that_was_pulled_is_released(tmp_path):
     async with place(tmp_path, NVME) as host:
         await asyncio.to_thread(host.tree.surprise_remove, SLOT)
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert host.functions() == []
 
 
 async def test_what_is_in_no_slot_and_was_never_seen_is_released(tmp_path):
     host = Place(SysfsTree.create(tmp_path / "sys"))
-    assert isinstance(await host.releaser.step(None, ""), release.Released)
-    assert isinstance(await host.releaser.step(None, "77"), release.Released)
+    assert isinstance(await host.treat(None, ""), treatment.Done)
+    assert isinstance(await host.treat(None, "77"), treatment.Done)
 
 
 async def test_another_card_in_the_slot_by_now_is_left_alone(tmp_path):
@@ -338,7 +338,7 @@ async def test_another_card_in_the_slot_by_now_is_left_alone(tmp_path):
         await asyncio.to_thread(host.tree.detach, SLOT)
         await asyncio.to_thread(host.tree.attach, SLOT, GPU)
         for seen in (None, old):
-            assert isinstance(await host.releaser.step(seen, str(SLOT)), release.Released)
+            assert isinstance(await host.treat(seen, str(SLOT)), treatment.Done)
         assert host.functions()
         assert host.power() == "1"
 
@@ -349,20 +349,21 @@ async def test_a_slot_whose_switch_always_says_on_counts_as_off_after_a_moment(t
     power = tree.root / "bus/pci/slots/1/power"
     (tree.root / "bus/pci/slots/1/adapter").write_text("1\n")
     now = [5.0]
-    releaser = release.Releaser(kernel.Kernel(tree.root), clock=lambda: now[0])
+    host = Place(tree)
+    host.use(kernel.Kernel(tree.root), clock=lambda: now[0])
     for _ in range(3):
         power.write_text("1\n")
-        outcome = await releaser.step(None, "1")
-        assert isinstance(outcome, release.Working)
+        outcome = await host.treat(None, "1")
+        assert isinstance(outcome, treatment.InProgress)
         now[0] += 0.1
     now[0] += 0.1
-    assert isinstance(await releaser.step(None, "1"), release.Released)
+    assert isinstance(await host.treat(None, "1"), treatment.Done)
 
 
 async def test_the_neighbour_slot_is_left_alone(tmp_path):
     async with place(tmp_path, NVME) as host:
         await asyncio.to_thread(host.tree.attach, 2, GPU)
-        await host.until(release.Released)
+        await host.until(treatment.Done)
         assert reader.read_function(host.tree.root, host.tree.address(2)).driver == "amdgpu"
         assert host.power(2) == "1"
 
@@ -390,10 +391,11 @@ async def test_a_member_of_a_composite_keeps_its_driver_while_another_one_makes_
     )
     asked = kernel.Kernel(tree.root)
     asked.changing_region = Gate()
-    letting_go = release.Releaser(asked)
+    host = Place(tree)
+    host.use(asked)
 
     def step():
-        return letting_go.step(card, "1", companions=(companion,))
+        return host.treat(card, "1", companions=(companion,))
 
     async with tree.reacting():
         async with asyncio.TaskGroup() as tasks, asked.changing_region:  # as its making has it
@@ -402,7 +404,7 @@ async def test_a_member_of_a_composite_keeps_its_driver_while_another_one_makes_
             await asked.changing_region.wanted.wait()
             await asyncio.to_thread(tree.create_region, [1, 2])
         assert reader.read_function(tree.root, card.address).driver == "cxl_pci"
-        await until(step, lambda outcome: isinstance(outcome, release.Released))
+        await until(step, lambda outcome: isinstance(outcome, treatment.Done))
         assert list((tree.root / "bus/cxl/devices").glob("region*")) == []
         assert list((tree.root / "devices/system/memory").glob("memory[0-9]*")) == [], "all of it went"
 
@@ -412,8 +414,8 @@ async def test_a_device_without_a_slot_is_unbound_and_removed(tmp_path):
         shutil.rmtree(host.tree.root / "bus/pci/slots/1")
         card = host.card()
         outcome = None
-        while not isinstance(outcome, release.Released):
-            outcome = await host.releaser.step(card, "")
+        while not isinstance(outcome, treatment.Done):
+            outcome = await host.treat(card, "")
         assert host.card() is None
 
 
@@ -424,29 +426,115 @@ def test_a_host_is_real_only_at_sys(tmp_path):
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan"), 1e9])
 def test_a_time_that_cannot_be_is_said(value):
-    problems = release.problems(release.Timeouts(progress_seconds=value))
+    problems = treatment.problems(treatment.Timeouts(progress_seconds=value))
     assert len(problems) == 1
     assert "progress_seconds" in problems[0]
-    assert release.problems(release.Timeouts()) == []
+    assert treatment.problems(treatment.Timeouts()) == []
 
 
-async def test_a_device_in_use_waits_for_what_drains_it_and_then_leaves(tmp_path):
+async def test_a_device_in_use_is_drained_by_its_hook_and_then_leaves(tmp_path):
     async with place(tmp_path, NVME) as host:
         holders = host.tree.root / "class/block/nvme0n1/holders/dm-3"
         holders.mkdir(parents=True)
-        answers, asked = ["draining", "draining", ""], []
+        runs = []
 
-        def drain(card, used):
-            asked.append((card.address, used))
-            return answers.pop(0)
+        def begin(card):
+            runs.append((card.address, asyncio.get_running_loop().create_future()))
+            return runs[-1][1]
 
-        card, slot = host.card(), str(SLOT)
-        first = await host.releaser.step(card, slot, drain=drain)
-        assert first == plan.Blocked(
-            reason=plan.IN_USE, message="part of dm-3, /dev/nvme0n1; draining", seconds=first.seconds
+        host.order = {"drain": hooks.Drain(hook="d", begin=begin)}
+        first = await host.step()
+        assert first == treatment.Blocked(
+            reason=plan.IN_USE,
+            message="part of dm-3, /dev/nvme0n1; hook d is draining the device",
+            seconds=first.seconds,
         )
         holders.rmdir()
-        second = await host.releaser.step(card, slot, drain=drain)
-        assert (second.reason, second.message) == (plan.IN_USE, "draining")
-        assert isinstance(await host.releaser.step(card, slot, drain=drain), release.Working)
-        assert asked == [(card.address, True), (card.address, False), (card.address, False)]
+        second = await host.step()
+        assert (second.reason, second.message) == (plan.IN_USE, "hook d is draining the device")
+        runs[0][1].set_result("")
+        assert isinstance(await host.step(), treatment.InProgress)
+        assert [address for address, _ in runs] == [host.tree.address(SLOT)]
+
+
+STAYS = {"leaves": False, "is_used": True}
+
+
+@pytest.mark.parametrize("card", CARDS)
+async def test_a_device_that_stays_is_reset_once_and_keeps_its_driver_and_its_power(tmp_path, card):
+    async with place(tmp_path, card) as host:
+        recording, driver = Recording(host.tree.root), host.card().first.driver
+        host.use(recording)
+        host.order = STAYS
+        await host.until(treatment.Done)
+        own = [function for function in host.card().functions if function.physical_function is None]
+        assert sorted(recording.asked) == sorted(("reset", function.address) for function in own)
+        assert (host.card().first.driver, host.power(), regions(host.tree)) == (driver, "1", [])
+        assert len(host.card().functions) == len(own), "its virtual functions went"
+
+
+@pytest.mark.parametrize("card", CARDS)
+async def test_a_device_that_stays_is_clean_after_a_crash_at_every_step(tmp_path, card):
+    async with place(tmp_path, card, next_seconds=0.1) as host:
+        host.order = STAYS
+        steps = 0
+        while not isinstance(outcome := await host.step(), treatment.Done):
+            steps += 1
+            await asyncio.sleep(outcome.seconds)
+        if card.total_vfs:
+            await asyncio.to_thread(host.tree.set_vfs, SLOT, 2)
+        recording = Recording(host.tree.root)
+        host.use(recording)
+        for _ in range(steps):
+            assert not isinstance(await host.step(), treatment.Done), "a new daemon resets again"
+            host.restart()
+        await host.until(treatment.Done)
+        assert host.power() == "1"
+
+
+async def test_a_device_that_stays_is_erased_before_its_reset(tmp_path, monkeypatch, said_at_once):
+    async with place(tmp_path, NVME) as host:
+        data, recording = Data(host, monkeypatch), Recording(host.tree.root)
+        host.use(recording)
+        host.order |= STAYS
+        await host.until(treatment.InProgress, message="half")
+        assert recording.asked == []
+        data.let.set()
+        await host.until(treatment.Done)
+        assert (data.left, recording.asked) == (False, [("reset", host.tree.address(SLOT))])
+
+
+async def test_a_user_who_comes_between_two_resets_has_both_made_again(tmp_path, monkeypatch):
+    async with place(tmp_path, GPU) as host:
+        recording = Recording(host.tree.root)
+        host.use(recording)
+        host.order = STAYS
+        while not recording.asked:
+            await host.step()
+        with monkeypatch.context() as patch:
+            patch.setattr(classes.Class, "current_users", lambda *_: ("held by pid 1 (x), /dev/dri/card0",))
+            assert (await host.step()).reason == plan.IN_USE
+        await host.until(treatment.Done)
+        assert recording.asked == [("reset", host.tree.address(SLOT))] * 2
+
+
+async def test_a_device_that_stays_and_is_not_reset_is_not_done(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        recording = Recording(host.tree.root, refused={"reset"})
+        host.use(recording)
+        host.order = STAYS
+        blocked = await host.until(treatment.Blocked)
+        assert blocked.reason == plan.UNCLEAN
+        assert blocked.message.startswith(
+            f"{host.tree.address(SLOT)} is not reset, so no other claim gets the device: "
+        )
+        recording.refused.clear()
+        await host.until(treatment.Done)
+
+
+async def test_a_device_that_stays_and_has_gone_is_not_done(tmp_path):
+    async with place(tmp_path, NVME) as host:
+        card = host.card()
+        await asyncio.to_thread(host.tree.detach, SLOT)
+        blocked = await host.treat(card, "", **STAYS)
+        assert (blocked.reason, "does not show the device" in blocked.message) == (plan.REFUSED, True)

@@ -16,10 +16,12 @@ from tests.scenes import bitstreams, cards, waiting
 from drawbar.driver.api import attachments
 from drawbar.driver.api.attachments import Initialisation
 from drawbar.driver.node import errors, kernel
-from drawbar.driver.node.attachments import executor, hooks
+from drawbar.driver.node.attachments import initialisation
+from drawbar.driver.node.attachments.context import Memory
 from drawbar.driver.node.classes import dfl
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
+from drawbar.driver.node.treatment import hooks, plan
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, reconfiguration
 
@@ -302,9 +304,11 @@ async def test_what_was_given_up_before_it_began_is_not_loaded_any_more(place, a
 
 def test_what_is_loaded_without_a_hook_has_a_reason_of_its_own():
     context = types.SimpleNamespace(boot_id="boot-1")
-    context.memory = lambda _: executor.Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
+    context.memory = lambda _: Memory(uid="", hook_for=("claim-1", ""), hook=ended("no port"))
     for hook, failure in (("h", errors.HookFailed), ("", errors.BitstreamNotLoaded)):
-        work = executor._Work(context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST)))
+        work = initialisation.Initialisation(
+            context, claimed((), Initialisation(hook=hook, bitstream="b", sha256=DIGEST))
+        )
         with pytest.raises(failure, match="no port"):
             work._hook(CARD)
 
@@ -350,8 +354,8 @@ def test_a_daemon_that_comes_back_runs_a_hook_only_for_a_device_that_is_not_in_u
         reporter=types.SimpleNamespace(hook_begun=lambda *_: None),
     )
     attachment = claimed(conditions)
-    context.memory = lambda _: executor.Memory(uid="")
-    work = executor._Work(context, attachment)
+    context.memory = lambda _: Memory(uid="")
+    work = initialisation.Initialisation(context, attachment)
     assert bool(work._hook(CARD)) == runs
     assert bool(work._hook(CARD)) == runs
     assert len(begun) == runs, "once"
@@ -368,30 +372,38 @@ class Drained:
 
     def __init__(self):
         self.draining = hooks.Draining()
+        self.drain = hooks.Drain(hook="d", begin=self.begin)
         self.runs: list[asyncio.Future[str]] = []
 
-    def begin(self):
+    def begin(self, _):
         self.runs.append(asyncio.get_running_loop().create_future())
         return self.runs[-1]
 
-    def step(self, now, *, used):
-        return self.draining.step("d", self.begin, now, used=used)
+    def observe(self, now):
+        return self.draining.observe(self.drain, now)
 
 
-async def test_a_device_is_drained_once_and_again_only_while_it_stays_in_use():
+RUNS = plan.Draining(is_running=True, message="hook d is draining the device")
+AGAIN = plan.Draining(message="hook d has run and will run again")
+
+
+async def test_a_device_is_drained_by_one_run_at_a_time_and_again_only_after_a_while():
     device = Drained()
-    assert (device.step(0, used=False), device.runs) == ("", [])
-    assert device.step(1, used=True) == "hook d is draining the device"
-    assert device.step(2, used=False) == "hook d is draining the device", "it may still use the driver"
+    assert device.observe(0).is_due
+    device.draining.begin(device.drain, CARD)
+    assert device.observe(1) == RUNS
     device.runs[0].set_result("")
-    assert device.step(3, used=True) == "hook d has run and will run again"
-    assert device.step(3 + hooks.DRAIN_AGAIN_SECONDS - 0.1, used=True) == "hook d has run and will run again"
-    assert len(device.runs) == 1
-    assert device.step(3 + hooks.DRAIN_AGAIN_SECONDS, used=True) == "hook d is draining the device"
+    assert device.observe(3) == AGAIN
+    assert device.observe(3 + hooks.DRAIN_AGAIN_SECONDS - 0.1) == AGAIN
+    assert device.observe(3 + hooks.DRAIN_AGAIN_SECONDS).is_due
+    device.draining.begin(device.drain, CARD)
     device.runs[1].set_result("d ended with status 3")
-    assert device.step(40, used=True) == "d ended with status 3"
-    assert device.step(80, used=False) == ""
+    assert device.observe(40) == plan.Draining(message="d ended with status 3")
     assert len(device.runs) == 2
+
+
+def test_a_device_without_a_drain_hook_has_nothing_to_wait_for():
+    assert hooks.Draining().observe(None, 0) == plan.NO_DRAINING
 
 
 async def test_the_end_of_a_release_ends_its_drain_hook(place):
@@ -399,8 +411,7 @@ async def test_the_end_of_a_release_ends_its_drain_hook(place):
     runner, draining = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys")), hooks.Draining()
     attachment = scenes.attachment(device="card-1", device_class="gpu")
 
-    def begin():
-        return runner.begin_draining(attachment, attachments.Hook(hook="h"), CARD)
+    drain = runner.drain(attachment, attachments.Hook(hook="h"))
 
     def process():
         file = place.hooks.parent / "pid"
@@ -409,7 +420,7 @@ async def test_the_end_of_a_release_ends_its_drain_hook(place):
 
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
-        draining.step("h", begin, 0.0, used=True)
+        draining.begin(drain, CARD)
         running = await waiting.eventually(process)
         assert running.exists()
         draining.end()
@@ -421,5 +432,5 @@ async def test_a_drain_hook_that_fails_is_quoted(place):
     runner = hooks.Runner(place, kernel.Kernel(place.hooks.parent / "sys"))
     async with asyncio.TaskGroup() as tasks:
         runner.tasks = tasks
-        task = runner.begin_draining(scenes.attachment(device="card-1"), attachments.Hook(hook="h"), CARD)
+        task = runner.drain(scenes.attachment(device="card-1"), attachments.Hook(hook="h")).begin(CARD)
     assert task.result().endswith("ended with status 4; it wrote last: no such GPU")

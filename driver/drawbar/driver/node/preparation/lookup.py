@@ -170,8 +170,8 @@ class Found:
         return self.occupied is not None or operations.asks_the_driver or driverfiles.is_slow(self.card)
 
     @property
-    def given(self) -> model.Card:
-        """What of it the claim's containers get: its virtual functions alone where its class had them set up for that."""
+    def container_view(self) -> model.Card:
+        """Return the card, including its virtual functions only if the DeviceClass passes them to the claim."""
         return self.card if self._said.virtual_functions.given else self.card.bare
 
     @property
@@ -183,7 +183,7 @@ class Found:
     @property
     def interfaces(self) -> int | None:
         """How many network interfaces a container gets; None of a class that has none."""
-        names = classes.by_name(self.device_class).interfaces(self.given)
+        names = classes.by_name(self.device_class).interfaces(self.container_view)
         return None if names is None else len(names)
 
     @property
@@ -204,7 +204,7 @@ class Found:
         if kind is None:
             return None
         operations = classes.by_name(self.device_class)
-        nodes = operations.edits(self.given, self.host).device_nodes
+        nodes = operations.edits(self.container_view, self.host).device_nodes
         names = operations.names(self.card, self.host)
         # Files that all devices of a driver share are left to the runtime to look up.
         own = frozenset(node.path for node in nodes if node.major is not None)
@@ -232,7 +232,7 @@ class Found:
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
                 reason=readiness.NOT_VISIBLE,
             )
-        missing = driverfiles.find_missing(self.given, self.host)
+        missing = driverfiles.find_missing(self.container_view, self.host)
         if missing is not None:
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} is not ready on this node: {missing}",
@@ -243,7 +243,7 @@ class Found:
             name=self.record.device,
             serial=self.record.serial,
             device_class=self.device_class,
-            card=self.given,
+            card=self.container_view,
             claim_uid=self.claim_uid,
             host=self.host,
             said=self._said,
@@ -253,7 +253,7 @@ class Found:
         )
 
     def _refuse_occupied(self) -> None:
-        names = classes.by_name(self.device_class).interfaces(self.given)
+        names = classes.by_name(self.device_class).interfaces(self.container_view)
         if self.occupied is None or not names:
             return
         uses = self.occupied(names)
@@ -608,7 +608,7 @@ class Finder:
 
     def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
-        lack = classes.by_name(device_class).lacks(card)
+        lack = classes.by_name(device_class).missing_requirements(card)
         if lack is not None:
             raise errors.DeviceLate(
                 f"{wanted.name} is not ready on this node: {lack}", reason=readiness.NOT_READY

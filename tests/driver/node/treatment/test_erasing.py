@@ -4,7 +4,8 @@ import threading
 
 import pytest
 
-from drawbar.driver.node import erasing, errors
+from drawbar.driver.node import errors
+from drawbar.driver.node.treatment import erasing
 
 
 class Clock:
@@ -52,7 +53,7 @@ def ended(clock):
 
 def test_an_erase_is_due_then_runs_and_is_done_once(clock, ended):
     erasure, disk = erasing.Erasure(clock), Disk()
-    assert erasure.state() == erasing.Due()
+    assert erasure.state() == erasing.NotStarted()
     erasure.begin("0000:01:00.0", disk)
     assert disk.reported.wait(120)
     clock.now = 7.0
@@ -71,7 +72,7 @@ def test_an_erase_that_fails_is_due_again_later_each_time(clock, ended):
         clock.now += pause - 0.1
         assert isinstance(erasure.state(), erasing.Failed)
         clock.now += 0.2
-        assert erasure.state() == erasing.Due()
+        assert erasure.state() == erasing.NotStarted()
 
 
 def test_an_unforeseen_error_is_a_failure_with_its_words(clock, ended):
