@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from drawbar.driver.node.preparation import sharedfiles
+from drawbar.driver.node.preparation import locks
 
 HOLD = """
 import fcntl, sys
@@ -29,9 +29,10 @@ async def test_a_lock_is_waited_for_as_long_as_it_takes_and_is_free_once_its_hol
             waits.append(path)
             holder.kill()
 
-        async with asyncio.timeout(120), sharedfiles.held(path, None, taken=wait):
+        lock = locks.Lock(path)
+        async with asyncio.timeout(120), lock.held(None, on_wait=wait):
             assert waits == [path]
-        async with sharedfiles.held(path, None, taken=lambda: waits.append(path)):
+        async with lock.held(None, on_wait=lambda: waits.append(path)):
             assert waits == [path], "free, so no process is waited for"
     finally:
         if holder.returncode is None:
