@@ -6,8 +6,8 @@ import logging
 
 from drawbar.driver import errors
 from drawbar.driver.cli import command
-from drawbar.driver.cli.doctor import command as doctor
 from drawbar.driver.cli.doctor import findings
+from drawbar.driver.cli.verbs import doctor
 
 TIMEOUT_SECONDS = 120.0
 KINDS = ("device", "claim", "pod", "node")
