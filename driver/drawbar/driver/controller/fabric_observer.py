@@ -9,11 +9,11 @@ from drawbar.driver.controller import (
     fabric_reconciler,
     facts,
     names,
-    shares,
 )
 from drawbar.driver.controller.attachments import calls, plan
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import losses, places
+from drawbar.driver.controller.fabrics import losses
+from drawbar.driver.controller.offers import any_of_model, memory_chunk
 from drawbar.fabric import contract
 
 
@@ -86,15 +86,15 @@ class FabricObserver:
             for name in members.get(device.name, (device.name,))
         )
 
-    def taken(self, fabric: str) -> places.Taken:
+    def taken(self, fabric: str) -> any_of_model.Taken:
         """Return what DeviceAttachments and claims have taken of the fabric's places."""
-        holds = tuple(map(places.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
+        holds = tuple(map(any_of_model.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
         claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
-        return places.Taken(holds=holds, claimed=frozenset(claimed))
+        return any_of_model.Taken(holds=holds, claimed=frozenset(claimed))
 
-    def shares(self, fabric: str) -> tuple[shares.Hold, ...]:
+    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
         """Return the DeviceAttachments of shares of the fabric."""
-        holds = map(shares.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
+        holds = map(memory_chunk.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
         return tuple(hold for hold in holds if hold is not None)
 
     def troubles_changed(self, fabric: str) -> None:

@@ -9,8 +9,9 @@ from drawbar.driver import containment
 from drawbar.driver.api import drivers, fabrics
 from drawbar.driver.controller import daemons, damping, hosts, jobs, labels, names, policies, reach
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import composites, session
+from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.jobs import Job
+from drawbar.driver.controller.offers import group
 from drawbar.driver.kube import client
 from drawbar.driver.kube import errors as kube_errors
 
@@ -101,7 +102,7 @@ class NodeLabels:
         refused = view.pairs.ends(probation, self._cluster.clock())
         devices = {names.label(device.id): device for device in view.devices}
         composed = [
-            composites.composed(name, listed)
+            group.composed(name, listed)
             for name, of_composite in members.items()
             if (listed := [devices[member] for member in of_composite if member in devices])
         ]

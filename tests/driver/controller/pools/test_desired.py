@@ -9,7 +9,7 @@ from tests.scenes.pools import NOW, carried_out, device, observed, published, st
 
 from drawbar.driver.api import fabrics, meta, slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import desired, devices
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -299,7 +299,7 @@ BC = names.composite("pair", ("b", "c"))
 
 def members_of(action):
     """By the name of each composite the members that its slice names."""
-    return composites.published([action.slice])
+    return group.published([action.slice])
 
 
 def test_a_rule_is_published_as_composites_that_name_their_members():

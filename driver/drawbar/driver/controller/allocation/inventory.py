@@ -9,7 +9,8 @@ from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import composites, session
+from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import desired, devices
 from drawbar.fabric import contract
 
@@ -69,7 +70,7 @@ def _impossible(
         for name, device in devices.items()
     }
     groups |= {
-        names.DeviceKey(fabric=opened.name, device=name): composites.composed(name, listed).reach_groups
+        names.DeviceKey(fabric=opened.name, device=name): group.composed(name, listed).reach_groups
         for name, of_composite in members.items()
         if (listed := [devices[member] for member in of_composite if member in devices])
     }

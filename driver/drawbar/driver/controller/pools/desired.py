@@ -32,7 +32,7 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names, policies, reach
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
@@ -294,18 +294,18 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
             for pool, device in published
         )
     by_name = {names.label(listed_device.id): listed_device for listed_device in observed.devices}
-    arranged = composites.arrange(
+    arranged = group.arrange(
         None if observed.facts.fabric.deleting else observed.facts.fabric.spec,
         observed.devices,
         observed.composites,
         observed.attached_by_us.keys() | observed.facts.claimed.keys(),
-        published=composites.published(observed.published),
+        published=group.published(observed.published),
         missing=observed.facts.missing,
         chooses=observed.facts.chooses,
         maintenance=observed.facts.maintenance,
     )
     offered = {name: by_name[name] for name in by_name.keys() - arranged.withheld} | {
-        name: composites.composed(name, present)
+        name: group.composed(name, present)
         for name, members in arranged.members.items()
         if (present := [by_name[member] for member in members if member in by_name])
     }
@@ -523,7 +523,7 @@ def observe(
             for attachment in ours
             for name in (attachment.spec.device, attachment.spec.allocated)
         },
-        composites=composites.held(ours),
+        composites=group.held(ours),
         given=given(by_device.values()),
         reported={name: (causes.NotReleased(),) for name in overdue} | reported,
         published=published,

@@ -13,9 +13,10 @@ from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
-from drawbar.driver.controller import attachment_index, maintenance, names, offers
+from drawbar.driver.controller import attachment_index, maintenance, names
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.fabrics import composites, sessions
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.offers import group, selection
 from drawbar.driver.controller.pools import causes, desired, health
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
@@ -241,7 +242,7 @@ class Publisher:
             of_fabric = self._composites.setdefault(fabric, {})
             if published_slice is new:
                 by_name[name] = published_slice
-                of_fabric[name] = composites.published([published_slice])
+                of_fabric[name] = group.published([published_slice])
             else:
                 by_name.pop(name, None)
             if published_slice is not new or not of_fabric[name]:
@@ -272,7 +273,7 @@ class Publisher:
         if view is None or view.spec.offer.is_everything:
             return frozenset()
         attached = {attachment.spec.device for attachment in self._sources.placed.in_fabric(fabric)}
-        return offers.not_offered(
+        return selection.not_offered(
             view.spec.offer,
             view.devices,
             held=attached | self._held_by_claims(fabric),
