@@ -16,13 +16,15 @@ from drawbar.driver import containment
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, maintenances, slices
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import fabric_reconciler, faults, names, outcomes, routing, watches
-from drawbar.driver.controller.attachments import calls, executor, plan
+from drawbar.driver.controller.attachments import calls, plan
+from drawbar.driver.controller.attachments import context as part_context
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.immediate import allocator
-from drawbar.driver.controller.offers import any_of_model, memory_chunk
+from drawbar.driver.controller.offers import holdings, offer
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.controller.pools import causes
+from drawbar.driver.controller.pools import plan as pool_plan
 from drawbar.driver.kube import exclusions, kinds, mirror, workers
 from drawbar.fabric import contract
 
@@ -38,7 +40,7 @@ class Changes:
     """
 
     cluster: Cluster
-    context: executor.Context
+    context: part_context.Context
     devices: workers.PartitionedQueue[names.DeviceKey]
     jobs: fabric_reconciler.FabricReconciler
     immediate: allocator.Allocator
@@ -120,8 +122,12 @@ class Changes:
         """Have a session with the fabric's manager; one that begins takes over the refused pairs from the status."""
         name, sessions = fabric.metadata.name, self.cluster.sessions
         before = sessions.get(name)
+        spec = before.spec if before is not None else None
         sessions.put(fabric, tasks)
         opened = sessions.get(name)
+        if opened is not None and (opened is not before or opened.spec != spec):
+            # When a node counts as gone depends on the Fabric.
+            opened.hold(self.cluster.holdings(name))
         if opened is not None and opened is not before:
             opened.pairs.restore(fabric.status.incompatible, self.cluster.clock())
 
@@ -160,7 +166,10 @@ class Changes:
             self.context.latency.changed(key, old, new)
         opened, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
         if opened is not None:
-            opened.reconsider(key.device)
+            part = holdings.Holding.from_attachment(new) if new is not None else None
+            gone_at = cluster.absences.gone_at(attachment.spec.node_name, (key.fabric,))
+            held = opened.held.with_part(key.device, part)
+            opened.hold(held.with_absence(attachment.spec.node_name, gone_at))
         change = routing.AttachmentChange(
             old=old,
             new=new,
@@ -185,7 +194,7 @@ class Changes:
         self, opened: session.Session, change: routing.AttachmentChange, new: attachments.DeviceAttachment
     ) -> None:
         """Count what became of an attach: against device and host, against the pair, or for all of them."""
-        device = new.spec.share.device if new.spec.share is not None else change.key.device
+        device = offer.Part.from_attachment(new).source
         host, source, now = new.spec.host_id, faults.Source.from_attachment(new), self.cluster.clock()
         refusal = causes.refusal(new)
         if change.fails:
@@ -218,6 +227,11 @@ class Changes:
         self.cluster.unattached.change(old, new)
         self.cluster.retries.change(old, new)
         moved = tuple(key for key in given if self._has_moved(key, had) or self._has_moved(key, has))
+        for fabric in {key.fabric for key in given if (key in had) != (key in has)}:
+            opened = self.cluster.sessions.get(fabric)
+            if opened is not None:
+                claimed = frozenset(self.cluster.allocated.pools(fabric))
+                opened.hold(replace(opened.held, claimed=claimed))
         regrouped = tuple(key for key in given if (key in had) != (key in has) and self._groups(key.fabric))
         self._route(
             routing.ClaimChange(
@@ -241,6 +255,9 @@ class Changes:
             if old.kind == kinds.FABRIC:
                 self._wake(routing.begin(old.metadata.name))
             self._wake(self._known_devices())
+            if old.kind == kinds.NODE:
+                attached = map(attachment_key, self.cluster.placed.on(old.metadata.name))
+                self._see_absence(old.metadata.name, attached)
 
     def node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
         """Take over a change of any Node. Most are a kubelet's reports that it lives, which change nothing that is read here."""
@@ -254,7 +271,16 @@ class Changes:
             self.cluster.daemons.forget(name)
         if new is not None or attached:
             self.cluster.absences.see(name)
+        self._see_absence(name, attached)
         self._route(routing.NodeChange(old=old, new=new, attached=attached))
+
+    def _see_absence(self, node: str, attached: Iterable[names.DeviceKey]) -> None:
+        """Give the sessions the absence, or the presence, of a node that has some of their devices."""
+        for fabric in {key.fabric for key in attached}:
+            opened = self.cluster.sessions.get(fabric)
+            if opened is not None:
+                gone_at = self.cluster.absences.gone_at(node, (fabric,))
+                opened.hold(opened.held.with_absence(node, gone_at))
 
     def daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take over a change of a node daemon's pod."""
@@ -264,6 +290,11 @@ class Changes:
     def slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take over a change of a ResourceSlice."""
         self.cluster.pools.changed(old, new)
+        for each, stored in ((old, None), (new, new)):
+            fabric = pool_plan.fabric_of(each)
+            opened = self.cluster.sessions.get(fabric) if fabric is not None else None
+            if opened is not None and each is not None and each.spec.driver == self.cluster.driver:
+                opened.hold(opened.held.with_slice(each.metadata.name, stored))
         self.immediate.published(old, new)
         self._route(routing.SliceChange(old=old, new=new))
 
@@ -308,37 +339,6 @@ class Changes:
     def turn_came(self, key: names.DeviceKey) -> None:
         """Have the operation made for which the fabric has a place now."""
         self._route(routing.OperationChange(devices=(key,)))
-
-    def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
-        """Return by device name what the nodes report of the fabric's attachments."""
-        absences = self.cluster.absences
-        return {
-            attachment.spec.device: losses.witness(
-                attachment, node_gone=absences.is_gone(attachment.spec.node_name, (fabric,))
-            )
-            for attachment in self.cluster.placed.in_fabric(fabric)
-        }
-
-    def published(self, fabric: str) -> frozenset[str]:
-        """Return the names of the devices in the fabric's slices, of a composite those of its members."""
-        members = self.cluster.pools.composites(fabric)
-        return frozenset(
-            name
-            for published in self.cluster.pools.in_fabric(fabric)
-            for device in published.spec.devices
-            for name in members.get(device.name, (device.name,))
-        )
-
-    def taken(self, fabric: str) -> any_of_model.Taken:
-        """Return what DeviceAttachments and claims have taken of the fabric's places."""
-        holds = tuple(map(any_of_model.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
-        claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
-        return any_of_model.Taken(holds=holds, claimed=frozenset(claimed))
-
-    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
-        """Return the DeviceAttachments of shares of the fabric."""
-        holds = map(memory_chunk.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
-        return tuple(hold for hold in holds if hold is not None)
 
     def troubles_changed(self, fabric: str) -> None:
         """Have the Fabric's status written."""

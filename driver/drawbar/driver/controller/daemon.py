@@ -31,7 +31,7 @@ from drawbar.driver.controller import (
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, delays, executor
+from drawbar.driver.controller.attachments import calls, context, delays, executor
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
 from drawbar.driver.controller.immediate import allocator
@@ -130,7 +130,7 @@ class _Controller:
         self._mirrors = watched.running | self._classic.mirrors
         self._cluster = self._observed(api, surroundings, watched, modern=offered.modern)
         self._jobs = fabric_reconciler.FabricReconciler(self._cluster, measured.watchdog)
-        self._context = executor.Context(
+        self._context = context.Context(
             cluster=self._cluster,
             patience=datetime.timedelta(seconds=options.patience_seconds),
             binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
@@ -190,6 +190,7 @@ class _Controller:
             networks,
             contained=self._contained,
             recorder=self._recorder,
+            clock=clock,
         )
         sources = publisher.Sources(
             fabrics=watched.fabrics,

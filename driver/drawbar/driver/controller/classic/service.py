@@ -15,7 +15,7 @@ from drawbar.driver import backoff, containment, evaluation
 from drawbar.driver.api import classic
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
-from drawbar.driver.controller.attachments import executor as attachment_executor
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import (
     actions,
     claim_requests,
@@ -88,7 +88,7 @@ class ClassicAllocation:
             )
             self.mirrors = self.watch.mirrors
 
-    def work(self, tasks: asyncio.TaskGroup, context: attachment_executor.Context) -> None:
+    def work(self, tasks: asyncio.TaskGroup, context: Context) -> None:
         """Begin the rounds, since this controller leads."""
         if self.watch is not None:
             self._rounds = Rounds(context, self.watch, self._judge)
@@ -109,7 +109,7 @@ class Rounds:
 
     def __init__(
         self,
-        context: attachment_executor.Context,
+        context: Context,
         watch: claim_watch.ClaimWatch,
         judge: selectors.Judge,
     ) -> None:
