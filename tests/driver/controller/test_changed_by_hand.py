@@ -6,7 +6,7 @@ from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller.attachments import reports
 from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import client, errors, kinds
 
@@ -129,7 +129,7 @@ async def test_an_attachment_without_its_fabric_says_so(served_world, until):
         ((kind, reason, note),) = await until(
             lambda: cluster.events("DeviceAttachment", "lost.disk-0"), lambda value: len(value) == 1
         )
-        assert (kind, reason) == ("Warning", executor.NO_FABRIC)
+        assert (kind, reason) == ("Warning", reports.NO_FABRIC)
         assert "there is no Fabric lost of driver drawbar.dev" in note
 
 
@@ -147,7 +147,7 @@ async def test_an_attachment_that_a_foreign_finalizer_keeps_says_so_and_its_devi
         await cluster.called("detach")
         await until(
             lambda: cluster.events("DeviceAttachment", NAME),
-            lambda value: executor.KEPT in [reason for _, reason, _ in value],
+            lambda value: reports.KEPT in [reason for _, reason, _ in value],
         )
         shown = await cluster.condition("Degraded", status="True")
         assert "example.com/mine" in shown["message"]

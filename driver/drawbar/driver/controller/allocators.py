@@ -15,7 +15,7 @@ from drawbar.driver.api import attachments
 from drawbar.driver.api import classic as classic_api
 from drawbar.driver.controller import claims, names, settings
 from drawbar.driver.controller.allocation import interface
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import service as classic
 from drawbar.driver.controller.immediate import service as immediate
 from drawbar.driver.kube import client, events, mirror
@@ -53,7 +53,7 @@ class Allocators:
         wishes = (way.wish(key, attachment, host_of, seen_at) for way in self.ways)
         return next((wish for wish in wishes if wish is not None), None)
 
-    def start(self, tasks: asyncio.TaskGroup, context: executor.Context) -> None:
+    def start(self, tasks: asyncio.TaskGroup, context: Context) -> None:
         """Start all of them in the group."""
         for way in self.ways:
             context.cluster.contained.start(tasks, way.worker, functools.partial(way.run, context))

@@ -108,10 +108,6 @@ class Index:
         """Return all attachments for a claim."""
         return iter(tuple(self._by.get(("claim", uid), {}).values()))
 
-    def of_shares(self, fabric: str) -> Iterator[attachments.DeviceAttachment]:
-        """Return all attachments of shares of a fabric's devices."""
-        return iter(tuple(self._by.get(("shares", fabric), {}).values()))
-
     def composite(self, fabric: str, name: str) -> attachments.Composite | None:
         """Return a composite of which a member has an attachment, by its name."""
         members = self._by.get(("composite", f"{fabric}/{name}"), {})
@@ -143,8 +139,6 @@ def _places(attachment: attachments.DeviceAttachment) -> Iterator[tuple[str, str
         yield "claim", attachment.spec.claim.uid
     if attachment.spec.composite is not None:
         yield "composite", f"{attachment.spec.fabric}/{attachment.spec.composite.name}"
-    if attachment.spec.share is not None:
-        yield "shares", attachment.spec.fabric
     if (
         attachment.holds(attachments.ATTACHED)
         and not attachment.holds(attachments.VISIBLE)

@@ -17,7 +17,7 @@ from drawbar.driver.controller import (
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
-from drawbar.driver.controller.offers import group
+from drawbar.driver.controller.offers import group, holdings, offer
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import claimstatus, client, errors, events, kinds, mirror
 
@@ -27,6 +27,7 @@ MANAGER = "drawbar-controller"
 NAMESPACE = "kube-system"
 PAUSE_FIRST_SECONDS = 1.0
 _Claim = claims.ResourceClaim
+_Attachment = attachments.DeviceAttachment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,25 @@ class Cluster:
         if arranged is not None:
             devices = arranged.members.get(key.device, ())
         return tuple(names.DeviceKey(fabric=key.fabric, device=device) for device in devices)
+
+    def realisation(self, part: names.DeviceKey, attachment: _Attachment | None) -> offer.Realisation:
+        """Return the realisation with a part: by its DeviceAttachment, else by how the fabric is arranged."""
+        if attachment is not None:
+            return offer.Realisation.from_composite(part, attachment.spec.composite)
+        arranged = self.composites(part.fabric)
+        composite = arranged.composite_of(part.device) if arranged is not None else None
+        return offer.Realisation.from_composite(part, composite)
+
+    def holdings(self, fabric: str) -> holdings.Holdings:
+        """Return what the cluster holds of a fabric."""
+        parts = tuple(map(holdings.Holding.from_attachment, self.placed.in_fabric(fabric)))
+        gone = {node: self.absences.gone_at(node, (fabric,)) for node in {part.node for part in parts}}
+        return holdings.Holdings(
+            parts={part.name: part for part in parts},
+            gone_at={node: moment for node, moment in gone.items() if moment is not None},
+            claimed=frozenset(self.allocated.pools(fabric)),
+            published={each.metadata.name: holdings.names_in(each) for each in self.pools.in_fabric(fabric)},
+        )
 
     @property
     def manager(self) -> str:

@@ -13,12 +13,13 @@ import msgspec
 
 from drawbar.driver import containment, watching
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
-from drawbar.driver.controller import attachment_index, change_kinds, facts, faults, watches
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller import attachment_index, change_kinds, facts, faults, names, watches
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session, sessions
+from drawbar.driver.controller.offers import holdings, offer
 from drawbar.driver.controller.operation import metrics
-from drawbar.driver.controller.pools import causes
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.kube import exclusions, kinds, mirror
 
 
@@ -31,7 +32,7 @@ class ClusterObserver:
         *,
         watched: watches.Watches,
         mirrors: Iterable[mirror.Mirror[Any]],
-        context: executor.Context,
+        context: Context,
         changes: watching.Dispatcher,
         metrics: metrics.Metrics,
     ) -> None:
@@ -104,8 +105,12 @@ class ClusterObserver:
         """Have a session with the fabric's manager; one that begins takes over the refused pairs from the status."""
         name, opened = fabric.metadata.name, self._cluster.sessions
         before = opened.get(name)
+        spec = before.spec if before is not None else None
         opened.put(fabric, term)
         current = opened.get(name)
+        if current is not None and (current is not before or current.spec != spec):
+            # When a node counts as gone depends on the Fabric.
+            current.hold(self._cluster.holdings(name))
         if current is not None and current is not before:
             current.pairs.restore(fabric.status.incompatible, self._cluster.clock())
 
@@ -140,7 +145,10 @@ class ClusterObserver:
             self._context.latency.changed(key, old, new)
         opened, fabric = cluster.sessions.get(key.fabric), cluster.fabrics.get(key.fabric)
         if opened is not None:
-            opened.reconsider(key.device)
+            part = holdings.Holding.from_attachment(new) if new is not None else None
+            gone_at = cluster.absences.gone_at(attachment.spec.node_name, (key.fabric,))
+            held = opened.held.with_part(key.device, part)
+            opened.hold(held.with_absence(attachment.spec.node_name, gone_at))
         change = change_kinds.AttachmentChange(
             old=old,
             new=new,
@@ -169,7 +177,7 @@ class ClusterObserver:
         new: attachments.DeviceAttachment,
     ) -> None:
         """Count what became of an attach: against device and host, against the pair, or for all of them."""
-        device = new.spec.share.device if new.spec.share is not None else change.key.device
+        device = offer.Part.from_attachment(new).source
         host, source, now = new.spec.host_id, faults.Source.from_attachment(new), self._cluster.clock()
         refusal = causes.refusal(new)
         if change.fails:
@@ -204,11 +212,13 @@ class ClusterObserver:
             for key in given
             if facts.has_moved(self._cluster, key, had) or facts.has_moved(self._cluster, key, has)
         )
-        regrouped = tuple(
-            key
-            for key in given
-            if (key in had) != (key in has) and facts.has_composites(self._cluster, key.fabric)
-        )
+        changed = tuple(key for key in given if (key in had) != (key in has))
+        for fabric in {key.fabric for key in changed}:
+            opened = self._cluster.sessions.get(fabric)
+            if opened is not None:
+                claimed = frozenset(self._cluster.allocated.pools(fabric))
+                opened.hold(replace(opened.held, claimed=claimed))
+        regrouped = tuple(key for key in changed if facts.has_composites(self._cluster, key.fabric))
         self._changes.tell(
             change_kinds.ClaimChange(
                 old=old,
@@ -235,6 +245,9 @@ class ClusterObserver:
                     devices=facts.known_devices(self._cluster),
                 )
             )
+            if old.kind == kinds.NODE:
+                attached = map(attachment_index.device_key, self._cluster.placed.on(old.metadata.name))
+                self._see_absence(old.metadata.name, attached)
 
     def _node_changed(self, old: core.Node | None, new: core.Node | None) -> None:
         """Take over a change of any Node. Most are a kubelet's reports that it lives, which change nothing that is read here."""
@@ -250,7 +263,16 @@ class ClusterObserver:
             self._cluster.daemons.forget(name)
         if new is not None or attached:
             self._cluster.absences.see(name)
+        self._see_absence(name, attached)
         self._changes.tell(change_kinds.NodeChange(old=old, new=new, attached=attached))
+
+    def _see_absence(self, node: str, attached: Iterable[names.DeviceKey]) -> None:
+        """Give the sessions the absence, or the presence, of a node that has some of their devices."""
+        for fabric in {key.fabric for key in attached}:
+            opened = self._cluster.sessions.get(fabric)
+            if opened is not None:
+                gone_at = self._cluster.absences.gone_at(node, (fabric,))
+                opened.hold(opened.held.with_absence(node, gone_at))
 
     def _daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take over a change of a node daemon's pod."""
@@ -260,6 +282,11 @@ class ClusterObserver:
     def _slice_changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take over a change of a ResourceSlice."""
         self._cluster.pools.changed(old, new)
+        for each, stored in ((old, None), (new, new)):
+            fabric = desired.fabric_of(each)
+            opened = self._cluster.sessions.get(fabric) if fabric is not None else None
+            if opened is not None and each is not None and each.spec.driver == self._cluster.driver:
+                opened.hold(opened.held.with_slice(each.metadata.name, stored))
         self._changes.tell(change_kinds.SliceChange(old=old, new=new))
 
 

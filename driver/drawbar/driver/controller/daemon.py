@@ -35,7 +35,7 @@ from drawbar.driver.controller import (
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, delays, executor
+from drawbar.driver.controller.attachments import calls, context, delays, executor
 from drawbar.driver.controller.attachments import watches as device_watches
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
 from drawbar.driver.controller.leadership import elector
@@ -256,6 +256,7 @@ def _sessions(basis: Basis) -> sessions.Sessions:
         contract.Networks.parse(options.fabric_networks),
         contained=basis.contained,
         recorder=basis.recorder,
+        clock=basis.surroundings.clock,
     )
 
 
@@ -310,7 +311,7 @@ def _cluster(
     )
 
 
-def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.Allocators) -> executor.Context:
+def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.Allocators) -> context.Context:
     options, measured = basis.options, basis.measured
 
     def settled(uid: str, side: outcomes.Side, reason: str | None) -> None:
@@ -318,7 +319,7 @@ def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.All
         if key is not None:
             measured.latency.settled(key, side, reason)
 
-    return executor.Context(
+    return context.Context(
         cluster=observed,
         patience=datetime.timedelta(seconds=options.patience_seconds),
         binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),

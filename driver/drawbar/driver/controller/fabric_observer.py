@@ -12,8 +12,6 @@ from drawbar.driver.controller import (
 )
 from drawbar.driver.controller.attachments import calls, plan
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import losses
-from drawbar.driver.controller.offers import any_of_model, memory_chunk
 from drawbar.fabric import contract
 
 
@@ -65,37 +63,6 @@ class FabricObserver:
     def turn_came(self, key: names.DeviceKey) -> None:
         """Have the operation made for which the fabric has a place now."""
         self.changes.tell(change_kinds.OperationChange(devices=(key,)))
-
-    def witnesses(self, fabric: str) -> dict[str, losses.Witness]:
-        """Return by device name what the nodes report of the fabric's attachments."""
-        absences = self.cluster.absences
-        return {
-            attachment.spec.device: losses.witness(
-                attachment, node_gone=absences.is_gone(attachment.spec.node_name, (fabric,))
-            )
-            for attachment in self.cluster.placed.in_fabric(fabric)
-        }
-
-    def published(self, fabric: str) -> frozenset[str]:
-        """Return the names of the devices in the fabric's slices, of a composite those of its members."""
-        members = self.cluster.pools.composites(fabric)
-        return frozenset(
-            name
-            for published in self.cluster.pools.in_fabric(fabric)
-            for device in published.spec.devices
-            for name in members.get(device.name, (device.name,))
-        )
-
-    def taken(self, fabric: str) -> any_of_model.Taken:
-        """Return what DeviceAttachments and claims have taken of the fabric's places."""
-        holds = tuple(map(any_of_model.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
-        claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
-        return any_of_model.Taken(holds=holds, claimed=frozenset(claimed))
-
-    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
-        """Return the DeviceAttachments of shares of the fabric."""
-        holds = map(memory_chunk.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
-        return tuple(hold for hold in holds if hold is not None)
 
     def troubles_changed(self, fabric: str) -> None:
         """Have the Fabric's status written."""

@@ -1,5 +1,6 @@
 """Attached devices that the fabric manager does not show: confirmed, then attached anew, reported, or given up."""
 
+import msgspec
 import pytest
 from tests.scenes.attachmentplan import (
     ATTACH,
@@ -15,7 +16,7 @@ from tests.scenes.attachmentplan import (
 
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.controller import damping, names, outcomes
-from drawbar.driver.controller.attachments import actions, contradictions, plan
+from drawbar.driver.controller.attachments import actions, contradictions, plan, statements
 from drawbar.driver.controller.fabrics import losses
 
 KEY = names.DeviceKey(fabric="f", device="d")
@@ -187,10 +188,28 @@ def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
 )
 def test_the_date_stays_while_the_manager_shows_the_same(shown, date):
     (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
-    said = meta.Condition(type="Attached", status="True", reason=first.reason, message=first.message)
     # As a controller that was restarted sees it for the first time.
-    steps = plan.plan(plan_observed(attachment(said, SEEN), contradiction=shown, wish=USED), NOW)
+    steps = plan.plan(plan_observed(recorded(first), contradiction=shown, wish=USED), NOW)
     assert [f"since {date} it lists" in step.message for step in steps] == ([True] if date else [])
+    assert [step.record.since for step in steps] == ([date] if date else [])
+
+
+def recorded(action):
+    """Return an attachment with the status that this report writes."""
+    body = statements.contradicted(attachment(ATTACHED, SEEN), action, NOW)
+    status = msgspec.convert(body["status"], attachments.AttachmentStatus)
+    return msgspec.structs.replace(
+        attachment(),
+        status=msgspec.structs.replace(status, conditions=(*status.conditions, SEEN)),
+    )
+
+
+@pytest.mark.parametrize("side", outcomes.Side)
+def test_the_record_goes_with_the_condition_that_has_its_reason(side):
+    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
+    refusal = actions.RecordRefusal(side=side, reason=outcomes.BUSY, words="busy", message="busy")
+    body = statements.refused(recorded(first), refusal, NOW)
+    assert ("contradiction" in body["status"]) == (side is outcomes.Side.DETACH)
 
 
 def plan_observed(of, **changes):

@@ -33,7 +33,7 @@ def said(message=WORDS, reason=outcomes.BUSY, kind="Attached"):
 
 
 def record(side, message=WORDS):
-    return actions.RecordRefusal(side=side, reason=outcomes.BUSY, message=message)
+    return actions.RecordRefusal(side=side, reason=outcomes.BUSY, words=BUSY.message, message=message)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,18 @@ def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     body = statements.refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
     shown = {condition["type"]: condition["status"] for condition in body["status"]["conditions"]}
     assert shown == {"Attached": "True", "Detached": "False"}
+    assert "refusal" not in body["status"]
+
+
+def test_the_words_against_an_attach_are_recorded_for_the_next_process():
+    body = statements.refused(attachment(), record(ATTACH), NOW)
+    assert body["status"]["refusal"] == BUSY.message
+
+
+# As the process before left it.
+RECORDED = msgspec.structs.replace(
+    attachment(said()), status=attachments.AttachmentStatus(refusal=BUSY.message)
+)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +81,7 @@ def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     [
         ({"attach": refused()}, outcomes.DEADLINE),
         ({"attach": refused("unknown")}, outcomes.UNREACHABLE),
-        ({"attachment": attachment(said()), "attach": call("failed", failure=BUSY)}, outcomes.DEADLINE),
+        ({"attachment": RECORDED, "attach": call("failed", failure=BUSY)}, outcomes.DEADLINE),
     ],
 )
 def test_the_claim_fails_with_the_same_words(changes, reason):

@@ -9,7 +9,7 @@ from typing import Any
 from drawbar.driver import watching
 from drawbar.driver.api import attachments
 from drawbar.driver.controller import claims, names
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.kube import mirror
 
 
@@ -50,5 +50,5 @@ class Allocation(abc.ABC):
         return None
 
     @abc.abstractmethod
-    async def run(self, context: executor.Context) -> None:
+    async def run(self, context: Context) -> None:
         """Allocate until cancelled."""

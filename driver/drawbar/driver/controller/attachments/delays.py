@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import executor, statements
+from drawbar.driver.controller.attachments import statements
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
@@ -70,7 +71,7 @@ class _Reported:
 class Delays:
     """Emits Events about the claims that wait."""
 
-    context: executor.Context
+    context: Context
     _attaching: _Reported = field(default_factory=_Reported)
     _at_node: _Reported = field(default_factory=_Reported)
     _never: _Reported = field(default_factory=_Reported)

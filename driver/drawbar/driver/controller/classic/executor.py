@@ -25,9 +25,9 @@ from drawbar.driver.api import (
     nodepools,
 )
 from drawbar.driver.controller import names, outcomes
-from drawbar.driver.controller.attachments import executor as attachment_executor
 from drawbar.driver.controller.attachments import identities
 from drawbar.driver.controller.attachments import statements as attachment_statements
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import actions, claim_watch
 from drawbar.driver.kube import errors as kube_errors
 
@@ -43,7 +43,7 @@ FREED = "Deallocated"
 class Executor:
     """Carries out actions."""
 
-    context: attachment_executor.Context
+    context: Context
     watch: claim_watch.ClaimWatch
     _writers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
@@ -97,7 +97,7 @@ class Executor:
 class _Subject:
     """One claim or one context, while something is done about it."""
 
-    def __init__(self, context: attachment_executor.Context, watch: claim_watch.ClaimWatch) -> None:
+    def __init__(self, context: Context, watch: claim_watch.ClaimWatch) -> None:
         self._context = context
         self._watch = watch
         # Of the claim, after our own writes.

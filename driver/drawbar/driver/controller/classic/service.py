@@ -15,7 +15,7 @@ from drawbar.driver.api import attachments, classic
 from drawbar.driver.controller import change_kinds, jobs, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import interface, inventory, matching, selectors
-from drawbar.driver.controller.attachments import executor as attachment_executor
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import (
     actions,
     claim_requests,
@@ -113,7 +113,7 @@ class ClassicAllocation(interface.Allocation):
         del key
         self._changed.set()
 
-    async def run(self, context: attachment_executor.Context) -> None:
+    async def run(self, context: Context) -> None:
         """Run the rounds until cancelled."""
         await Rounds(context, self._watched, self._judge, self._changed).run()
 
@@ -127,7 +127,7 @@ class Rounds:
 
     def __init__(
         self,
-        context: attachment_executor.Context,
+        context: Context,
         watch: claim_watch.ClaimWatch,
         judge: selectors.Judge,
         changed: asyncio.Event,

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import replace
 
-from drawbar.driver.controller.offers import any_of_model
+from drawbar.driver.controller.offers import any_of_model, holdings
 from drawbar.fabric import contract, errors, wrapping
 
 
@@ -23,7 +23,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         adapter: contract.FabricAdapter,
         *,
         mark: str | None,
-        taken: Callable[[], any_of_model.Taken],
+        held: holdings.Holdings,
         report: Callable[[contract.WatchEvent], None],
     ) -> None:
         """Stand before an adapter.
@@ -31,12 +31,12 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         Args:
             adapter: the adapter within.
             mark: ours; None where the fabric keeps no marks.
-            taken: returns what the cluster has taken of the places now.
+            held: what the cluster holds.
             report: called with each place that is new, different or gone.
         """
         super().__init__(adapter)
         self._mark = mark
-        self._taken = taken
+        self.held = held
         self._report = report
         self._arranged = any_of_model.Arrangement()
         # By place, as last reported.
@@ -59,7 +59,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
 
     def arrange(self) -> None:
         """Arrange the places anew, and report what is different."""
-        self._arranged = any_of_model.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
+        self._arranged = any_of_model.arrange(self._devices, self.held, self._arranged.memory, self._mark)
         before, self._reported = self._reported, dict(self._arranged.places)
         for name, place in self._reported.items():
             if before.get(name) != place:
@@ -78,7 +78,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
     async def devices(self) -> contract.Inventory:
         """Return all places, whose changes count as reported."""
         listed = await self._read()
-        self._arranged = any_of_model.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
+        self._arranged = any_of_model.arrange(self._devices, self.held, self._arranged.memory, self._mark)
         self._reported = dict(self._arranged.places)
         return replace(listed, devices=self.shown)
 
@@ -95,7 +95,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             await self._read()
             self.arrange()
             await self._adopt(hold, request.request_id)
-            occupant = self.occupant(hold.place)
+            occupant = self.occupant(hold.name)
             if occupant is not None and _is_on(occupant, hold.host_id):
                 return self._done(request.request_id, contract.OperationKind.ATTACH, hold, request.mark)
             before = dict(self._devices)
@@ -106,11 +106,11 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         """Detach the device that is in the place; success where none is."""
         hold = self._hold(any_of_model.uid_of(request.request_id))
         async with self._hosts.setdefault(request.host_id, asyncio.Lock()):
-            if hold.place not in self._arranged.occupants:
+            if hold.name not in self._arranged.occupants:
                 await self._read()
                 self.arrange()
                 await self._adopt(hold, request.request_id)
-            device_id = self._arranged.occupants.get(hold.place)
+            device_id = self._arranged.occupants.get(hold.name)
             if device_id is None:
                 return self._done(request.request_id, contract.OperationKind.DETACH, hold, None)
             before = dict(self._devices)
@@ -149,13 +149,13 @@ class PlacesAdapter(wrapping.KeepingAdapter):
                 case _:
                     yield event
 
-    def _hold(self, uid: str) -> any_of_model.Hold:
-        hold = next((hold for hold in self._taken().holds if hold.uid == uid), None)
+    def _hold(self, uid: str) -> holdings.Holding:
+        hold = self.held.by_uid.get(uid)
         if hold is None:
             raise errors.NotFound(f"no DeviceAttachment with the uid {uid} holds a place of the fabric")
         return hold
 
-    async def _adopt(self, hold: any_of_model.Hold, request_id: str) -> None:
+    async def _adopt(self, hold: holdings.Holding, request_id: str) -> None:
         """Put the device into its place that an earlier attach has connected, whose answer was lost."""
 
         def adoptable(*spoken_for: str) -> str | None:
@@ -197,7 +197,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
     ) -> contract.Operation:
         """Take over an answer: which device it names, and its state where no newer one was reported since `before`."""
         uid, device = any_of_model.uid_of(operation.request_id), operation.device
-        hold = next((hold for hold in self._taken().holds if hold.uid == uid), None)
+        hold = self.held.by_uid.get(uid)
         if (
             before is not None
             and device is not None
@@ -218,13 +218,14 @@ class PlacesAdapter(wrapping.KeepingAdapter):
     def _shown(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation with its place as its device; without one where its device is in no place of ours."""
         uid, device = any_of_model.uid_of(operation.request_id), operation.device
-        place = next((hold.place for hold in self._taken().holds if hold.uid == uid), None)
+        hold = self.held.by_uid.get(uid)
+        place = hold.name if hold is not None else None
         if place is None and device is not None:
             place = self._place_of(device.id)
         return replace(operation, device=self._arranged.places.get(place) if place is not None else None)
 
     def _done(
-        self, request_id: str, kind: contract.OperationKind, hold: any_of_model.Hold, mark: str | None
+        self, request_id: str, kind: contract.OperationKind, hold: holdings.Holding, mark: str | None
     ) -> contract.Operation:
         return contract.Operation(
             id=f"done-{request_id}",
@@ -232,7 +233,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             kind=kind,
             done=True,
             percent=100,
-            device=self._arranged.places.get(hold.place),
+            device=self._arranged.places.get(hold.name),
             mark=mark if self._mark is not None else None,
         )
 

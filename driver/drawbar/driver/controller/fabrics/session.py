@@ -14,12 +14,12 @@ import asyncio
 import datetime
 import functools
 import logging
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Protocol
 
-from drawbar.driver import backoff, containment
+from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates
 from drawbar.driver.controller.fabrics import (
@@ -33,7 +33,7 @@ from drawbar.driver.controller.fabrics import (
     status,
     turns,
 )
-from drawbar.driver.controller.offers import any_of_model, memory_chunk
+from drawbar.driver.controller.offers import any_of_model, holdings, memory_chunk
 from drawbar.fabric import budget, contract, errors, limiting
 
 log = logging.getLogger(__name__)
@@ -94,22 +94,6 @@ class Listener(Protocol):
         """The fabric has a place for the operation that this device waited for."""
         ...
 
-    def witnesses(self, fabric: str) -> Mapping[str, losses.Witness]:
-        """Return what nodes report, by the name of each device of the fabric that has an attachment."""
-        ...
-
-    def published(self, fabric: str) -> Collection[str]:
-        """Return the names of the devices in the fabric's slices, of a composite those of its members."""
-        ...
-
-    def taken(self, fabric: str) -> any_of_model.Taken:
-        """Return what DeviceAttachments and claims have taken of the fabric's places."""
-        ...
-
-    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
-        """Return the DeviceAttachments of shares of the fabric."""
-        ...
-
     def troubles_changed(self, fabric: str) -> None:
         """What was reported of it is different."""
         ...
@@ -133,6 +117,7 @@ class Session:
         cluster: str = "",
         contained: containment.Containment | None = None,
         report: containment.Report | None = None,
+        clock: clocks.Clock = clocks.steady,
     ) -> None:
         # `report` shows an unexpected error on the Fabric.
         self._contained = contained or containment.Uncontained()
@@ -143,6 +128,9 @@ class Session:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
         self._given_up = fabric.given_up
+        # What the cluster holds of the fabric, as last given.
+        self.held = holdings.Holdings()
+        self._clock = clock
         self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
         self.listed = False
         # On the monotonic clock; None while connected.
@@ -277,14 +265,21 @@ class Session:
         standing = self._places or self._shares
         return standing.occupant(name) if standing is not None else None
 
-    def reconsider(self, name: str) -> None:
-        """Judge a device anew whose attachment is different: one that is missing may be lost now, a place be free."""
+    def hold(self, held: holdings.Holdings) -> None:
+        """Take over what the cluster holds now: a device that is missing may be lost with it, and a place be free."""
+        before, self.held = self.held, held
+        for view in (self._places, self._shares):
+            if view is not None:
+                view.held = held
+        if held.parts is before.parts:
+            return
         if self._places is not None and self.listed:
             self._places.arrange()
-        if self._shares is not None and self.listed and names.is_share(name):
+        if self._shares is not None and self.listed and held.chunks != before.chunks:
             self._shares.arrange()
-        if name in self._devices_lost.missing:
-            self._judge_missing(name, self._devices_lost.missing[name].counted_at)
+        for name in self.missing:
+            if held.parts.get(name) != before.parts.get(name) and name in self._devices_lost.missing:
+                self._judge_missing(name, self._devices_lost.missing[name].counted_at)
 
     def adapter(self) -> contract.FabricAdapter:
         """Return the adapter that is connected to the fabric manager.
@@ -512,14 +507,14 @@ class Session:
         self._wake(self.turns.allow(can))
         if any_of_model.is_needed(can):
             self._places = places_adapter.PlacesAdapter(
-                adapter, mark=self.mark, taken=lambda: self._listener.taken(self.name), report=self._take
+                adapter, mark=self.mark, held=self.held, report=self._take
             )
             self._adapter = adapter = self._places
         self._shares = None
         if self._places is None and can.slices and can.exact_device and self.mark is not None:
             self._shares = shares_adapter.SharesAdapter(
                 adapter,
-                holds=lambda: self._listener.shares(self.name),
+                held=self.held,
                 report=self._take,
                 withdraw=self._withdraw,
             )
@@ -675,12 +670,12 @@ class Session:
         """Judge what the absence of hosts from a listing means; return whether the listing can be taken over."""
         expected = dict.fromkeys((*self._hosts, *self._hosts_lost.missing))
         if not self.listed:
-            used = listed or self._listener.witnesses(self.name) or self._listener.published(self.name)
+            used = listed or self.held.parts or self.held.offered()
             expected = {} if listed or not used else {"": None}
         absent = [host_id for host_id in expected if host_id not in listed]
         over = tuple(self._hosts_lost.missing)
         self._hosts_lost.judge(
-            absent, over, witnesses={}, now=_monotonic(), count=len(expected), partial=partial
+            absent, over, reports={}, now=_monotonic(), count=len(expected), partial=partial
         )
         accepted = self.listed or not self._hosts_lost.missing
         self.report(MISSING_HOSTS, self._hosts_lost.trouble(len(expected)) if accepted else NO_HOSTS)
@@ -689,23 +684,24 @@ class Session:
     def _judge(self, listed: Mapping[str, contract.Device], *, first: bool, partial: bool) -> tuple[str, ...]:
         """Judge what the absence of devices from a listing means; return the names of those that are lost."""
         expected = dict.fromkeys((*self._devices, *self._devices_lost.missing))
-        witnesses = self._listener.witnesses(self.name) if first or expected.keys() - listed.keys() else {}
+        is_whole = not first and expected.keys() <= listed.keys()
+        reports = {} if is_whole else self.held.reports(self._clock())
         # Before its first listing a session expects the devices that are attached and those that are published.
-        expected |= dict.fromkeys((*witnesses, *self._listener.published(self.name)) if first else ())
+        expected |= dict.fromkeys((*reports, *self.held.offered()) if first else ())
         absent = [name for name in expected if name not in listed and name not in self._reported_devices]
         standing = self._places or self._shares
         withdrawn = standing.withdrawn(tuple(expected)) if standing is not None else frozenset()
-        withdrawn = withdrawn.intersection(absent) - witnesses.keys()
+        withdrawn = withdrawn.intersection(absent) - reports.keys()
         absent = [name for name in absent if name not in withdrawn]
         over = [name for name in self._devices_lost.missing if name not in self._reported_devices]
         lost = self._devices_lost.judge(
-            absent, over, witnesses=witnesses, now=_monotonic(), count=len(expected), partial=partial
+            absent, over, reports=reports, now=_monotonic(), count=len(expected), partial=partial
         )
         return (*lost, *sorted(withdrawn))
 
     def _judge_missing(self, name: str, now: float) -> None:
-        witnesses = self._listener.witnesses(self.name)
-        self._lose(self._devices_lost.judge([name], [name], witnesses=witnesses, now=now))
+        reports = self.held.reports(self._clock())
+        self._lose(self._devices_lost.judge([name], [name], reports=reports, now=now))
 
     def _lose(self, names_lost: tuple[str, ...] = ()) -> None:
         """Report which devices are lost, and which are missing now."""

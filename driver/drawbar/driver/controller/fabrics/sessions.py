@@ -5,7 +5,7 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drawbar.driver import containment
+from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
 from drawbar.driver.kube import events, kinds
@@ -44,9 +44,11 @@ class Sessions:
         *,
         contained: containment.Containment | None = None,
         recorder: events.Recorder | None = None,
+        clock: clocks.Clock = clocks.steady,
     ) -> None:
         self._contained = contained
         self._recorder = recorder
+        self._clock = clock
         self._vault = vault
         self._networks = networks
         self._adapters = adapters
@@ -61,7 +63,7 @@ class Sessions:
         return iter([running.session for running in self._running.values()])
 
     def put(self, fabric: fabrics.Fabric, term: Term) -> None:
-        """Begin a session, or another one if how the manager is reached changed; any other change is passed to the session."""
+        """Begin a session, or another one if the access to the manager changed; pass any other change to the session."""
         name = fabric.metadata.name
         running = self._running.get(name)
         if running is not None and _way(running.session.spec) == _way(fabric.spec):
@@ -77,6 +79,7 @@ class Sessions:
             cluster=term.cluster,
             contained=self._contained,
             report=functools.partial(self._report_unexpected, fabric.metadata),
+            clock=self._clock,
         )
         task = term.tasks.create_task(opened.run(), name=f"fabric-{name}")
         self._running[name] = _Running(session=opened, task=task)

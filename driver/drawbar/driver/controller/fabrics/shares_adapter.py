@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 
 from drawbar.driver.controller import names
-from drawbar.driver.controller.offers import memory_chunk
+from drawbar.driver.controller.offers import holdings, memory_chunk
 from drawbar.fabric import contract, errors, wrapping
 
 # Of an attach whose slice is made: it is called again.
@@ -29,7 +29,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
         self,
         adapter: contract.FabricAdapter,
         *,
-        holds: Callable[[], tuple[memory_chunk.Hold, ...]],
+        held: holdings.Holdings,
         report: Callable[[contract.WatchEvent], None],
         withdraw: Callable[[str], None],
     ) -> None:
@@ -37,12 +37,12 @@ class SharesAdapter(wrapping.KeepingAdapter):
 
         Args:
             adapter: the adapter within.
-            holds: returns the DeviceAttachments of shares of this fabric.
+            held: what the cluster holds.
             report: called with each share, or slice, that is shown now, different or lost.
             withdraw: called with the name of each that is not shown any more, and not lost.
         """
         super().__init__(adapter)
-        self._holds = holds
+        self.held = held
         self._report = report
         self._withdraw = withdraw
         self._slices: dict[str, contract.Device] = {}
@@ -75,7 +75,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
 
     def withdrawn(self, expected: tuple[str, ...]) -> frozenset[str]:
         """Return those of the expected names that are gone since a share has the slice, or the share is no more."""
-        held = {hold.name for hold in self._holds()}
+        held = self.held.chunks.keys()
         hidden = {names.label(device_id) for device_id in self._hidden}
         return frozenset(
             name for name in expected if name in hidden or (names.is_share(name) and name not in held)
@@ -94,9 +94,10 @@ class SharesAdapter(wrapping.KeepingAdapter):
     def arrange(self) -> None:
         """Arrange the shares anew, and report what is different."""
         before, hidden = self._arranged, self._hidden
-        holds = self._holds()
-        self._arranged = memory_chunk.arrange(holds, self._slices.values(), self._devices, before.carved)
-        held = {hold.name for hold in holds}
+        self._arranged = memory_chunk.arrange(
+            self.held.chunks.values(), self._slices.values(), self._devices, before.carved
+        )
+        held = self.held.chunks.keys()
         for name in before.shown.keys() - self._arranged.shown.keys():
             if name in held:
                 self._report(contract.DeviceGone(version="", device_id=name))
@@ -124,7 +125,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
             FabricError: as the contract says, and as it says of `create_slice`.
         """
         hold = self._hold(request.device_id)
-        if hold is None:
+        if hold is None or hold.share is None:
             return await self._adapter.attach(request)
         async with self._locks.setdefault(hold.uid, asyncio.Lock()):
             made = self._arranged.occupants.get(hold.name)
@@ -242,17 +243,19 @@ class SharesAdapter(wrapping.KeepingAdapter):
         elif device.slice_of is not None:
             self._slices[device_id] = device
 
-    def _hold(self, name: str | None) -> memory_chunk.Hold | None:
+    def _hold(self, name: str | None) -> holdings.Holding | None:
         if name is None or not names.is_share(name):
             return None
-        return next((hold for hold in self._holds() if hold.name == name), None)
+        return self.held.chunks.get(name)
 
-    def _holder(self, request_id: str) -> memory_chunk.Hold | None:
+    def _holder(self, request_id: str) -> holdings.Holding | None:
         """Return whose request that is: the attachment's, or for the slice of its share."""
         name, uid = memory_chunk.requested_share(request_id), request_id.rpartition("-")[0]
-        return next((hold for hold in self._holds() if name == hold.name or hold.uid == uid), None)
+        return next(
+            (hold for hold in self.held.chunks.values() if name == hold.name or hold.uid == uid), None
+        )
 
-    def _as_attach(self, making: contract.Operation, hold: memory_chunk.Hold) -> contract.Operation:
+    def _as_attach(self, making: contract.Operation, hold: holdings.Holding) -> contract.Operation:
         """Return the making of a slice as the attach that it is a part of: that is not done while the slice is not attached."""
         return replace(
             making,

@@ -8,7 +8,7 @@ from drawbar.driver import evaluation
 from drawbar.driver.api import claims, demands
 from drawbar.driver.controller import change_kinds, jobs, names
 from drawbar.driver.controller.allocation import interface
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.watching import watch
 
@@ -101,7 +101,7 @@ class ImmediateAllocation(interface.Allocation):
             case _:
                 assert_never(key)
 
-    async def run(self, context: executor.Context) -> None:
+    async def run(self, context: Context) -> None:
         """Allocate until cancelled."""
         await allocator.Allocator(
             cluster=context.cluster, enabled=self.enabled, evaluator=self.evaluator, waiting=self.waiting

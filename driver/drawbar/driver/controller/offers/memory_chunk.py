@@ -15,10 +15,10 @@ Invariants:
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from drawbar.driver.api import attachments, claims, quantities
 from drawbar.driver.controller import names
+from drawbar.driver.controller.offers.holdings import Holding
 from drawbar.fabric import contract
 
 MEMORY = "memory"
@@ -29,37 +29,6 @@ _DELETION = re.compile(r"(.+)-x[0-9]{1,19}")
 
 class Unfit(ValueError):
     """What a share takes of its device cannot be carved; one sentence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A DeviceAttachment of a share.
-
-    Attributes:
-        name: the share's device name.
-        uid: of the attachment.
-        slice_id: the slice that its status records; empty while none is recorded.
-    """
-
-    name: str
-    uid: str
-    share: attachments.Share
-    host_id: str
-    slice_id: str = ""
-
-    @classmethod
-    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> Self | None:
-        """Return the hold of a DeviceAttachment; None where it is of no share."""
-        spec, recorded = attachment.spec, attachment.status.device
-        if spec.share is None:
-            return None
-        return cls(
-            name=spec.device,
-            uid=attachment.metadata.uid,
-            share=spec.share,
-            host_id=spec.host_id,
-            slice_id=recorded.id if recorded is not None else "",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +50,7 @@ NOTHING = Arrangement(shown={}, occupants={})
 
 
 def arrange(
-    holds: Iterable[Hold],
+    held: Iterable[Holding],
     slices: Iterable[contract.Device],
     origins: Mapping[str, contract.Device],
     carved: Collection[str] = (),
@@ -89,26 +58,28 @@ def arrange(
     """Return the shares of a fabric.
 
     Args:
-        holds: the DeviceAttachments of shares.
+        held: the memory chunks that DeviceAttachments hold.
         slices: all slices that the fabric lists.
         origins: its devices by id.
         carved: as of the last arrangement.
     """
-    holds, by_share, by_id = tuple(holds), dict[str, contract.Device](), dict[str, contract.Device]()
+    by_share, by_id = dict[str, contract.Device](), dict[str, contract.Device]()
     for made in slices:
         by_id[made.id] = made
         name = name_of(made)
         if name is not None:
             by_share[name] = made
     shown, occupants, seen = {}, {}, set()
-    for hold in holds:
+    for hold in held:
+        if hold.share is None:
+            continue
         # Of a fabric that keeps no requests the record alone tells.
-        slice_ = by_share.get(hold.name) or by_id.get(hold.slice_id)
+        slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
         origin = origins.get(hold.share.device_id)
         if slice_ is not None:
             occupants[hold.name] = slice_
             shown[hold.name] = as_share(slice_, hold.name)
-        elif hold.name not in carved and not hold.slice_id and origin is not None:
+        elif hold.name not in carved and not hold.device_id and origin is not None:
             shown[hold.name] = unmade(hold.name, hold.share.memory_bytes, origin)
         if slice_ is not None or hold.name in carved:
             seen.add(hold.name)

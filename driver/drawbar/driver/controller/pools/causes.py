@@ -32,7 +32,7 @@ from typing import Literal, assert_never
 
 from drawbar.driver.api import attachments, slices
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.fabrics import losses
+from drawbar.driver.controller.offers import holdings
 from drawbar.driver.slices import encoding
 
 ATTACH_FAILED = "attach-failed"
@@ -245,7 +245,7 @@ def of_attachment(
         causes.append(HeldByHand(node=node))
     elif (
         failed is not None
-        and failed.reason == losses.NODE_SAYS_LOST
+        and failed.reason == holdings.NODE_SAYS_LOST
         and attachment.holds(attachments.ATTACHED)
     ):
         causes.append(Lost(node=node, message=failed.message))
