@@ -21,7 +21,7 @@ from drawbar.driver.controller.attachments import context as part_context
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.immediate import allocator
-from drawbar.driver.controller.offers import holdings, offer
+from drawbar.driver.controller.offers import holdings, offer, table
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.controller.pools import plan as pool_plan
@@ -168,7 +168,7 @@ class Changes:
         if opened is not None:
             part = holdings.Holding.from_attachment(new) if new is not None else None
             gone_at = cluster.absences.gone_at(attachment.spec.node_name, (key.fabric,))
-            held = opened.held.with_part(key.device, part)
+            held = opened.inventory.held.with_part(key.device, part)
             opened.hold(held.with_absence(attachment.spec.node_name, gone_at))
         change = routing.AttachmentChange(
             old=old,
@@ -231,7 +231,7 @@ class Changes:
             opened = self.cluster.sessions.get(fabric)
             if opened is not None:
                 claimed = frozenset(self.cluster.allocated.pools(fabric))
-                opened.hold(replace(opened.held, claimed=claimed))
+                opened.hold(replace(opened.inventory.held, claimed=claimed))
         regrouped = tuple(key for key in given if (key in had) != (key in has) and self._groups(key.fabric))
         self._route(
             routing.ClaimChange(
@@ -280,7 +280,7 @@ class Changes:
             opened = self.cluster.sessions.get(fabric)
             if opened is not None:
                 gone_at = self.cluster.absences.gone_at(node, (fabric,))
-                opened.hold(opened.held.with_absence(node, gone_at))
+                opened.hold(opened.inventory.held.with_absence(node, gone_at))
 
     def daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take over a change of a node daemon's pod."""
@@ -294,7 +294,7 @@ class Changes:
             fabric = pool_plan.fabric_of(each)
             opened = self.cluster.sessions.get(fabric) if fabric is not None else None
             if opened is not None and each is not None and each.spec.driver == self.cluster.driver:
-                opened.hold(opened.held.with_slice(each.metadata.name, stored))
+                opened.hold(opened.inventory.held.with_slice(each.metadata.name, stored))
         self.immediate.published(old, new)
         self._route(routing.SliceChange(old=old, new=new))
 
@@ -324,7 +324,7 @@ class Changes:
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         """Take over how far an operation of this controller is."""
         uid = calls.attachment_uid(operation.request_id)
-        key, side = self._keys.get(uid), self.context.calls.side(uid, operation.request_id)
+        key, side = self._keys.get(uid), calls.side(self.context.calls, uid, operation.request_id)
         if key is None or side is None:
             return
         now = asyncio.get_running_loop().time()
@@ -333,7 +333,7 @@ class Changes:
         self.context.calls.settle(uid, side, operation, now, watched=True)
         session = self.cluster.sessions.get(fabric)
         if session is not None and operation.succeeded and operation.device is not None and not is_reported:
-            session.learn(operation.device)
+            session.inventory.learn(operation.device)
         self._route(routing.OperationChange(devices=(key,)))
 
     def turn_came(self, key: names.DeviceKey) -> None:
@@ -373,8 +373,8 @@ class Changes:
     def _groups(self, name: str) -> bool:
         """Return whether a Fabric has composites, or had some that are published."""
         fabric = self.cluster.fabrics.get(name)
-        wanted = fabric is not None and (fabric.spec.composites or fabric.spec.composite_rules)
-        return bool(wanted) or self.cluster.pools.has_composites(name)
+        wanted = fabric is not None and table.groups(fabric.spec)
+        return wanted or self.cluster.pools.has_composites(name)
 
     def _has_moved(self, key: names.DeviceKey, given: claim_index.Given) -> bool:
         """Return whether the device was given out of a pool that it would not be published in now."""

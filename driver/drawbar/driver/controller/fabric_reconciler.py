@@ -33,7 +33,7 @@ from drawbar.driver.controller import (
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import session, status
+from drawbar.driver.controller.fabrics import connection, session, status
 from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.routing import Job
 from drawbar.driver.kube import client, kinds, workers
@@ -95,7 +95,7 @@ class FabricReconciler:
             after += GATHER_SECONDS_PER_NODE * len(self._cluster.nodes)
         view = self._cluster.sessions.get(fabric) if job is Job.PUBLISH and after else None
         if view is not None:
-            after += GATHER_SECONDS_PER_DEVICE * view.count
+            after += GATHER_SECONDS_PER_DEVICE * len(view.inventory.devices)
         if after:
             self._queue.add_after((job, fabric), after)
         else:
@@ -198,7 +198,7 @@ class FabricReconciler:
     def _grace_left(self, name: str) -> float | None:
         """Return the seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
         view = self._cluster.sessions.get(name)
-        if view is None or view.silent_since is None:
+        if view is None or view.manager.silent_since is None:
             return None
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
         # A timer may fire a little early, and the rest would be asked for again and again.
@@ -207,7 +207,7 @@ class FabricReconciler:
     def grace_seconds(self, fabric: str) -> float:
         """Return the seconds until a change of the connection shows in the pools: at once, or once the silence has lasted."""
         view = self._cluster.sessions.get(fabric)
-        if view is None or view.silent_since is None:
+        if view is None or view.manager.silent_since is None:
             return routing.GATHER_SECONDS
         return max(routing.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
@@ -236,7 +236,7 @@ class FabricReconciler:
             return
         limit = view.spec.policy.limits.slices
         view.report(
-            session.SLICES,
+            connection.SLICES,
             f"{withheld.devices} devices are not published: their pools would be {len(withheld.pools)} more ResourceSlices "
             f"than the {limit} of spec.policy.limits.slices; raise it (kubectl edit fabric {fabric})"
             if withheld is not None
@@ -561,7 +561,7 @@ class FabricReconciler:
             sentences += self._contradictions(fabric.metadata.name)
             sentences += self._stranded(view)
             sentences += view.troubles.values()
-            limited = [view.troubles[subject] for subject in session.LIMITED if subject in view.troubles]
+            limited = [view.troubles[subject] for subject in connection.LIMITED if subject in view.troubles]
             # The message is cut, and they are the reason of the condition.
             sentences = list(dict.fromkeys((*limited, *sentences)))
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:

@@ -48,11 +48,16 @@ TABLE = {
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
     "but only so often": (
-        {"contradiction": FREE, "renewals": plan.RENEWALS},
+        {"contradiction": FREE, "attach": call("succeeded", renewals=plan.RENEWALS)},
         [actions.RecordFailure],
     ),
     "by hand it is reported then": (
-        {"contradiction": FREE, "renewals": plan.RENEWALS, "attachment": BY_HAND, "wish": None},
+        {
+            "contradiction": FREE,
+            "attach": call("succeeded", renewals=plan.RENEWALS),
+            "attachment": BY_HAND,
+            "wish": None,
+        },
         [actions.RecordContradiction],
     ),
     "one that another host has is never attached": ({"contradiction": MOVED}, [actions.RecordFailure]),
@@ -116,7 +121,7 @@ TABLE = {
     "or reported": (
         {
             "contradiction": FREE,
-            "renewals": plan.RENEWALS,
+            "attach": call("succeeded", renewals=plan.RENEWALS),
             "attachment": attachment(ATTACHED, BLIND, claim=None),
             "wish": None,
         },
@@ -137,7 +142,10 @@ def test_of_a_connection_that_the_manager_does_not_show(changes, steps):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"contradiction": FREE, "renewals": 3}, "lists d as free, not at host h1, 3 times after"),
+        (
+            {"contradiction": FREE, "attach": call("succeeded", renewals=3)},
+            "lists d as free, not at host h1, 3 times after",
+        ),
         ({"contradiction": MOVED}, "lists d at host h9, not at host h1 by this cluster"),
         ({"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND), "tainted": True}, "as free"),
     ],

@@ -10,7 +10,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.cli.doctor.plans import attachments as doctor
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
-from drawbar.fabric import errors
+from drawbar.fabric import contract, errors
 
 BUSY = attachments.Failure(reason=outcomes.BUSY, message="423: the zone is locked", retryable=True)
 UNREACHED = attachments.Failure(reason=outcomes.UNREACHABLE, message="no route to host", retryable=True)
@@ -132,7 +132,10 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
     known.failed("a1", ATTACH, errors.Aborted("busy"), 0.0)
     known.next_attempt("a1", ATTACH)
     assert known.view("a1", ATTACH, 1.0).refused.message == "busy"
-    known._forget_refusal("a1", ATTACH)
+    done = contract.Operation(
+        id="o", request_id="a1-a2", kind=contract.OperationKind.ATTACH, done=True, percent=100
+    )
+    known.settle("a1", ATTACH, done, 2.0)
     assert known.view("a1", ATTACH, 1.0).refused is None
 
 

@@ -46,9 +46,10 @@ def gpu(name):
 class Session:
     """A fabric manager that answers, with one host for the node."""
 
-    name, listed, silent_since = "fab", True, None
+    name, listed = "fab", True
 
     def __init__(self, *offered):
+        self.manager = types.SimpleNamespace(silent_since=None)
         self.devices, self.hosts, self.faults, self.pairs = (
             offered,
             (contract.Host(id="h", name="node-1"),),

@@ -191,7 +191,7 @@ def cause(
     recorded = _recorded_cause(attachment) if attachment is not None else None
     if recorded is not None:
         return recorded
-    if fabric.turns.is_waiting(key):
+    if fabric.manager.turns.is_waiting(key):
         return Cause.BUSY, "the fabric manager is busy with other devices"
     limit = fabric.spec.policy.attaches_per_namespace_per_minute
     if claim is not None and fabric.attaches.free_at(claim.metadata.namespace, limit, now) is not None:

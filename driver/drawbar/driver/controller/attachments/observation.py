@@ -129,7 +129,7 @@ class _Rules:
 
     def _unreached(self, device: contract.Device, wish: claim_index.Wish) -> attachments.Failure | None:
         """Return why the wish's host cannot have the device, by their reachability groups; None if it can."""
-        host = self._session.host(wish.host_id or "")
+        host = self._session.inventory.host(wish.host_id or "")
         if host is None or host.reaches(device):
             return None
         message = (
@@ -239,7 +239,6 @@ class _Observation:
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
             listed_since=self._cluster.placed.held_since(self._key.attachment),
             contradiction=self._contradiction(owner),
-            renewals=context.calls.renewals(uid),
         )
 
     def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
@@ -266,7 +265,7 @@ class _Observation:
             call=self._context.calls.request_id(uid, side),
             now=moment,
             date=meta.timestamp(self._cluster.time_of_day()),
-            listings=self.session.listings if self.session is not None else losses.Listings(),
+            listings=self.session.inventory.listings if self.session is not None else losses.Listings(),
         )
 
     def _misfit(self) -> attachments.Failure | None:
@@ -294,8 +293,9 @@ class _Observation:
         """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
         if self.session is None or self.attachment is not None or wish is None or wish.share is None:
             return
-        share = wish.share
-        self.device = self.session.share(self._key.device, share.memory_bytes, share.device)
+        share, opened = wish.share, self.session
+        source = opened.device(share.device)
+        self.device = opened.inventory.parts.chunk(self._key.device, share.memory_bytes, source)
 
     def _keep(self) -> datetime.timedelta | None:
         if self.session is None or self.attachment is None:
@@ -335,7 +335,7 @@ class _Observation:
         is_orphan = is_orphan and not self._cluster.attachments.unreadable
         orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
         if not is_orphan:
-            self._context.calls.unblocked(self._key.attachment)
+            self._context.calls.blockers.end(self._key.attachment)
         return orphans.since(self._key)
 
     def _is_claim_unreadable(self) -> bool:

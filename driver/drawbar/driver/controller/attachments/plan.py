@@ -87,6 +87,7 @@ class Call:
             it was first seen to run, and 0.0 where it never was.
         refused: the latest refusal of any attempt, or a call that failed on its way; None since a success.
         is_report_due: a refusal that is recorded may be recorded anew, if its words differ.
+        renewals: how often this process attached the device anew, since the fabric manager did not show its connection.
     """
 
     state: CallState
@@ -96,6 +97,7 @@ class Call:
     age_seconds: float = 0.0
     refused: attachments.Failure | None = None
     is_report_due: bool = True
+    renewals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +130,6 @@ class Observed:
         is_acknowledged: the node has listed its cards, which a device needs that is recognised by its arrival.
         listed_since: when the node was first waited for to list them.
         contradiction: the fabric manager does not show the connection of an attached device; None where it does.
-        renewals: how often this process attached the device anew for that.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -158,7 +159,6 @@ class Observed:
     is_acknowledged: bool = True
     listed_since: datetime.datetime | None = None
     contradiction: contradictions.Contradiction | None = None
-    renewals: int = 0
 
     @property
     def foreign(self) -> bool:
@@ -498,14 +498,18 @@ def _contradict(
         reported = _report_contradiction(attachment, reason, message, record=record)
         return (*reported, *_until_ready(observed, attachment, now))
     # A fabric that chooses the device may give another one.
-    is_renewed = shown.host_id is None and observed.renewals < RENEWALS and attachment.status.device is None
+    is_renewed = (
+        shown.host_id is None and observed.attach.renewals < RENEWALS and attachment.status.device is None
+    )
     left = observed.seconds_left(now)
     if is_renewed and (left is None or left > 0):
-        more = f"; attached anew, {observed.renewals + 1} of {RENEWALS} times"
+        more = f"; attached anew, {observed.attach.renewals + 1} of {RENEWALS} times"
         message = _not_shown(attachment, shown, more).message
         report = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
         return (report, actions.Retry(side=outcomes.Side.ATTACH))
-    times = f", {observed.renewals} times after it was attached anew" if observed.renewals else ""
+    times = (
+        f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
+    )
     if observed.wish is not None:
         return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
     more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"

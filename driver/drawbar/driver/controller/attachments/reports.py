@@ -184,7 +184,7 @@ class Reports:
             await self._part.record(statements.failed(self._part.existing, operation, outcome.failure, now))
             return
         connection = self._part.device.connection if self._part.device else None
-        occupant = self._part.opened.occupant(self._part.key.device)
+        occupant = self._part.opened.inventory.parts.occupant(self._part.key.device)
         body = statements.attached(
             self._part.existing, operation, connection, self._part.where(), now, occupant=occupant
         )

@@ -67,8 +67,8 @@ class Writes:
         self._warn_of_hook(wish)
 
     def _identify(self, device: contract.Device, host_id: str) -> attachments.Identity:
-        shared = self._part.opened.numbers.shared(device)
-        return identities.identify(device, shared=shared, host=self._part.opened.host(host_id))
+        shared = self._part.opened.inventory.numbers.shared(device)
+        return identities.identify(device, shared=shared, host=self._part.opened.inventory.host(host_id))
 
     def _warn_of_hook(self, wish: claim_index.Wish) -> None:
         """Emit an Event where the device's hook or bitstream may take longer than the scheduler waits."""

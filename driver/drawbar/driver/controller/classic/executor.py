@@ -172,7 +172,7 @@ class _Subject:
         fabric = context.cluster.fabrics.get(key.fabric)
         unclean = fabric is not None and device.id in fabric.status.unclean
         identity = identities.identify(
-            device, shared=session.numbers.shared(device), host=session.host(step.host_id)
+            device, shared=session.inventory.numbers.shared(device), host=session.inventory.host(step.host_id)
         )
         body = attachment_statements.intent(
             session.spec, key, device, wanted, identity=identity, unclean=unclean

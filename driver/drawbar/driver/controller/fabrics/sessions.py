@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
+from drawbar.driver.controller.fabrics import credentials, news, redacting_adapter, session
 from drawbar.driver.kube import events, kinds
 from drawbar.fabric import contract
 
@@ -41,11 +41,11 @@ class Sessions:
         self.cluster = ""
         self._vault = vault
         self._networks = networks
-        self._listener: session.Listener | None = None
+        self._listener: news.Listener | None = None
         self._adapters = adapters
         self._running: dict[str, _Running] = {}
 
-    def follow(self, listener: session.Listener) -> None:
+    def follow(self, listener: news.Listener) -> None:
         """Have a listener called by the sessions that begin from now on."""
         self._listener = listener
 

@@ -102,6 +102,11 @@ class Holdings:
         return {name: part for name, part in self.parts.items() if part.share is not None}
 
     @functools.cached_property
+    def chunks_by_uid(self) -> Mapping[str, Holding]:
+        """The memory chunks by the UID of their DeviceAttachment."""
+        return {part.uid: part for part in self.chunks.values()}
+
+    @functools.cached_property
     def by_uid(self) -> Mapping[str, Holding]:
         """The parts by the UID of their DeviceAttachment."""
         return {part.uid: part for part in self.parts.values()}
