@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.node.attachments import plan as node_plan
-from drawbar.driver.node.attachments import reporting
 from drawbar.driver.node.release import plan as release_plan
 
 REASONS_OF_NODES = (
@@ -100,12 +100,12 @@ def test_nobody_can_write_a_field_of_any_length(file):
     [
         *(getattr(node_plan, name) for name in REASONS_OF_NODES),
         *(getattr(release_plan, name) for name in REASONS_OF_RELEASES),
-        node_plan.PREPARED,
-        reporting.DEVICE_READY,
-        reporting.NOT_IN_USE,
+        reasons.PREPARED,
+        reasons.DEVICE_READY,
+        reasons.NOT_IN_USE,
         *sorted(outcomes.FAILURES),
         *sorted(outcomes.BLOCKERS),
-        outcomes.OTHER,
+        reasons.OTHER,
     ],
 )
 def test_the_definition_takes_each_reason_of_the_daemons(reason):
@@ -122,4 +122,4 @@ def test_the_controller_knows_each_reason_of_a_node():
     failures = {getattr(node_plan, name) for name in REASONS_OF_NODES}
     assert failures == outcomes.NODE_FAILURES
     blockers = {getattr(release_plan, name) for name in REASONS_OF_RELEASES}
-    assert blockers | {node_plan.PREPARED, node_plan.NOT_UNIQUE} == outcomes.BLOCKERS
+    assert blockers | {reasons.PREPARED, reasons.SERIAL_NOT_UNIQUE} == outcomes.BLOCKERS

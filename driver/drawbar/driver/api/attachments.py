@@ -28,9 +28,6 @@ DETACHED = "Detached"
 VISIBLE = "Visible"
 RELEASED = "Released"
 EXCLUSIVE = "Exclusive"
-# Reasons of `Released` that the device's taint tells from all others.
-CLEANING = "Cleaning"
-NOT_CLEANED = "NotCleaned"
 # What a node reports of the health of a device that it finds ill.
 UNHEALTHY = "Unhealthy"
 

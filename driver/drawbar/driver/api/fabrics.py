@@ -26,8 +26,6 @@ FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
 WRITABLE = "Writable"
-# The reason of Connected as the CRD defaults it: no controller has served the Fabric yet.
-PENDING = "Pending"
 CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE})
 
 

@@ -17,6 +17,7 @@ from tests.scenes.nodeplan import (
 )
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import matching, plan
 from drawbar.driver.node.release import plan as release_plan
 
@@ -24,8 +25,8 @@ RELEASED = condition(attachments.RELEASED)
 GOING = attachment(ATTACHED, VISIBLE, node=HERE, deleting=True)
 NEVER_HERE = attachment(ATTACHED, deleting=True)
 GIVEN_BACK = attachment(ATTACHED, RELEASED, node=HERE, deleting=True)
-BUSY = release_plan.Blocked(reason=release_plan.IN_USE, message="held by pid 1", seconds=2)
-STUCK = release_plan.Blocked(reason=release_plan.STUCK, message="not for 12 s", seconds=2)
+BUSY = release_plan.Blocked(reason=reasons.IN_USE, message="held by pid 1", seconds=2)
+STUCK = release_plan.Blocked(reason=reasons.NO_PROGRESS, message="not for 12 s", seconds=2)
 WORKING = release_plan.Working(seconds=0.5)
 GONE = release_plan.Released()
 
@@ -76,26 +77,26 @@ DEPARTURE = {
     "either-of-two": (
         observed(NEVER_HERE, matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         0,
-        [("ReportBlocked", plan.NOT_UNIQUE)],
+        [("ReportBlocked", reasons.SERIAL_NOT_UNIQUE)],
     ),
     "held": (observed(GOING, matched(), held_by="u"), 1, again(5)),
     "a-claim-has-a-virtual-function": (
         observed(GOING, matched(), sharers=("claim ns/c has nic-1-vf0",), offered=True),
         5,
-        [("ReportBlocked", release_plan.IN_USE), *again(6)],
+        [("ReportBlocked", reasons.IN_USE), *again(6)],
     ),
     "a-virtual-function-is-still-offered": (observed(GOING, matched(), offered=True), 5, again(5.05)),
-    "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", plan.PREPARED)]),
+    "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", reasons.PREPARED)]),
     "blocked": (
         observed(GOING, matched(), released=BUSY),
         1,
-        [("ReportBlocked", release_plan.IN_USE), *again(3)],
+        [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), matched(), released=BUSY), 1, again(3)),
     "blocked-by-another": (
         observed(saying(BUSY.reason, "held by pid 2"), matched(), released=BUSY),
         1,
-        [("ReportBlocked", release_plan.IN_USE), *again(3)],
+        [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "stuck-for-longer": (
         observed(saying(STUCK.reason, "not for 10 s"), matched(), released=STUCK),

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.node.health import attached, policy, rules
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node.health import policy, rules
 from drawbar.driver.node.health.policy import Policy, Rule, Rules
 from drawbar.driver.node.health.rules.rule import HealthRule
 from drawbar.driver.node.health.verdicts import Effect
@@ -112,7 +113,7 @@ def test_the_example_of_settings_has_only_settings():
 
 
 def test_the_reasons_of_events_are_documented():
-    assert [row[1].strip("`") for row in rows("type")] == [attached.UNHEALTHY, attached.HEALTHY]
+    assert [row[1].strip("`") for row in rows("type")] == [reasons.DEVICE_UNHEALTHY, reasons.DEVICE_HEALTHY]
 
 
 @pytest.mark.parametrize("left_out", ["name", "meaning", "default", "find"])

@@ -13,6 +13,7 @@ import pytest
 from tests.scenes.release import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place
 
 from drawbar.driver.api.attachments import Clean
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, erasing, errors, kernel, release
 from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.discovery import reader
@@ -225,7 +226,7 @@ async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
         data.let.set()
         with monkeypatch.context() as patch:
             patch.setattr(nvme.Nvme, "users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
-            assert (await host.until(release.Blocked)).reason == plan.IN_USE
+            assert (await host.until(release.Blocked)).reason == reasons.IN_USE
             assert data.left
         await host.until(release.Released)
         assert not data.left
@@ -303,7 +304,7 @@ async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
     async with place(tmp_path, NVME) as host:
         hanging = Hangs(host.tree.root)
         host.releaser = release.Releaser(hanging, limits=host.limits)
-        assert (await host.until(release.Blocked)).reason == plan.SILENT
+        assert (await host.until(release.Blocked)).reason == reasons.KERNEL_SILENT
         assert isinstance(await host.step(), release.Blocked)
         assert [what for what, _ in hanging.asked] == ["unbind"]
         assert host.functions()
@@ -443,10 +444,10 @@ async def test_a_device_in_use_waits_for_what_drains_it_and_then_leaves(tmp_path
         card, slot = host.card(), str(SLOT)
         first = await host.releaser.step(card, slot, drain=drain)
         assert first == plan.Blocked(
-            reason=plan.IN_USE, message="part of dm-3, /dev/nvme0n1; draining", seconds=first.seconds
+            reason=reasons.IN_USE, message="part of dm-3, /dev/nvme0n1; draining", seconds=first.seconds
         )
         holders.rmdir()
         second = await host.releaser.step(card, slot, drain=drain)
-        assert (second.reason, second.message) == (plan.IN_USE, "draining")
+        assert (second.reason, second.message) == (reasons.IN_USE, "draining")
         assert isinstance(await host.releaser.step(card, slot, drain=drain), release.Working)
         assert asked == [(card.address, True), (card.address, False), (card.address, False)]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, meta
+from drawbar.driver.catalogue import attachment_conditions, fabric_conditions
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
@@ -152,7 +153,7 @@ def _result(
                 Check.CLAIMS_READY,
                 subject,
                 f"{result.device} failed ({condition.reason}): {condition.message}",
-                f"docs/conditions.md has what to do about {condition.reason}; the scheduler takes the allocation back and tries again",
+                f"{attachment_conditions.find_failure(condition.reason).advice}; the scheduler takes the allocation back and tries again",
             )
             return
     missing = [name for name in result.binding_conditions if not meta.is_true(conditions, name)]
@@ -309,7 +310,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
                 Check.FABRICS_DEGRADED,
                 f"Fabric {fabric.metadata.name}",
                 degraded.message,
-                "docs/conditions.md has what each sentence means",
+                fabric_conditions.DEGRADED.find(degraded.reason).advice,
             )
     if world.kind != "node":
         for name in world.nodes:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names, outcomes, rates
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
@@ -79,7 +80,7 @@ def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) 
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return how many attachments are in each phase; all phases are there, so that a series never ends."""
-    numbers = dict.fromkeys((*outcomes.PHASES, outcomes.OTHER), 0.0)
+    numbers = dict.fromkeys((*outcomes.PHASES, reasons.OTHER), 0.0)
     for attachment in listed:
         numbers[outcomes.phase(attachment)] += 1.0
     return numbers

@@ -31,8 +31,8 @@ from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from drawbar.driver.api import attachments, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.slices import encoding
 
 ATTACH_FAILED = "attach-failed"
@@ -217,14 +217,14 @@ def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | N
         node=attachment.spec.node_name,
         message=problem.message,
         by_node=attachment.holds(attachments.ATTACHED)
-        and problem.reason in outcomes.NODE_FAILURES | {outcomes.OTHER},
+        and problem.reason in outcomes.NODE_FAILURES | {reasons.OTHER},
     )
 
 
 def refusal(attachment: attachments.DeviceAttachment | None) -> attachments.Failure | None:
     """Return the fabric manager's refusal of the device at this host, to which neither is to blame."""
     problem = outcomes.problem(attachment) if attachment is not None else None
-    return problem if problem is not None and problem.reason == outcomes.INCOMPATIBLE else None
+    return problem if problem is not None and problem.reason == reasons.DEVICE_INCOMPATIBLE else None
 
 
 def of_attachment(
@@ -244,9 +244,7 @@ def of_attachment(
     if attachment.held_by_hand:
         causes.append(HeldByHand(node=node))
     elif (
-        failed is not None
-        and failed.reason == losses.NODE_SAYS_LOST
-        and attachment.holds(attachments.ATTACHED)
+        failed is not None and failed.reason == reasons.DEVICE_LOST and attachment.holds(attachments.ATTACHED)
     ):
         causes.append(Lost(node=node, message=failed.message))
     if overdue or (attachment.deleting and blocker):
@@ -379,11 +377,11 @@ def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
             )
             text += "deleted and the device is free."
             data = {"source": "operator", "node": cause.node, "host": cause.host}
-        case NotReleased(reason=attachments.CLEANING):
+        case NotReleased(reason=reasons.CLEANING):
             key = CLEANING
             text = f"Node {cause.node} erases what its last user left on it; lifted when that is done and it is free."
             data = {"source": "node", "node": cause.node, "reason": cause.reason}
-        case NotReleased(reason=attachments.NOT_CLEANED):
+        case NotReleased(reason=reasons.NOT_CLEANED):
             key = NOT_CLEANED
             text = f"Node {cause.node} cannot take away what its last user left on it, and tries on; the condition Released "
             text += "of its DeviceAttachment has the reason; lifted when that is done and it is free."

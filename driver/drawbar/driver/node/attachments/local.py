@@ -25,11 +25,12 @@ from typing import Any, Protocol
 import msgspec
 
 from drawbar.driver import containment
-from drawbar.driver.api import attachments, bindings, claims, configurations, meta, slices
+from drawbar.driver.api import attachments, bindings, claims, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
-from drawbar.driver.node.attachments import executor, plan, reporting
+from drawbar.driver.node.attachments import executor, reporting
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
@@ -50,9 +51,9 @@ SETUP_PROBATION_SECONDS = 60.0
 """Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
 PROBATION_FIRST_SECONDS = 300.0
 PROBATION_MAX_SECONDS = 86_400.0
-_SET_UP = frozenset({plan.HOOK_FAILED, plan.BITSTREAM_NOT_LOADED, plan.NOT_SET_UP})
+_SET_UP = frozenset({reasons.HOOK_FAILED, reasons.BITSTREAM_NOT_LOADED, reasons.FUNCTIONS_NOT_SET_UP})
 """Reasons that blame the class's parameters on this node, not the device."""
-_BLAMELESS = frozenset({configurations.REASON, plan.NOT_CLEANED})
+_BLAMELESS = frozenset({reasons.INVALID_PARAMETERS, reasons.NOT_CLEANED})
 """Reasons that blame the claim's parameters, or have a taint of their own."""
 
 
@@ -389,7 +390,7 @@ class LocalDevices:
             work.value = self._value(demand, None)
         if not demands.is_failed(work.value):
             message = f"{demand.device} cannot be handed on, for traces of its last use are left: {why}"
-            await self._fail(work.value, plan.NOT_CLEANED, message)
+            await self._fail(work.value, reasons.NOT_CLEANED, message)
         return work.value
 
     async def _fail(self, value: attachments.DeviceAttachment, reason: str, message: str) -> None:

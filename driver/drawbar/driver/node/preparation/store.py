@@ -28,6 +28,7 @@ import msgspec
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files, spec
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.preparation import records, sharedfiles
 
@@ -267,7 +268,7 @@ class Store:
             files.sweep(self._cdi_dir, self._driver)
             cdi = {uid: self._names(uid) for uid in files.owners(self._cdi_dir, self._driver)}
         except cdi_errors.CdiError as error:
-            raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+            raise errors.PrepareError(str(error), reason=reasons.CDI_FILE_FAILED) from error
         unrecorded = cdi.keys() - seen.claims.keys()
         if had_folder:
             # A record that was removed by hand ends its claim; one that is damaged, or was set aside, does not.
@@ -288,7 +289,7 @@ class Store:
                 log.info("removing a CDI file that no container uses", extra={"uid": uid})
                 files.remove(self._cdi_file(uid))
         except cdi_errors.UnwritableDir as error:
-            raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+            raise errors.PrepareError(str(error), reason=reasons.CDI_FILE_FAILED) from error
 
     def _look(self, before: _Seen) -> _Seen:
         """Return what is recorded now. A claim whose file is damaged, or whose directory is gone, is as it was before.
@@ -398,7 +399,7 @@ class Store:
         try:
             return files.path(self._cdi_dir, self._driver, uid)
         except cdi_errors.CdiError as error:
-            raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+            raise errors.PrepareError(str(error), reason=reasons.CDI_FILE_FAILED) from error
 
 
 def refuse_overlap(claims: records.Claims, pool: str, device: str, uid: str) -> None:
@@ -420,7 +421,7 @@ def refuse_overlap(claims: records.Claims, pool: str, device: str, uid: str) -> 
         message = (
             f"{name} is still in use by claim {holder.namespace}/{holder.name} on this node; trying again"
         )
-    raise errors.PrepareError(message, reason=errors.IN_USE)
+    raise errors.PrepareError(message, reason=reasons.DEVICE_IN_USE)
 
 
 def _started(claims: records.Claims, claim: records.PreparedClaim) -> records.Claims:
@@ -458,14 +459,14 @@ def _write_cdi(file: Path, content: spec.Spec) -> None:
     try:
         files.write(file, content)
     except cdi_errors.CdiError as error:
-        raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+        raise errors.PrepareError(str(error), reason=reasons.CDI_FILE_FAILED) from error
 
 
 def _remove_cdi(file: Path) -> None:
     try:
         files.remove(file)
     except cdi_errors.CdiError as error:
-        raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+        raise errors.PrepareError(str(error), reason=reasons.CDI_FILE_FAILED) from error
 
 
 def _encode(claim: records.PreparedClaim) -> bytes:

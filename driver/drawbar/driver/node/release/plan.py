@@ -16,16 +16,12 @@ From whatever state a crash leaves, the plan goes on: it looks at the kernel alo
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 
 USERS_SHOWN = 4
 """More than these are counted: a condition's message has 1,024 characters at most."""
-IN_USE = "InUse"
-REFUSED = "KernelRefused"
-SILENT = "KernelSilent"
-STUCK = "NoProgress"
-UNCLEAN = attachments.NOT_CLEANED
-CLEANING = attachments.CLEANING
+UNCLEAN = reasons.NOT_CLEANED
+CLEANING = reasons.CLEANING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ from dataclasses import dataclass, fields, replace
 from typing import assert_never
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, erasing, errors, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
@@ -383,11 +384,11 @@ class Releaser:
                 action = _drained(action, drain(begun.card, isinstance(action, plan.Wait)))
             return await self._carry_out(key, begun, action, treated)
         except errors.KernelSilent as silent:
-            return self._blocked(plan.SILENT, str(silent))
+            return self._blocked(reasons.KERNEL_SILENT, str(silent))
         except errors.NotCleaned as unclean:
             return self._blocked(plan.UNCLEAN, str(unclean))
         except errors.KernelRefused as refused:
-            return self._blocked(plan.REFUSED, str(refused))
+            return self._blocked(reasons.KERNEL_REFUSED, str(refused))
 
     async def _look(self, key: str, card: model.Card | None, slot: str, treated: _Treated) -> Observation:
         read = functools.partial(
@@ -410,7 +411,7 @@ class Releaser:
                 return plan.Released()
             case plan.Wait(message=message):
                 self._remember(key, _Begun(card=begun.card))
-                return self._blocked(plan.IN_USE, message)
+                return self._blocked(reasons.IN_USE, message)
             case plan.Erase():
                 self._remember(key, _Begun(card=begun.card))
                 return await self._erase(begun.card, treated)
@@ -455,7 +456,7 @@ class Releaser:
         self._remember(key, replace(begun, action=action, since=since, made=now if due else begun.made))
         if now - since > self._limits.progress_seconds:
             text = f"asked to {plan.words(action)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
-            return self._blocked(plan.STUCK, text)
+            return self._blocked(reasons.NO_PROGRESS, text)
         return plan.Working(seconds=EFFECT_SECONDS if again else self._limits.next_seconds)
 
     async def _do(
