@@ -174,7 +174,7 @@ async def test_a_device_that_is_not_reset_is_not_removed_until_it_is(tmp_path):
         host.releaser = release.Releaser(recording, limits=host.limits)
         blocked = await host.until(release.Blocked)
         address = host.tree.address(SLOT)
-        assert blocked.reason == plan.UNCLEAN
+        assert blocked.reason == reasons.NOT_CLEANED
         assert blocked.message.startswith(f"{address} is not reset, so the device stays on this node: cannot")
         assert isinstance(await host.step(), release.Blocked)
         assert (host.functions(), host.power()) == ([address], "1")
@@ -238,7 +238,7 @@ async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, m
         data = Data(host, monkeypatch, error=errors.NotCleaned("/dev/nvme0 is not erased: it is broken"))
         data.let.set()
         blocked = await host.until(release.Blocked, message="broken")
-        assert blocked.reason == plan.UNCLEAN
+        assert blocked.reason == reasons.NOT_CLEANED
         assert (host.card().first.driver, host.power()) == ("nvme", "1")
         data.error = None
         await host.until(release.Released)
@@ -266,7 +266,7 @@ async def test_an_erase_that_runs_is_waited_for_whatever_is_asked_meanwhile(
         data = Data(host, monkeypatch)
         await host.until(release.Blocked, message="half")
         host.cleaning = dataclasses.replace(host.cleaning, way=Clean.NONE)
-        assert (await host.step()).reason == plan.CLEANING
+        assert (await host.step()).reason == reasons.CLEANING
         data.let.set()
         await host.until(release.Released)
 

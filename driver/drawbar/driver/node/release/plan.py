@@ -16,12 +16,8 @@ From whatever state a crash leaves, the plan goes on: it looks at the kernel alo
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drawbar.driver.catalogue import reasons
-
 USERS_SHOWN = 4
 """More than these are counted: a condition's message has 1,024 characters at most."""
-UNCLEAN = reasons.NOT_CLEANED
-CLEANING = reasons.CLEANING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

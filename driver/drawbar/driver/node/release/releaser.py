@@ -386,7 +386,7 @@ class Releaser:
         except errors.KernelSilent as silent:
             return self._blocked(reasons.KERNEL_SILENT, str(silent))
         except errors.NotCleaned as unclean:
-            return self._blocked(plan.UNCLEAN, str(unclean))
+            return self._blocked(reasons.NOT_CLEANED, str(unclean))
         except errors.KernelRefused as refused:
             return self._blocked(reasons.KERNEL_REFUSED, str(refused))
 
@@ -528,9 +528,9 @@ def _erasing(state: erasing.State) -> plan.Outcome | None:
         case erasing.Running(progress=progress, seconds=seconds):
             if seconds < ERASE_REPORTED_SECONDS:
                 return plan.Working(seconds=EFFECT_SECONDS)
-            return plan.Blocked(reason=plan.CLEANING, message=progress, seconds=ERASE_LOOK_SECONDS)
+            return plan.Blocked(reason=reasons.CLEANING, message=progress, seconds=ERASE_LOOK_SECONDS)
         case erasing.Failed(why=why):
-            return plan.Blocked(reason=plan.UNCLEAN, message=why, seconds=ERASE_LOOK_SECONDS)
+            return plan.Blocked(reason=reasons.NOT_CLEANED, message=why, seconds=ERASE_LOOK_SECONDS)
         case erasing.Due() | erasing.Done():
             return None
         case _:
