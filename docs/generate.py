@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions
+from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, taints
 from drawbar.driver.catalogue.tables import Row, Severity
 
 FOLDER = Path(__file__).resolve().parent / "reference"
@@ -13,7 +13,7 @@ _HEAD = "<!-- Generated from {source} by `make generate`: change that, not this 
 
 def pages() -> dict[str, str]:
     """Return the text of each generated page by its name."""
-    return {"conditions.md": _conditions(), "events.md": _events()}
+    return {"conditions.md": _conditions(), "events.md": _events(), "taints.md": _taints()}
 
 
 def _conditions() -> str:
@@ -61,6 +61,30 @@ def _events() -> str:
     return "".join(parts)
 
 
+def _taints() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/taints.py",
+        title="Taints in ResourceSlices",
+        text=(
+            "The prefix `drawbar.dev/` is the driver's name. Findings of a node are taints as well: "
+            "[health.md](../health.md#findings) lists them, with the effect that the node's health policy gives them. They are "
+            "lifted when the node finds them no more or has released the device."
+        ),
+    )
+    rows = [
+        [
+            f"`drawbar.dev/{row.key}{'=' + row.value if row.value else ''}`".replace("{reason}", "<reason>"),
+            row.effect,
+            row.cause,
+            row.lifted,
+            _remedy(row),
+        ]
+        for row in taints.TAINTS
+        if row.cause
+    ]
+    return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
 def _type(row: Row) -> str:
     return "Normal" if row.severity in (Severity.OK, Severity.NOTE) else "Warning"
 
@@ -69,7 +93,7 @@ def _reason(row: Row) -> str:
     return f"`{row.reason}`" + (f" ({row.status})" if row.status else "")
 
 
-def _remedy(row: Row) -> str:
+def _remedy(row: Row | taints.Taint) -> str:
     link = f"[{row.page.partition('#')[0]}](../{row.page})" if row.page else ""
     return f"{row.remedy} ({link})" if row.remedy and link else row.remedy or link
 

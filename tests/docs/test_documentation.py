@@ -11,9 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.controller.pools import causes
-from drawbar.driver.slices import encoding
-
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
 FENCE = re.compile(r"```sh( serving)?\n(.*?)```", re.DOTALL)
@@ -69,16 +66,6 @@ def test_a_command_that_serves_reports_that_it_is_ready_and_ends_on_sigterm(comm
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
-
-
-def test_every_taint_of_the_controller_is_documented():
-    page = (ROOT / "docs" / "conditions.md").read_text()
-    section = page.partition("## Taints")[2].partition("## ")[0]
-    effects = {encoding.NO_EXECUTE, encoding.NO_SCHEDULE, encoding.NO_EFFECT}
-    keys = {
-        value for name, value in vars(causes).items() if name.isupper() and isinstance(value, str)
-    } - effects
-    assert keys == set(re.findall(r"^\| `drawbar\.dev/([\w-]+)", section, re.MULTILINE))
 
 
 def test_the_fabric_of_the_readme_has_only_fields_of_its_schema():

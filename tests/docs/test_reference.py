@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, reasons
+from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, reasons, taints
 
 ROOT = Path(__file__).parents[2]
 DRIVER = ROOT / "driver" / "drawbar" / "driver"
@@ -41,7 +41,8 @@ def test_a_table_has_each_reason_once_and_a_remedy_for_each_fault(table):
 
 
 def test_the_pages_that_a_remedy_refers_to_have_that_heading():
-    for page in {row.page for table in TABLES for row in table.rows if row.page}:
+    rows = [row for table in TABLES for row in table.rows]
+    for page in {row.page for row in [*rows, *taints.TAINTS] if row.page}:
         name, _, anchor = page.partition("#")
         text = (ROOT / "docs" / name).read_text()
         headings = {
@@ -60,3 +61,16 @@ def test_no_module_has_a_reason_of_its_own():
         if isinstance(node, ast.Constant) and node.value in COMPOUND - HOMONYMS
     }
     assert texts == set()
+
+
+def test_no_module_has_a_taint_of_its_own():
+    keys = {key for key in taints.KEYS if "-" in key}
+    texts = {
+        f"{path.relative_to(DRIVER)}: {node.value}"
+        for path in DRIVER.rglob("*.py")
+        if path.parent != DRIVER / "catalogue"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in keys
+    }
+    # The type of a claim's condition.
+    assert texts == {"api/bindings.py: attach-failed"}

@@ -3,6 +3,8 @@
 import enum
 from dataclasses import dataclass
 
+from drawbar.driver.catalogue import links
+
 READ_MESSAGE = "read the message"
 
 
@@ -39,9 +41,8 @@ class Row:
 
     @property
     def advice(self) -> str:
-        """The remedy for a terminal, with the file that has the details."""
-        file = f" (docs/{self.page})" if self.page else ""
-        return self.remedy.replace("`", "") + file
+        """The remedy, as a terminal shows it."""
+        return links.advise(self.remedy, self.page)
 
 
 @dataclass(frozen=True, slots=True)

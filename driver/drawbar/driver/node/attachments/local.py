@@ -26,7 +26,7 @@ import msgspec
 
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, bindings, claims, meta, slices
-from drawbar.driver.catalogue import reasons
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
@@ -38,7 +38,6 @@ from drawbar.driver.node.local import demands, residents
 log = logging.getLogger(__name__)
 
 WORKERS = 2
-FAILED = "attach-failed"
 """The taint of a device that did not become ready."""
 LOOK_SECONDS = 1.0
 """Between two looks at a device that has to be cleaned first."""
@@ -432,7 +431,7 @@ class LocalDevices:
         if before is not None and before.taint.value == reason and reason not in _SET_UP:
             seconds = min(2 * before.seconds, PROBATION_MAX_SECONDS)
         effect = verdicts.Effect.NO_SCHEDULE
-        taint = verdicts.Taint(key=FAILED, value=reason, effect=effect, message=message)
+        taint = verdicts.Taint(key=taints.ATTACH_FAILED.key, value=reason, effect=effect, message=message)
         self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
 
     def _probation(self, device: str) -> float | None:
@@ -460,7 +459,7 @@ class LocalDevices:
             return True
         if work.failed_at is not None and (now - work.failed_at).total_seconds() > TAINTED_MAX_SECONDS:
             return True
-        key = f"{self._around.driver}/{FAILED}"
+        key = f"{self._around.driver}/{taints.ATTACH_FAILED.key}"
         published = (listed for each in self._around.published() for listed in each.spec.devices)
         return all(
             any(taint.key == key for taint in listed.taints) for listed in published if listed.name == device
