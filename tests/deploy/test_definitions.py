@@ -91,7 +91,9 @@ def test_the_definition_takes_each_reason_of_the_daemons(reason):
 
 def test_the_controller_knows_each_reason_of_a_node():
     """A reason that the controller does not know would read `Other`."""
-    texts = [path.read_text() for part in ("attachments", "release") for path in (NODE / part).rglob("*.py")]
+    texts = [
+        path.read_text() for part in ("attachments", "treatment") for path in (NODE / part).rglob("*.py")
+    ]
     written = {getattr(reasons, name) for text in texts for name in re.findall(r"reasons\.([A-Z_]+)", text)}
     others = (attachment_conditions.VISIBLE, attachment_conditions.RELEASED, attachment_conditions.EXCLUSIVE)
     known = outcomes.NODE_FAILURES.union(outcomes.BLOCKERS, *(table.reasons for table in others))
