@@ -51,9 +51,13 @@ types: venv ## types
 	@echo "== mypy"; $(BIN)/mypy
 	MYPYPATH=bench $(BIN)/mypy bench/*.py
 
+# A test that fails is run once more, because a busy machine can stall for seconds. The report shows each such test and its
+# traceback, even if it passes then: mend it. More than five in a run are failures.
+RERUNS := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks
+
 # `make` by its name: a recipe with $(MAKE) runs under `make -n`, too.
 test: venv ## every check and every test, the lab's short set beside them
-	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "make --no-print-directory lint types" "$(BIN)/pytest -q -n auto --dist worksteal tests mocks/contract"
+	@DRAWBAR_CONTRACT_PROFILES=1.36,1.31-classic $(BIN)/python hil-tests/run.py beside "make --no-print-directory lint types" "$(BIN)/pytest -q -n auto --dist worksteal $(RERUNS) tests mocks/contract"
 
 contract: venv ## the doubles against the rules of Kubernetes, in every profile; or a real cluster
 	@$(BIN)/pytest mocks/contract -q

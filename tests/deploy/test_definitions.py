@@ -9,7 +9,7 @@ import yaml
 from drawbar.driver.controller import outcomes
 from drawbar.driver.node.attachments import plan as node_plan
 from drawbar.driver.node.attachments import reporting
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 REASONS_OF_NODES = (
     *(
@@ -99,7 +99,7 @@ def test_nobody_can_write_a_field_of_any_length(file):
     "reason",
     [
         *(getattr(node_plan, name) for name in REASONS_OF_NODES),
-        *(getattr(release_plan, name) for name in REASONS_OF_RELEASES),
+        *(getattr(treatment_plan, name) for name in REASONS_OF_RELEASES),
         node_plan.PREPARED,
         reporting.DEVICE_READY,
         reporting.NOT_IN_USE,
@@ -121,5 +121,5 @@ def test_the_controller_knows_each_reason_of_a_node():
     """A reason that the controller does not know would read `Other`."""
     failures = {getattr(node_plan, name) for name in REASONS_OF_NODES}
     assert failures == outcomes.NODE_FAILURES
-    blockers = {getattr(release_plan, name) for name in REASONS_OF_RELEASES}
+    blockers = {getattr(treatment_plan, name) for name in REASONS_OF_RELEASES}
     assert blockers | {node_plan.PREPARED, node_plan.NOT_UNIQUE} == outcomes.BLOCKERS

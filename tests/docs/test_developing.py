@@ -36,7 +36,7 @@ dsp = classes.by_name("dsp")
 print(json.dumps({
     "class": classes.classify(0x118000, 0x104C, 0x1000),
     "module": type(dsp).__module__,
-    "lack": dsp.lacks(card),
+    "lack": dsp.missing_requirements(card),
     "taints": [taint.key for taint in verdict.taints],
     "rule": policy.Policy().rules.parity_broken.unhealthy,
 }))

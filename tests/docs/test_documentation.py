@@ -16,7 +16,7 @@ from drawbar.driver.controller import adminaccess, claims, outcomes, policies
 from drawbar.driver.controller.attachments import calls
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.node.attachments import plan
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.driver.slices import encoding
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +83,7 @@ ENDS = {"ATTACHED", "REUSED", "PENDING", "RELEASED", "FORCED", "NODE_GONE"}
 def test_every_reason_of_a_failure_is_documented():
     reasons = {
         value
-        for module in (configurations, outcomes, policies, adminaccess, plan, release_plan)
+        for module in (configurations, outcomes, policies, adminaccess, plan, treatment_plan)
         for name, value in vars(module).items()
         if name.isupper() and isinstance(value, str) and name not in ENDS
     } | {*calls.REASONS.values(), claims.NO_TIMESTAMP.reason}

@@ -9,12 +9,13 @@ import pytest
 
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
-from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, hooks, local
+from drawbar.driver.node import kernel, treatment
+from drawbar.driver.node.attachments import local
+from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import cleaning, readiness
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -108,11 +109,11 @@ class World:
         await arrivals.read()
         self.runner = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         reporter = types.SimpleNamespace(api=None, recorder=self.recorder, tells_claims=lambda: True)
-        context = executor.Context(
+        context = Context(
             reporter=reporter,
             arrivals=arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked),
+            treatment=treatment.Executor(asked),
             boot_id=self.boot_id,
             since=self.clock(),
             patience=datetime.timedelta(seconds=60),

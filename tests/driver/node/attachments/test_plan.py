@@ -24,10 +24,10 @@ from tests.scenes.nodeplan import (
 )
 
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node.attachments import actions, executor, matching, plan
+from drawbar.driver.node.attachments import actions, context, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 OFF = dataclasses.replace(SLOT, powered=False)
 EMPTY = dataclasses.replace(SLOT, present=False)
@@ -60,7 +60,8 @@ VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
 USED = attachment(ATTACHED, VISIBLE, node=OLD)
 GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
 UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
-BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "cleaned": "busy"}
+BLOCKED = treatment_plan.Blocked(reason=treatment_plan.IN_USE, message="busy", seconds=2)
+BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "treated": BLOCKED}
 
 
 def arriving(match=None, **changes):
@@ -279,11 +280,11 @@ ARRIVAL = {
     ),
     "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
-    "has-traces": (observed(USED, **READY), 1, [("Clean", CARD)]),
+    "has-traces": (observed(USED, **READY), 1, [("Treat", CARD)]),
     "was-never-cleaned-elsewhere": (
         observed(attachment(ATTACHED, unclean=True), **READY),
         1,
-        [("Clean", CARD)],
+        [("Treat", CARD)],
     ),
     "was-cleaned-on-arrival": (
         observed(attachment(ATTACHED, node=CLEAN, unclean=True), **READY),
@@ -294,10 +295,10 @@ ARRIVAL = {
     "has-traces-and-no-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
-        [("Clean", CARD)],
+        [("Treat", CARD)],
     ),
     "is-being-erased": (
-        observed(USED, **READY | {"cleaned": release_plan.Working(seconds=1.0)}),
+        observed(USED, **READY | {"treated": treatment_plan.InProgress(seconds=1.0)}),
         900,
         again(901),
     ),
@@ -324,7 +325,7 @@ ARRIVAL = {
         1,
         [],
     ),
-    "was-cleaned": (observed(USED, **READY, cleaned=""), 1, [("ReportClean", CARD)]),
+    "was-cleaned": (observed(USED, **READY, treated=treatment_plan.Done()), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),
         1,
@@ -363,7 +364,7 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
 
 
 def test_a_daemon_notes_when_it_first_saw_what_holds():
-    memory = executor.Memory(uid="a")
+    memory = context.Memory(uid="a")
     for number, of in enumerate(
         (
             attachment(),
@@ -373,7 +374,7 @@ def test_a_daemon_notes_when_it_first_saw_what_holds():
         )
     ):
         memory.see(of, moment(number))
-    conditions = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
+    conditions = (attachments.ATTACHED, attachments.VISIBLE, context.DELETION)
     assert [memory.seen.since(condition) for condition in conditions] == [moment(1), None, moment(3)]
 
 

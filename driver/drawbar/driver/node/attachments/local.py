@@ -29,7 +29,7 @@ from drawbar.driver.api import attachments, bindings, claims, configurations, me
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
-from drawbar.driver.node.attachments import executor, plan, reporting
+from drawbar.driver.node.attachments import context, executor, plan, reporting
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
@@ -99,7 +99,7 @@ class Surroundings:
 
     node_name: str
     driver: str
-    context: executor.Context
+    context: context.Context
     marks: Marks
     cleaner: Cleaner
     card: Callable[[str, str], model.Card | None]
@@ -474,8 +474,8 @@ def _ignore(_: attachments.DeviceAttachment) -> None:
     """Nothing of a local device comes back from the API server."""
 
 
-def _unshared(_: attachments.DeviceAttachment) -> executor.Sharing:
-    return executor.Sharing()
+def _unshared(_: attachments.DeviceAttachment) -> context.Sharing:
+    return context.Sharing()
 
 
 def _alone(_: str) -> None:

@@ -11,7 +11,7 @@ A failure is reported once, with a reason of the closed list that `docs/conditio
 `Visible: False` is what the controller acts on, and only the device's arrival replaces it. The failure is reported to the claim after
 the controller has tainted the device, which it shows by recording the error: else the scheduler could pick the device again
 before the taint. After a reboot the devices come anew, so they have as long as after an attach. What the device is made to
-do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
+do (`PowerSlot`, `Initialise`, `Treat`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
 is made again.
 
 An attachment that is being deleted: the claims first, for a container may still use the device or a virtual function of
@@ -36,7 +36,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node.attachments import actions, matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
 """As many as the DeviceAttachment takes; `healthMessage` has all."""
@@ -180,7 +180,6 @@ def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) 
 PREPARED = "Prepared"
 PREPARED_AFTER_SECONDS = 5.0
 """The kubelet unprepares a claim a moment before or after its devices are detached; only what lasts is said."""
-_COUNTING = frozenset({release_plan.SILENT, release_plan.STUCK})
 
 
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
@@ -190,21 +189,22 @@ def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[
     if observed.held_by is not None:
         return _held(observed, now)
     if observed.sharers:
-        message = f"{release_plan.message(observed.sharers)}; delete the pods that use it"
+        message = f"{treatment_plan.message(observed.sharers)}; delete the pods that use it"
         return (
-            *_blocked(observed, release_plan.IN_USE, message),
+            *_blocked(observed, treatment_plan.IN_USE, message),
             actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),
         )
-    match observed.released:
+    match observed.treated:
         case None if observed.offered:
             return (actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),)
         case None:
             return _begin(observed)
-        case release_plan.Working(seconds=seconds):
-            return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case release_plan.Blocked(reason=reason, message=message, seconds=seconds):
+        case treatment_plan.InProgress(seconds=seconds, message=message):
+            erasing = _blocked(observed, treatment_plan.CLEANING, message) if message else ()
+            return (*erasing, actions.LookAgain(at=now + _seconds(seconds)))
+        case treatment_plan.Blocked(reason=reason, message=message, seconds=seconds):
             return (*_blocked(observed, reason, message), actions.LookAgain(at=now + _seconds(seconds)))
-        case release_plan.Released():
+        case treatment_plan.Done():
             return (actions.ReportReleased(),)
 
 
@@ -254,14 +254,14 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
     match = observed.match
     # What is released already is known by no serial number any more.
     card = match.card if isinstance(match, matching.Found) and match.is_proved else observed.leaving
-    if observed.held_by is not None or (card is None and observed.released is None):
+    if observed.held_by is not None or (card is None and observed.treated is None):
         return ()
-    match observed.released:
+    match observed.treated:
         case None:
             return (actions.Release(card=card, slot=(card.first.slot or "") if card is not None else ""),)
-        case release_plan.Working(seconds=seconds) | release_plan.Blocked(seconds=seconds):
+        case treatment_plan.InProgress(seconds=seconds) | treatment_plan.Blocked(seconds=seconds):
             return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case release_plan.Released():
+        case treatment_plan.Done():
             return ()
 
 
@@ -274,10 +274,14 @@ def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
 
 
 def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
-    """Says why, unless that is what was said last. A text that only counts seconds on is the same."""
-    released = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
-    said = released is not None and (released.status, released.reason) == ("False", reason)
-    if released is not None and said and (reason in _COUNTING or released.message == meta.cut(message)):
+    """Report the obstacle, unless the last report says the same."""
+    last = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
+    is_blocked = last is not None and last.status == "False"
+    if (
+        last is not None
+        and is_blocked
+        and treatment_plan.says_the_same((last.reason, last.message), (reason, message))
+    ):
         return ()
     return (actions.ReportBlocked(reason=reason, message=message),)
 
@@ -303,7 +307,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
         return _wait(observed, now)
     if observed.attachment.has_traces:
-        return _clean(observed, observed.card, now)
+        return _treat(observed, observed.card, now)
     return _make_ready(observed, observed.card, now)
 
 
@@ -419,24 +423,24 @@ def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions
     return (actions.ReportHealth(verdict=verdict),)
 
 
-def _clean(
+def _treat(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
-    """Before the next claim, or none, gets a device that one has used."""
+    """Treat a device that a claim has used, before it goes to the next claim or to none."""
     if observed.held_by is not None:
         return ()
     if observed.sharers or observed.offered:
-        # They were lent by the claim before; who waits for the device gives up by itself.
+        # They were lent by the claim before. A claim that waits for the device gives up by itself.
         return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
-    match observed.cleaned:
+    match observed.treated:
         case None:
-            return (actions.Clean(card=card),)
-        case "":
+            return (actions.Treat(card=card),)
+        case treatment_plan.Done():
             return (actions.ReportClean(card=card),)
-        case release_plan.Working(seconds=seconds):
-            # However long it takes: who waits for the device gives up by itself.
+        case treatment_plan.InProgress(seconds=seconds):
+            # However long it takes: a claim that waits for the device gives up by itself.
             return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case why:
+        case treatment_plan.Blocked(message=why):
             attempt = observed.attempt
             begun = attempt.since if attempt is not None else now
             if _is_failed(observed):

@@ -23,7 +23,7 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.attachments import matching, plan, witnesses
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 log = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class Reporter:
         )
         await self._apply(attachment, applied(attachment, fresh=fresh))
         extra = {"attachment": attachment.metadata.name}
-        if reason == release_plan.CLEANING:
+        if reason == treatment_plan.CLEANING:
             log.info("a device is being cleaned: %s", message, extra=extra)
             self.recorder.attachment_normal(attachment, reason=reason, message=message)
             return

@@ -23,7 +23,7 @@ from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
 from drawbar.driver.node.local import nulls, plan, residents
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
 # Of these interfaces those that must not be taken away, with the reason; None: unknown. `inventory.netdevs.held`.
@@ -72,7 +72,7 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]
             continue
         in_use = users.find_storage_users(host, nodes)
         if in_use:
-            uses[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
+            uses[card.address] = f"the host uses its disk: {treatment_plan.message(in_use)}"
 
 
 def published(
