@@ -23,8 +23,7 @@ from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.offers import holdings, offer, table
 from drawbar.driver.controller.operation import metrics
-from drawbar.driver.controller.pools import causes
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.kube import exclusions, kinds, mirror, workers
 from drawbar.fabric import contract
 
@@ -291,7 +290,7 @@ class Changes:
         """Take over a change of a ResourceSlice."""
         self.cluster.pools.changed(old, new)
         for each, stored in ((old, None), (new, new)):
-            fabric = pool_plan.fabric_of(each)
+            fabric = desired.fabric_of(each)
             opened = self.cluster.sessions.get(fabric) if fabric is not None else None
             if opened is not None and each is not None and each.spec.driver == self.cluster.driver:
                 opened.hold(opened.inventory.held.with_slice(each.metadata.name, stored))

@@ -15,6 +15,7 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import damping, names, outcomes
 from drawbar.driver.controller.attachments import actions, contradictions, plan, statements
 from drawbar.driver.controller.fabrics import losses
@@ -25,7 +26,7 @@ MOVED = contradictions.Contradiction(is_confirmed=True, host_id="h9", since="202
 OVER = contradictions.Contradiction(is_over=True, look_seconds=7.0)
 SEEN = meta.Condition(type="Visible", status="True", reason="DeviceReady")
 BLIND = meta.Condition(type="Visible", status="False", reason="DeviceNotFound", message="look at the slot")
-NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="x")
+NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=reasons.CONNECTION_NOT_SHOWN, message="x")
 MINE, BY_HAND = attachment(ATTACHED), attachment(ATTACHED, claim=None)
 USED = wish(attached_said=True, visible_said=True)
 
@@ -215,7 +216,7 @@ def recorded(action):
 @pytest.mark.parametrize("side", outcomes.Side)
 def test_the_record_goes_with_the_condition_that_has_its_reason(side):
     (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
-    refusal = actions.RecordRefusal(side=side, reason=outcomes.BUSY, words="busy", message="busy")
+    refusal = actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words="busy", message="busy")
     body = statements.refused(recorded(first), refusal, NOW)
     assert ("contradiction" in body["status"]) == (side is outcomes.Side.DETACH)
 

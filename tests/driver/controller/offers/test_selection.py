@@ -8,7 +8,7 @@ from tests.scenes.pools import NOW, device, observed, published
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers import selection
-from drawbar.driver.controller.pools import plan
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 
@@ -122,9 +122,9 @@ def test_a_device_beyond_the_offer_is_published_only_for_the_claim_that_has_it()
     a, b = device("a"), device("b")
     shown = published(a, b)
     shrunk = {"not_offered": frozenset({"b"}), "published": shown}
-    (withdrawn,) = plan.plan(observed(a, **shrunk), NOW)
+    (withdrawn,) = desired.plan(observed(a, **shrunk), NOW)
     assert [each.name for each in withdrawn.slice.spec.devices] == ["a"]
-    (marked,) = plan.plan(observed(a, b, ours={"b"}, **shrunk), NOW)
+    (marked,) = desired.plan(observed(a, b, ours={"b"}, **shrunk), NOW)
     taints = {each.name: [taint.key for taint in each.taints] for each in marked.slice.spec.devices}
     assert taints == {"a": [], "b": ["drawbar.dev/not-offered"]}
 

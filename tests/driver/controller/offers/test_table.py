@@ -120,9 +120,7 @@ def test_a_new_kind_of_offer_is_one_module_and_one_row(copy):
     rows = (offers / "table.py").read_text()
     before = "KINDS = (\n"
     assert rows.count(before) == 1
-    rows = rows.replace(before, before + ROW).replace(
-        "offers import any_of_model, exact", "offers import any_of_model, bundle, exact"
-    )
+    rows = rows.replace(before, before + ROW).replace("offers import exact", "offers import bundle, exact")
     (offers / "table.py").write_text(rows)
     (copy / "tests/driver/controller/test_bundle.py").write_text(TEST)
     places = os.pathsep.join(str(copy / name) for name in ("driver", "fabric", "cdi", "proto", "mocks"))

@@ -11,8 +11,7 @@ from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.offers import group, memory_chunk
-from drawbar.driver.controller.pools import devices
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import desired, devices
 from drawbar.fabric import contract
 
 
@@ -112,7 +111,7 @@ def shown_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
         for fabric, opened in _reserving(cluster)
-        for keys in (pool_plan.reserved(fabric.spec.policy.immediate, opened.devices),)
+        for keys in (desired.reserved(fabric.spec.policy.immediate, opened.devices),)
         for published in cluster.pools.in_fabric(opened.name)
         for device in published.spec.devices
         if device.name in keys
@@ -139,7 +138,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
             cluster.pools.in_fabric(opened.name),
             devices.Rules(
                 restricted=policies.restricted(fabric.spec.policy.models),
-                given=pool_plan.given(cluster.placed.in_fabric(opened.name)),
+                given=desired.given(cluster.placed.in_fabric(opened.name)),
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)

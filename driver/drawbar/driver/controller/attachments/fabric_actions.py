@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, context, plan
 from drawbar.driver.controller.attachments.part import ObservedPart
@@ -160,7 +161,7 @@ class FabricActions:
         claim = self._part.claim(self._part.observed.wish) if self._part.observed.wish is not None else None
         if claim is not None:
             message = f"being connected to host {self._part.existing.spec.host_id}"
-            self._part.emit(claim, warning=False, reason="DeviceAttaching", message=message)
+            self._part.emit(claim, warning=False, reason=reasons.DEVICE_ATTACHING, message=message)
 
     @property
     def _by_force(self) -> bool:
@@ -288,5 +289,5 @@ class FabricActions:
         )
         if self._part.opened.report(self._part.key.device, message):
             self._part.cluster.recorder.attachment_warning(
-                self._part.existing, reason=outcomes.PENDING, message=message
+                self._part.existing, reason=reasons.OPERATION_PENDING, message=message
             )

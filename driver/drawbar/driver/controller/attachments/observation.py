@@ -5,7 +5,8 @@ import datetime
 from collections import Counter
 from dataclasses import replace
 
-from drawbar.driver.api import attachments, claims, configurations, meta
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import contradictions, identities, plan
@@ -86,7 +87,9 @@ class _Demands:
         problem = group.interleaving_problem(given, devices)
         if wish.unfit is not None or problem is None:
             return wish
-        unfit = attachments.Failure(reason=configurations.REASON, message=f"opaque parameters: {problem}")
+        unfit = attachments.Failure(
+            reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
+        )
         return replace(wish, unfit=unfit)
 
     def _listed(self, name: str) -> contract.Device | None:
@@ -136,7 +139,7 @@ class _Rules:
             f"host {host.id} is in none of its reachability groups ({', '.join(sorted(device.reach_groups))}); let the pod go "
             f"to another node: kubectl get fabric {self._session.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
         )
-        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def _refused_before(self, wish: claim_index.Wish) -> attachments.Failure | None:
         """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""
@@ -150,7 +153,7 @@ class _Rules:
             f"the fabric manager refused it at host {wish.host_id} at {refusal.reported_at} and is not asked again yet: "
             f"{refusal.message}; let the pod go to another node, or select another device"
         )
-        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def keep(self, spec: attachments.AttachmentSpec) -> datetime.timedelta | None:
         """Return how long the part stays attached without a claim; None for ever."""
@@ -287,7 +290,7 @@ class _Observation:
         message = (
             f"{problem}: run kubectl delete deviceattachment {name}, and make it again with the right value"
         )
-        return attachments.Failure(reason=outcomes.MISFIT, message=message)
+        return attachments.Failure(reason=reasons.ATTACHMENT_MISMATCH, message=message)
 
     def _find_share(self, wish: claim_index.Wish | None) -> None:
         """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, names, outcomes
 from drawbar.driver.controller.attachments import plan, statements
@@ -91,7 +92,7 @@ class ObservedPart:
 
         A fabric that cannot be read leaves it at what was reported last.
         """
-        if failure.reason != outcomes.IN_USE or self.observed.host_id is None:
+        if failure.reason != reasons.DEVICE_IN_USE or self.observed.host_id is None:
             return False
         try:
             return not await self.is_confirmed()

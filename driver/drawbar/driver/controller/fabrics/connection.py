@@ -10,11 +10,12 @@ from contextlib import aclosing
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks
 from drawbar.driver.controller.fabrics import credentials, losses, readings, redacting_adapter, status, turns
 from drawbar.driver.controller.fabrics.inventory import NEWCOMERS, Inventory
 from drawbar.driver.controller.fabrics.news import News
-from drawbar.driver.controller.offers import table
+from drawbar.driver.controller.offers.realising import table
 from drawbar.fabric import budget, contract, errors, limiting
 
 log = logging.getLogger(__name__)
@@ -67,7 +68,9 @@ class ManagerConnection:
     ) -> None:
         """Prepare a connection; `report` shows an unexpected error on the Fabric."""
         self.spec = fabric.spec
-        self.state = status.Connection(connected=False, reason="Connecting", message="not connected yet")
+        self.state = status.Connection(
+            connected=False, reason=reasons.CONNECTING, message="not connected yet"
+        )
         self.silent_since: float | None = _monotonic()
         self.turns = turns.Turns()
         self.exceeded = 0
@@ -277,7 +280,7 @@ class ManagerConnection:
     def _set_connected(self) -> None:
         doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
         self.set_state(
-            connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}"
+            connected=True, reason=reasons.CONNECTED, message=f"connected to {self.spec.endpoint}{doubt}"
         )
 
     def _exceed(self, subject: str, error: errors.FabricError) -> float:
@@ -347,11 +350,11 @@ def _lasts(error: errors.FabricError) -> bool:
 def _reason(error: errors.FabricError) -> str:
     """Return the error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
-        return "InvalidConfiguration"
+        return reasons.INVALID_CONFIGURATION
     if error.reason == redacting_adapter.DEFECT:
-        return "AdapterDefect"
+        return reasons.ADAPTER_DEFECT
     if error.reason == errors.Reason.SOCKET_FORBIDDEN:
-        return "SocketForbidden"
+        return reasons.SOCKET_FORBIDDEN
     if budget.is_exceeded(error):
-        return "LimitExceeded"
+        return reasons.LIMIT_EXCEEDED
     return "".join(word.capitalize() for word in error.code.value.split("_"))

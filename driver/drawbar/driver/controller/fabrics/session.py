@@ -9,6 +9,7 @@ import datetime
 
 from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import faults, hosts, names, pairs, rates
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, status
 from drawbar.driver.controller.fabrics.connection import LIMITED, ManagerConnection
@@ -158,7 +159,7 @@ class Session:
                 self.manager.run,
                 subject=self.name,
                 failed=lambda failure: self.manager.set_state(
-                    connected=False, reason=containment.REASON, message=failure
+                    connected=False, reason=reasons.UNEXPECTED_ERROR, message=failure
                 ),
                 report=self._report_unexpected,
             )
