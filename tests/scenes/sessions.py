@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import connection, session
 from drawbar.fabric import contract
 
 FABRIC = fabrics.Fabric(
@@ -76,5 +76,5 @@ async def running(manager, listener=None, *, held=None, seconds=1, fabric=FABRIC
         yield opened
     finally:
         task.cancel()
-        await asyncio.wait({task}, timeout=session.CLOSE_SECONDS + 1)
+        await asyncio.wait({task}, timeout=connection.CLOSE_SECONDS + 1)
         assert task.cancelled()

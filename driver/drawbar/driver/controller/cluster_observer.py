@@ -147,7 +147,7 @@ class ClusterObserver:
         if opened is not None:
             part = holdings.Holding.from_attachment(new) if new is not None else None
             gone_at = cluster.absences.gone_at(attachment.spec.node_name, (key.fabric,))
-            held = opened.held.with_part(key.device, part)
+            held = opened.inventory.held.with_part(key.device, part)
             opened.hold(held.with_absence(attachment.spec.node_name, gone_at))
         change = change_kinds.AttachmentChange(
             old=old,
@@ -217,7 +217,7 @@ class ClusterObserver:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
                 claimed = frozenset(self._cluster.allocated.pools(fabric))
-                opened.hold(replace(opened.held, claimed=claimed))
+                opened.hold(replace(opened.inventory.held, claimed=claimed))
         regrouped = tuple(key for key in changed if facts.has_composites(self._cluster, key.fabric))
         self._changes.tell(
             change_kinds.ClaimChange(
@@ -272,7 +272,7 @@ class ClusterObserver:
             opened = self._cluster.sessions.get(fabric)
             if opened is not None:
                 gone_at = self._cluster.absences.gone_at(node, (fabric,))
-                opened.hold(opened.held.with_absence(node, gone_at))
+                opened.hold(opened.inventory.held.with_absence(node, gone_at))
 
     def _daemon_changed(self, old: core.Pod | None, new: core.Pod | None) -> None:
         """Take over a change of a node daemon's pod."""
@@ -286,7 +286,7 @@ class ClusterObserver:
             fabric = desired.fabric_of(each)
             opened = self._cluster.sessions.get(fabric) if fabric is not None else None
             if opened is not None and each is not None and each.spec.driver == self._cluster.driver:
-                opened.hold(opened.held.with_slice(each.metadata.name, stored))
+                opened.hold(opened.inventory.held.with_slice(each.metadata.name, stored))
         self._changes.tell(change_kinds.SliceChange(old=old, new=new))
 
 

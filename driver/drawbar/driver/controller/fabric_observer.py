@@ -48,7 +48,7 @@ class FabricObserver:
     def operation_changed(self, fabric: str, operation: contract.Operation) -> None:
         """Take over how far an operation of this controller is."""
         uid = calls.attachment_uid(operation.request_id)
-        key, side = self.cluster.placed.device(uid), self.calls.side(uid, operation.request_id)
+        key, side = self.cluster.placed.device(uid), calls.side(self.calls, uid, operation.request_id)
         if key is None or side is None:
             return
         now = asyncio.get_running_loop().time()
@@ -57,7 +57,7 @@ class FabricObserver:
         self.calls.settle(uid, side, operation, now, watched=True)
         session = self.cluster.sessions.get(fabric)
         if session is not None and operation.succeeded and operation.device is not None and not is_reported:
-            session.learn(operation.device)
+            session.inventory.learn(operation.device)
         self.changes.tell(change_kinds.OperationChange(devices=(key,)))
 
     def turn_came(self, key: names.DeviceKey) -> None:

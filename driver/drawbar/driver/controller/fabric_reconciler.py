@@ -16,7 +16,7 @@ from drawbar.driver.api import drivers, fabrics, meta
 from drawbar.driver.controller import adminaccess, fabric_status, jobs, maintenance, names, node_labels
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import connection
 from drawbar.driver.controller.jobs import Job
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
@@ -153,7 +153,7 @@ class FabricReconciler:
     def _grace_left(self, name: str) -> float | None:
         """Return the seconds until the silence of the manager shows in its pools; None if it shows, or there is none."""
         view = self._cluster.sessions.get(name)
-        if view is None or view.silent_since is None:
+        if view is None or view.manager.silent_since is None:
             return None
         left = view.spec.policy.unreachable_grace_seconds - view.silent_seconds
         # A timer may fire a little early, and the rest would be asked for again and again.
@@ -162,7 +162,7 @@ class FabricReconciler:
     def grace_seconds(self, fabric: str) -> float:
         """Return the seconds until a change of the connection shows in the pools: at once, or once the silence has lasted."""
         view = self._cluster.sessions.get(fabric)
-        if view is None or view.silent_since is None:
+        if view is None or view.manager.silent_since is None:
             return jobs.GATHER_SECONDS
         return max(jobs.GATHER_SECONDS, view.spec.policy.unreachable_grace_seconds - view.silent_seconds)
 
@@ -191,7 +191,7 @@ class FabricReconciler:
             return
         limit = view.spec.policy.limits.slices
         view.report(
-            session.SLICES,
+            connection.SLICES,
             f"{withheld.devices} devices are not published: their pools would be {len(withheld.pools)} more ResourceSlices "
             f"than the {limit} of spec.policy.limits.slices; raise it (kubectl edit fabric {fabric})"
             if withheld is not None

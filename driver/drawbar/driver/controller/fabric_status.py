@@ -9,7 +9,7 @@ from dataclasses import replace
 from drawbar.driver.api import fabrics
 from drawbar.driver.controller import jobs, marks, names, node_labels, outcomes
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import session, status
+from drawbar.driver.controller.fabrics import connection, session, status
 from drawbar.driver.controller.jobs import Job
 from drawbar.fabric import contract
 
@@ -81,7 +81,7 @@ class FabricStatus:
             sentences += self._contradictions(fabric.metadata.name)
             sentences += self._stranded(view)
             sentences += view.troubles.values()
-            limited = [view.troubles[subject] for subject in session.LIMITED if subject in view.troubles]
+            limited = [view.troubles[subject] for subject in connection.LIMITED if subject in view.troubles]
             # The message is cut, and they are the reason of the condition.
             sentences = list(dict.fromkeys((*limited, *sentences)))
         if fabric.metadata.annotations.get(fabrics.GIVE_UP_ANNOTATION) is not None and not fabric.given_up:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from drawbar.driver.controller import attachment_index, claims, names
 from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.offers import table
 from drawbar.fabric import contract
 
 
@@ -21,8 +22,8 @@ def parts(cluster: Cluster, given: Iterable[names.DeviceKey]) -> tuple[names.Dev
 def has_composites(cluster: Cluster, fabric_name: str) -> bool:
     """Return whether a Fabric has composites, or had some that are published."""
     fabric = cluster.fabrics.get(fabric_name)
-    wanted = fabric is not None and (fabric.spec.composites or fabric.spec.composite_rules)
-    return bool(wanted) or cluster.pools.has_composites(fabric_name)
+    wanted = fabric is not None and table.groups(fabric.spec)
+    return wanted or cluster.pools.has_composites(fabric_name)
 
 
 def has_moved(cluster: Cluster, key: names.DeviceKey, given: claims.Given) -> bool:

@@ -74,7 +74,7 @@ class Jobs:
             after += GATHER_SECONDS_PER_NODE * len(self._nodes)
         view = self._sessions.get(name) if job is Job.PUBLISH and after else None
         if view is not None:
-            after += GATHER_SECONDS_PER_DEVICE * view.count
+            after += GATHER_SECONDS_PER_DEVICE * len(view.inventory.devices)
         if after:
             self.queue.add_after((job, name), after)
         else:

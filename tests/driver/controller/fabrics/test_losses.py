@@ -6,7 +6,7 @@ import pytest
 from tests.scenes import sessions
 from tests.scenes.sessions import Listener
 
-from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.fabrics import inventory, losses
 from drawbar.driver.controller.offers import holdings
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
@@ -110,11 +110,11 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
         await asyncio.sleep(5)
         assert opened.devices == whole
         assert opened.view.missing
-        assert "does not list 4 of 4 devices" in opened.troubles[session.MISSING]
+        assert "does not list 4 of 4 devices" in opened.troubles[inventory.MISSING]
         manager.devices_now = whole
         await asyncio.sleep(10)
         assert not opened.missing
-        assert session.MISSING not in opened.troubles
+        assert inventory.MISSING not in opened.troubles
         assert listener.gone == []
         listed = len(manager.listed)
         await asyncio.sleep(3600)
@@ -134,12 +134,12 @@ async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
         listed = len(manager.listed)
         await asyncio.sleep(600)
         assert (opened.devices, ids(opened), listener.gone) == (devices, ["h1", "h0"], [])
-        assert "/Chassis/c cannot be read" in opened.troubles[session.UNREAD]
+        assert "/Chassis/c cannot be read" in opened.troubles[inventory.UNREAD]
         assert len(manager.listed) - listed < 13
         manager.unread_now = ()
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(61)
-        assert session.UNREAD not in opened.troubles
+        assert inventory.UNREAD not in opened.troubles
         assert listener.gone == ["d0"]
 
 
@@ -220,7 +220,7 @@ async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agre
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
         assert sorted(ids(opened)) == ["h0", "h1"]
-        assert "of 2 hosts any more" in opened.troubles[session.MISSING_HOSTS]
+        assert "of 2 hosts any more" in opened.troubles[inventory.MISSING_HOSTS]
         await asyncio.sleep(2)
         assert ids(opened) == ["h0", "h1"][:left]
         assert opened.troubles == {}
@@ -263,7 +263,7 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
     manager.hosts_now = ()
     async with sessions.running(manager, held=held) as opened:
         assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
-        assert opened.troubles == {session.MISSING_HOSTS: session.NO_HOSTS}
+        assert opened.troubles == {inventory.MISSING_HOSTS: inventory.NO_HOSTS}
         manager.hosts_now = Manager().hosts_now
         await asyncio.sleep(11)
         assert (opened.listed, sorted(ids(opened)), opened.troubles) == (True, ["h0", "h1"], {})

@@ -15,7 +15,7 @@ from tests.scenes.sessions import FABRIC
 from drawbar.driver import containment
 from drawbar.driver.api import fabrics, meta
 from drawbar.driver.controller import fabric_reconciler, jobs, refusals
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import connection, session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration
@@ -116,7 +116,7 @@ def test_a_fabric_that_cannot_be_watched_is_listed_every_ten_seconds(with_sessio
         await asyncio.sleep(3600)
         assert opened.device("d").health is contract.Health.CRITICAL
         assert len(way.connected) == 1
-        assert gaps(way.listed) == pytest.approx([session.LIST_EVERY_SECONDS] * (len(way.listed) - 1))
+        assert gaps(way.listed) == pytest.approx([connection.LIST_EVERY_SECONDS] * (len(way.listed) - 1))
         assert len(way.listed) >= 360
 
     with_session(work, watch=False)
@@ -152,8 +152,8 @@ def test_a_manager_that_is_down_is_tried_with_pauses_that_grow_and_are_bounded(w
         assert opened.silent_seconds > 3000
         pauses = gaps(way.connected)
         assert pauses[0] < pauses[2] < pauses[4]
-        assert max(pauses) <= session.PAUSE_MAX_SECONDS
-        assert min(pauses[4:]) >= session.PAUSE_MAX_SECONDS / 2
+        assert max(pauses) <= connection.PAUSE_MAX_SECONDS
+        assert min(pauses[4:]) >= connection.PAUSE_MAX_SECONDS / 2
         way.down, way.fabric = False, fabric
         await asyncio.sleep(5)
         assert opened.connection.connected, "one that comes back is found within 5 s"
@@ -172,8 +172,8 @@ def test_a_manager_that_refuses_the_credentials_is_not_asked_often(with_session)
         await asyncio.sleep(3600)
         assert opened.connection.reason == "Unauthenticated"
         pauses = gaps(way.connected)
-        assert max(pauses) > session.REFUSED_PAUSE_MAX_SECONDS / 2
-        assert len(way.connected) < 7200 / session.REFUSED_PAUSE_MAX_SECONDS + 20
+        assert max(pauses) > connection.REFUSED_PAUSE_MAX_SECONDS / 2
+        assert len(way.connected) < 7200 / connection.REFUSED_PAUSE_MAX_SECONDS + 20
 
     with_session(work)
 
@@ -228,7 +228,7 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
     opened = session.Session(fabric, Listener(), None)
     for number in range(5):
         gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
-        opened.learn(gpu)
+        opened.inventory.learn(gpu)
     queue, _ = jobs_of(f=opened)
     queue.add(jobs.Job.PUBLISH, "f", after=1.0)
     assert reservation.asked == []

@@ -11,6 +11,7 @@ import pytest
 
 from drawbar.driver import containment, evaluation, watching
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import (
     absences,
     attachment_index,
@@ -46,9 +47,10 @@ def gpu(name):
 class Session:
     """A fabric manager that answers, with one host for the node."""
 
-    name, listed, silent_since = "fab", True, None
+    name, listed = "fab", True
 
     def __init__(self, *offered):
+        self.manager = types.SimpleNamespace(silent_since=None)
         self.devices, self.hosts, self.faults, self.pairs = (
             offered,
             (contract.Host(id="h", name="node-1"),),
@@ -513,8 +515,8 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
             return list(world.events)
 
         reported = await until(events, lambda reported: len(reported) == 4)
-        reasons = sorted(reason for _, reason in reported)
-        assert reasons == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
+        listed = sorted(reason for _, reason in reported)
+        assert listed == ["NoReservedDevice"] * 2 + [reasons.SELECTORS_TOO_EXPENSIVE] * 2
         world.ask("good")
         await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
 

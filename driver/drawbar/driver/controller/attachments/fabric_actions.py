@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, context, plan
 from drawbar.driver.controller.attachments.part import ObservedPart
@@ -44,7 +45,7 @@ class FabricActions:
                 if side is outcomes.Side.ATTACH and context.ahead_of(self._part.context, self._part.existing):
                     return plan.QUEUE_LOOK_SECONDS
                 pause = self._pause_seconds(side)
-                self._waits = pause > 0 or not self._part.opened.turns.take(
+                self._waits = pause > 0 or not self._part.opened.manager.turns.take(
                     self._part.key, self._part.existing.spec.host_id, self._part.namespace
                 )
                 if self._waits:
@@ -101,7 +102,7 @@ class FabricActions:
 
     async def _cancel(self, side: outcomes.Side) -> None:
         """Cancel the operation where the fabric can; elsewhere it ends by itself or never, and this is tried again."""
-        if not self._part.opened.turns.can.cancel:
+        if not self._part.opened.manager.turns.can.cancel:
             return
         adapter, seen = self._part.opened.adapter(), self._part.device
         operation = await adapter.operation(request_id=self._part.request_id(side))
@@ -160,35 +161,39 @@ class FabricActions:
         claim = self._part.claim(self._part.observed.wish) if self._part.observed.wish is not None else None
         if claim is not None:
             message = f"being connected to host {self._part.existing.spec.host_id}"
-            self._part.emit(claim, warning=False, reason="DeviceAttaching", message=message)
+            self._part.emit(claim, warning=False, reason=reasons.DEVICE_ATTACHING, message=message)
 
     @property
     def _by_force(self) -> bool:
         """Return whether the device is taken from a node that has not let go of it, where the fabric can do that."""
         released = self._part.existing.holds(attachments.RELEASED)
-        return not released and self._part.opened.turns.can.force_detach
+        return not released and self._part.opened.manager.turns.can.force_detach
 
     def _settle(
         self, side: outcomes.Side, operation: contract.Operation, seen: contract.Device | None
     ) -> None:
         """Take over an answer; the device in it only if nothing newer was reported since it was `seen`."""
-        now, watched = asyncio.get_running_loop().time(), self._part.opened.turns.can.watch
+        now, watched = asyncio.get_running_loop().time(), self._part.opened.manager.turns.can.watch
         self._part.context.calls.settle(
             self._part.existing.metadata.uid, side, operation, now, watched=watched
         )
         if not operation.done:
-            self._part.opened.turns.occupy(self._part.key, self._part.existing.spec.host_id)
+            self._part.opened.manager.turns.occupy(self._part.key, self._part.existing.spec.host_id)
         if (
             operation.succeeded
             and operation.device is not None
             and seen is not None
             and self._part.opened.device(self._part.key.device) == seen
         ):
-            self._part.opened.learn(operation.device)
+            self._part.opened.inventory.learn(operation.device)
 
     async def give_back_chunk(self) -> None:
         """Delete the slice of a share that is detached; where that fails, it is an orphan as soon as its record is gone."""
-        made = self._part.session.occupant(self._part.key.device) if self._part.session is not None else None
+        made = (
+            self._part.session.inventory.parts.occupant(self._part.key.device)
+            if self._part.session is not None
+            else None
+        )
         if not self._part.part.is_carved or made is None or made.connection is not None:
             return
         try:
@@ -237,7 +242,7 @@ class FabricActions:
         if blocker is None:
             return
         ours = (
-            self._part.context.calls.is_unrecorded(blocker.request_id)
+            self._part.context.calls.blockers.is_unrecorded(blocker.request_id)
             or marks.began(blocker, opened.mark)
             # Of the record before.
             or memory_chunk.deleted_share(blocker.request_id) == spec.device
@@ -262,13 +267,13 @@ class FabricActions:
         for device_id, waits in waiting.items():
             blocker = in_flight.get(device_id)
             if blocker is not None:
-                seconds = self._part.context.calls.blocked_seconds(waits, blocker.id, now)
+                seconds = self._part.context.calls.blockers.seconds(waits, blocker.id, now)
                 return blocker if seconds >= BLOCKER_SECONDS else None
         return None
 
     async def _end(self, blocker: contract.Operation) -> contract.Operation:
         """Cancel an operation where the fabric can; return how it is then."""
-        if not self._part.opened.turns.can.cancel:
+        if not self._part.opened.manager.turns.can.cancel:
             return blocker
         blocker = await self._part.opened.adapter().cancel(blocker.id)
         log.warning(
@@ -284,5 +289,5 @@ class FabricActions:
         )
         if self._part.opened.report(self._part.key.device, message):
             self._part.cluster.recorder.attachment_warning(
-                self._part.existing, reason=outcomes.PENDING, message=message
+                self._part.existing, reason=reasons.OPERATION_PENDING, message=message
             )

@@ -5,7 +5,8 @@ import datetime
 from collections import Counter
 from dataclasses import replace
 
-from drawbar.driver.api import attachments, claims, configurations, meta
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import contradictions, identities, plan
@@ -86,7 +87,9 @@ class _Demands:
         problem = group.interleaving_problem(given, devices)
         if wish.unfit is not None or problem is None:
             return wish
-        unfit = attachments.Failure(reason=configurations.REASON, message=f"opaque parameters: {problem}")
+        unfit = attachments.Failure(
+            reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
+        )
         return replace(wish, unfit=unfit)
 
     def _listed(self, name: str) -> contract.Device | None:
@@ -129,14 +132,14 @@ class _Rules:
 
     def _unreached(self, device: contract.Device, wish: claim_index.Wish) -> attachments.Failure | None:
         """Return why the wish's host cannot have the device, by their reachability groups; None if it can."""
-        host = self._session.host(wish.host_id or "")
+        host = self._session.inventory.host(wish.host_id or "")
         if host is None or host.reaches(device):
             return None
         message = (
             f"host {host.id} is in none of its reachability groups ({', '.join(sorted(device.reach_groups))}); let the pod go "
             f"to another node: kubectl get fabric {self._session.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
         )
-        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def _refused_before(self, wish: claim_index.Wish) -> attachments.Failure | None:
         """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""
@@ -150,7 +153,7 @@ class _Rules:
             f"the fabric manager refused it at host {wish.host_id} at {refusal.reported_at} and is not asked again yet: "
             f"{refusal.message}; let the pod go to another node, or select another device"
         )
-        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def keep(self, spec: attachments.AttachmentSpec) -> datetime.timedelta | None:
         """Return how long the part stays attached without a claim; None for ever."""
@@ -239,7 +242,6 @@ class _Observation:
             is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
             listed_since=self._cluster.placed.held_since(self._key.attachment),
             contradiction=self._contradiction(owner),
-            renewals=context.calls.renewals(uid),
         )
 
     def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
@@ -266,7 +268,7 @@ class _Observation:
             call=self._context.calls.request_id(uid, side),
             now=moment,
             date=meta.timestamp(self._cluster.time_of_day()),
-            listings=self.session.listings if self.session is not None else losses.Listings(),
+            listings=self.session.inventory.listings if self.session is not None else losses.Listings(),
         )
 
     def _misfit(self) -> attachments.Failure | None:
@@ -288,14 +290,15 @@ class _Observation:
         message = (
             f"{problem}: run kubectl delete deviceattachment {name}, and make it again with the right value"
         )
-        return attachments.Failure(reason=outcomes.MISFIT, message=message)
+        return attachments.Failure(reason=reasons.ATTACHMENT_MISMATCH, message=message)
 
     def _find_share(self, wish: claim_index.Wish | None) -> None:
         """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
         if self.session is None or self.attachment is not None or wish is None or wish.share is None:
             return
-        share = wish.share
-        self.device = self.session.share(self._key.device, share.memory_bytes, share.device)
+        share, opened = wish.share, self.session
+        source = opened.device(share.device)
+        self.device = opened.inventory.parts.chunk(self._key.device, share.memory_bytes, source)
 
     def _keep(self) -> datetime.timedelta | None:
         if self.session is None or self.attachment is None:
@@ -335,7 +338,7 @@ class _Observation:
         is_orphan = is_orphan and not self._cluster.attachments.unreadable
         orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
         if not is_orphan:
-            self._context.calls.unblocked(self._key.attachment)
+            self._context.calls.blockers.end(self._key.attachment)
         return orphans.since(self._key)
 
     def _is_claim_unreadable(self) -> bool:

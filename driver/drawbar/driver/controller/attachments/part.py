@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import cluster, names, outcomes
 from drawbar.driver.controller.attachments import plan, statements
@@ -91,7 +92,7 @@ class ObservedPart:
 
         A fabric that cannot be read leaves it at what was reported last.
         """
-        if failure.reason != outcomes.IN_USE or self.observed.host_id is None:
+        if failure.reason != reasons.DEVICE_IN_USE or self.observed.host_id is None:
             return False
         try:
             return not await self.is_confirmed()
@@ -113,7 +114,11 @@ class ObservedPart:
                 self.cluster.attachments.get(key.attachment),
             )
             recorded = attachment.status.device if attachment is not None else None
-            seen = opened.occupant(key.device) if opened is not None and attachment is not None else None
+            seen = (
+                opened.inventory.parts.occupant(key.device)
+                if opened is not None and attachment is not None
+                else None
+            )
             device = recorded or statements.device_record(seen)
             if device is not None:
                 devices[key] = device
@@ -123,7 +128,9 @@ class ObservedPart:
         """Return where the device is connected."""
         connection = self.device.connection if self.device else None
         port = f", port {connection.port_id}" if connection and connection.port_id else ""
-        occupant = self.session.occupant(self.key.device) if self.session is not None else None
+        occupant = (
+            self.session.inventory.parts.occupant(self.key.device) if self.session is not None else None
+        )
         device = f" as device {occupant.id}" if occupant is not None else ""
         return f"connected to host {self.existing.spec.host_id} of fabric {self.key.fabric}{port}{device}"
 

@@ -6,6 +6,7 @@ import logging
 from typing import assert_never
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, plan, statements
@@ -14,9 +15,6 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import errors as fabric_errors
 
 log = logging.getLogger(__name__)
-
-NO_FABRIC = "FabricMissing"
-KEPT = "ForeignFinalizer"
 
 
 class Reports:
@@ -95,7 +93,7 @@ class Reports:
         )
         log.warning("%s", message, extra=self._part.extras())
         self._part.cluster.recorder.attachment_warning(
-            self._part.attachment, reason=NO_FABRIC, message=message
+            self._part.attachment, reason=reasons.FABRIC_MISSING, message=message
         )
 
     @property
@@ -114,7 +112,9 @@ class Reports:
         )
         if self._part.session is not None and self._part.session.report(self._kept, message):
             log.warning("%s", message, extra=self._part.extras())
-            self._part.cluster.recorder.attachment_warning(self._part.existing, reason=KEPT, message=message)
+            self._part.cluster.recorder.attachment_warning(
+                self._part.existing, reason=reasons.FOREIGN_FINALIZER, message=message
+            )
 
     async def say_attached(self, wish: claim_index.Wish, now: datetime.datetime) -> None:
         """Report on the claim that the part is attached."""
@@ -132,7 +132,7 @@ class Reports:
         if body is not None:
             await self._part.cluster.apply_to_claim(claim, body)
             self._part.context.latency.claim_reported(self._part.key)
-            self._part.emit(claim, warning=False, reason="DeviceAttached", message=self._part.where())
+            self._part.emit(claim, warning=False, reason=reasons.DEVICE_ATTACHED, message=self._part.where())
 
     async def say_failed(
         self, wish: claim_index.Wish, failure: attachments.Failure, now: datetime.datetime
@@ -171,7 +171,7 @@ class Reports:
                 "the attach failed and the allocation was not taken back, so it is rolled back; the device is offered again "
                 "when the allocation is gone: delete the claim, or the pod that it was made for"
             )
-            self._part.emit(claim, warning=True, reason=statements.ROLLED_BACK, message=message)
+            self._part.emit(claim, warning=True, reason=reasons.ATTACH_ROLLED_BACK, message=message)
 
     async def record_outcome(
         self, outcome: actions.RecordAttached | actions.RecordFailure, now: datetime.datetime
@@ -184,7 +184,7 @@ class Reports:
             await self._part.record(statements.failed(self._part.existing, operation, outcome.failure, now))
             return
         connection = self._part.device.connection if self._part.device else None
-        occupant = self._part.opened.occupant(self._part.key.device)
+        occupant = self._part.opened.inventory.parts.occupant(self._part.key.device)
         body = statements.attached(
             self._part.existing, operation, connection, self._part.where(), now, occupant=occupant
         )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, identities, statements
@@ -17,9 +18,6 @@ from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
 
 log = logging.getLogger(__name__)
-
-HOOK_TOO_LONG = "HookTooLong"
-LEFT_UNCLEAN = "LeftUnclean"
 
 
 class Writes:
@@ -67,8 +65,8 @@ class Writes:
         self._warn_of_hook(wish)
 
     def _identify(self, device: contract.Device, host_id: str) -> attachments.Identity:
-        shared = self._part.opened.numbers.shared(device)
-        return identities.identify(device, shared=shared, host=self._part.opened.host(host_id))
+        shared = self._part.opened.inventory.numbers.shared(device)
+        return identities.identify(device, shared=shared, host=self._part.opened.inventory.host(host_id))
 
     def _warn_of_hook(self, wish: claim_index.Wish) -> None:
         """Emit an Event where the device's hook or bitstream may take longer than the scheduler waits."""
@@ -81,7 +79,7 @@ class Writes:
                 "initialise.timeoutSeconds of the DeviceClass, or lengthen bindingTimeout of the scheduler and "
                 "bindingTimeoutSeconds of the controller"
             )
-            self._part.emit(claim, warning=True, reason=HOOK_TOO_LONG, message=message)
+            self._part.emit(claim, warning=True, reason=reasons.HOOK_TOO_LONG, message=message)
 
     async def restore(self, where: actions.Restore, now: datetime.datetime) -> None:
         """Store the lost record of a connection."""
@@ -146,7 +144,9 @@ class Writes:
             message = (
                 f"it left node {node} without being erased; the next node that it goes to erases it first"
             )
-            self._part.cluster.recorder.attachment_warning(attachment, reason=LEFT_UNCLEAN, message=message)
+            self._part.cluster.recorder.attachment_warning(
+                attachment, reason=reasons.LEFT_UNCLEAN, message=message
+            )
 
     async def remove_finalizer(self) -> None:
         """Let the attachment go, since the device is free."""
@@ -164,7 +164,7 @@ class Writes:
                 "was; disconnect it at the fabric manager before anybody else uses it"
             )
             self._part.cluster.recorder.attachment_warning(
-                self._part.existing, reason="GivenUp", message=message
+                self._part.existing, reason=reasons.GIVEN_UP, message=message
             )
         if self._part.session is not None:
             self._part.session.report(self._part.key.device)

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from drawbar.driver import backoff, containment, evaluation
 from drawbar.driver.api import attachments, classic
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import change_kinds, jobs, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import interface, inventory, matching, selectors
@@ -212,7 +213,7 @@ class Rounds:
         complaints = tuple(
             actions.Complain(
                 claim=claim,
-                reason=selectors.EXPENSIVE,
+                reason=reasons.SELECTORS_TOO_EXPENSIVE,
                 message=selectors.too_expensive(claim.name.namespace),
             )
             for claim in waiting.values()

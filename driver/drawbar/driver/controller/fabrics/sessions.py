@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
+from drawbar.driver.controller.fabrics import credentials, news, redacting_adapter, session
 from drawbar.driver.kube import events, kinds
 from drawbar.fabric import contract
 
@@ -29,7 +29,7 @@ class Term:
     """
 
     tasks: asyncio.TaskGroup
-    listener: session.Listener
+    listener: news.Listener
     cluster: str
 
 

@@ -110,8 +110,9 @@ def arrange(
     return Arrangement(places=places, occupants=occupants, memory=memory)
 
 
-def is_needed(can: contract.Capabilities) -> bool:
+def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
     """Return whether a fabric attaches devices by model alone."""
+    del mark
     return can.select_by_model and not can.exact_device
 
 

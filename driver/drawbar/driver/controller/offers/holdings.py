@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Self, TypeVar
 
 from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller.offers import group
 
-NODE_SAYS_LOST = "DeviceLost"
 V = TypeVar("V")
 
 
@@ -34,7 +34,7 @@ class NodeReport(enum.Enum):
             return cls.SILENT
         if visible.is_true:
             return cls.SHOWS
-        return cls.LOST if visible.reason == NODE_SAYS_LOST else cls.SILENT
+        return cls.LOST if visible.reason == reasons.DEVICE_LOST else cls.SILENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +100,11 @@ class Holdings:
     def chunks(self) -> Mapping[str, Holding]:
         """The memory chunks among the parts."""
         return {name: part for name, part in self.parts.items() if part.share is not None}
+
+    @functools.cached_property
+    def chunks_by_uid(self) -> Mapping[str, Holding]:
+        """The memory chunks by the UID of their DeviceAttachment."""
+        return {part.uid: part for part in self.chunks.values()}
 
     @functools.cached_property
     def by_uid(self) -> Mapping[str, Holding]:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, replace
 from drawbar.driver.api import attachments, claims, quantities
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers.holdings import Holding
+from drawbar.driver.controller.offers.offer import Arrangement as Offers
+from drawbar.driver.controller.offers.offer import Offer, Stock
 from drawbar.fabric import contract
 
 MEMORY = "memory"
@@ -111,6 +113,22 @@ def name_of(made: contract.Device) -> str | None:
     return requested_share(made.slice_of.request_id or "") if made.slice_of is not None else None
 
 
+def made_for(name: str, devices: Iterable[contract.Device]) -> contract.Device | None:
+    """Return the slice that was made for a share; None where there is none."""
+    return next((device for device in devices if name_of(device) == name), None)
+
+
+def made_bytes(origin_id: str, mark: str | None, devices: Iterable[contract.Device]) -> int:
+    """Return the memory of a device that is in slices with this mark."""
+    return sum(
+        device.memory_bytes
+        for device in devices
+        if device.slice_of is not None
+        and device.slice_of.origin_id == origin_id
+        and device.slice_of.mark == mark
+    )
+
+
 def requested_share(request_id: str) -> str | None:
     """Return the name of the share for which a slice was asked for; None of any other request."""
     match = _REQUEST.fullmatch(request_id)
@@ -139,6 +157,47 @@ def deleted_share(request_id: str) -> str | None:
     """Return the name of the share whose slice was to be given back; None of any other request."""
     match = _DELETION.fullmatch(request_id)
     return requested_share(match[1]) if match is not None else None
+
+
+def is_needed(can: contract.Capabilities, mark: str | None) -> bool:
+    """Return whether a fabric carves memory for claims: lost chunks are found by our mark."""
+    return can.slices and can.exact_device and mark is not None
+
+
+def offer(stock: Stock, taken: Collection[str]) -> Offers:
+    """Return the pools of memory that have room for a chunk; no other, and no slice, is offered as a whole."""
+    pools = {
+        name: Offer(name=name, device=device, parts=(name,), made_bytes=stock.made[device.id])
+        for name, device in stock.by_name.items()
+        if name not in taken and device.id in stock.made and room_bytes(device, stock.made[device.id])
+    }
+    whole = carved(stock.devices).difference(stock.kept_whole)
+    # Not even while its chunks are held is a pool of memory offered as a whole.
+    whole |= {name for name, device in stock.by_name.items() if is_pool(device)}
+    return Offers(offers=pools, withheld=whole - pools.keys())
+
+
+def is_pool(device: contract.Device) -> bool:
+    """Return whether claims are given chunks of a device, and never the device."""
+    return device.carving is not None and device.carving.is_pool
+
+
+def carved(devices: Iterable[contract.Device]) -> frozenset[str]:
+    """Return the names of the devices that no claim is given as a whole: what is carved, and a slice that a cluster made."""
+    listed = tuple(devices)
+    marked = (
+        device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
+    )
+    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
+
+
+def room_bytes(device: contract.Device, made_bytes: int) -> int:
+    """Return the memory of a pool in whole steps, free or in chunks of this cluster; 0 without room for one."""
+    if device.carving is None:
+        return 0
+    step, room = step_bytes(device.carving), device.carving.free_bytes + made_bytes
+    # While a slice is made or deleted, what is free and what is made may be reported one after the other.
+    return min(room, device.memory_bytes or room) // step * step
 
 
 def step_bytes(carving: contract.Carving) -> int:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.scenes import sessions, waiting
 
-from drawbar.driver.controller.fabrics import places_adapter
 from drawbar.driver.controller.offers import holdings
+from drawbar.driver.controller.offers.realising import any_of_model
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
@@ -255,18 +255,19 @@ async def rack():
 
 def restarted(fabric, holds, *, marks=True):
     """Return the adapter as a process has it that has just begun."""
-    return places_adapter.PlacesAdapter(
+    return any_of_model.AnyOfModel(
         fabric,
-        mark=MARK if marks else None,
+        MARK if marks else None,
         held=holdings.Holdings.of(holds),
         report=lambda event: None,
+        withdraw=lambda name: None,
     )
 
 
 def hold(adapter, holds, *more):
     """Have DeviceAttachments made, and the adapter given them."""
     holds += more
-    adapter.held = holdings.Holdings.of(holds)
+    adapter.hold(holdings.Holdings.of(holds), arranges=False)
 
 
 def held(name, uid):
@@ -296,7 +297,7 @@ async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rac
     operation = await again.attach(wanted(holds[0]))
     assert operation.succeeded
     assert operation.device.id == "m-2"
-    assert again.occupant("m-2").id == "d3"
+    assert again.occupants["m-2"].id == "d3"
     assert connected(fabric) == ["d3"]
     await again.detach(
         contract.DetachRequest(request_id="u1-d1", device_id="m-2", host_id="h1", host_prepared=True)
@@ -322,9 +323,9 @@ async def test_what_another_request_has_connected_is_not_adopted(rack):
         await adapter.attach(wanted(holds[0]))
     await adapter.attach(wanted(holds[1]))
     assert connected(fabric) == ["d2", "d3"]
-    assert adapter.occupant("m-2").id == "d2"
+    assert adapter.occupants["m-2"].id == "d2"
     assert (await adapter.operation(request_id="u1-a1")).device.id == "m-1"
-    assert adapter.occupant("m-1").id == "d3"
+    assert adapter.occupants["m-1"].id == "d3"
 
 
 async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
@@ -448,11 +449,12 @@ class Busy:
 
 async def test_many_changes_of_a_large_fabric_are_arranged_together():
     reported = []
-    adapter = places_adapter.PlacesAdapter(
+    adapter = any_of_model.AnyOfModel(
         Busy(),
-        mark=None,
+        None,
         held=holdings.Holdings(),
         report=reported.append,
+        withdraw=reported.append,
     )
     version = (await adapter.devices()).version
     began = time.process_time()

@@ -8,8 +8,8 @@ import pytest
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import shares_adapter
 from drawbar.driver.controller.offers import holdings, memory_chunk
+from drawbar.driver.controller.offers.realising import memory_chunk as chunks
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
 
@@ -50,8 +50,9 @@ class Bench:
         self.adapter = self.connected()
 
     def connected(self):
-        return shares_adapter.SharesAdapter(
+        return chunks.MemoryChunks(
             self.fabric,
+            MARK,
             held=self.held,
             report=self.reported.append,
             withdraw=self.withdrawn.append,
@@ -59,7 +60,8 @@ class Bench:
 
     def hold(self, *parts):
         """Have the adapter given what DeviceAttachments hold now."""
-        self.held = self.adapter.held = holdings.Holdings.of(parts)
+        self.held = holdings.Holdings.of(parts)
+        self.adapter.hold(self.held, arranges=False)
 
     async def shown(self):
         return {device.id: device for device in (await self.adapter.devices()).devices}
@@ -106,7 +108,7 @@ async def test_an_attach_makes_the_slice_and_connects_it_and_a_detach_leaves_the
         assert shown[NAME].memory_bytes == STEP
         (slice_,) = await at.made()
         assert slice_.slice_of.mark == MARK
-        assert at.adapter.occupant(NAME).id == slice_.id
+        assert at.adapter.occupants[NAME].id == slice_.id
 
         operation = await at.done(await at.adapter.detach(DETACH))
         assert (operation.kind, operation.error) == (contract.OperationKind.DETACH, None)
