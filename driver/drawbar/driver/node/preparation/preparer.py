@@ -25,7 +25,7 @@ from drawbar.cdi import spec
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import lookup, metadata, records, restoring, store
+from drawbar.driver.node.preparation import claimdevices, limits, lookup, metadata, records, restoring, store
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Preparer:
         leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
         seen: Callable[[claims.ResourceClaim], None] = _unnoticed,
         recorder: Recorder | None = None,
-        waits: lookup.Limits | None = None,
+        waits: limits.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
         # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it,
@@ -113,7 +113,7 @@ class Preparer:
         self._leave = leave
         self._reader = reader
         self._described = described
-        self._waits = waits or lookup.Limits()
+        self._waits = waits or limits.Limits()
         self._complaints = Complaints(recorder)
         self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
@@ -248,7 +248,7 @@ class Preparer:
 
     async def _arrived(
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
-    ) -> list[lookup.Given]:
+    ) -> list[claimdevices.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
         wanted = await self._lookup.wanted(claim) if about is None else self._finder.wanted(about)
         late: errors.DeviceLate | None = None
@@ -267,7 +267,7 @@ class Preparer:
             raise late from None
 
     async def _vendor_ids(
-        self, claim: servicers.ClaimName, given: Iterable[lookup.Given]
+        self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
         """The devices by their vendors' CDI files, by ours; waits for a file that is late."""
         wanted = [device for device in given if device.vendor_kind is not None]
@@ -289,9 +289,9 @@ class Preparer:
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
         """Until when a late device is waited for, in the loop's time: the kubelet must still get the reason."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
-        return ends if claim.answer_by is None else min(ends, claim.answer_by - lookup.ANSWER_SECONDS)
+        return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _found(self, wanted: Iterable[lookup.Wanted], uid: str) -> list[lookup.Given]:
+    def _found(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
         """Return the claim's devices, which count as held from now on: the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each as if the claim was not there.
@@ -305,7 +305,7 @@ class Preparer:
             for device in wanted
         ]
         self._underway[uid].update((device.pool, device.device) for device in held)
-        return lookup.numbered(given)
+        return claimdevices.numbered(given)
 
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device with which the claim was prepared in this boot."""
@@ -314,19 +314,20 @@ class Preparer:
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
-    def _refuse_overlap(self, wanted: lookup.Wanted, uid: str) -> None:
+    def _refuse_overlap(self, wanted: claimdevices.Wanted, uid: str) -> None:
         # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
         holder = records.holder(self.store.last_read, wanted.pool, wanted.device)
         if holder is not None and holder.uid != uid:
             store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(
-        self, claim: servicers.ClaimName, given: list[lookup.Given], about: claims.ResourceClaim | None
+        self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None
     ) -> None:
         if about is not None:
             recorded = metadata.mounted([device.record for device in given], about, self._described)
             given = [
-                lookup.with_record(device, record) for device, record in zip(given, recorded, strict=True)
+                claimdevices.with_record(device, record)
+                for device, record in zip(given, recorded, strict=True)
             ]
         if any(device.asks_the_driver for device in given):
             devices, content = await asyncio.to_thread(self._content, given)
@@ -361,7 +362,9 @@ class Preparer:
             },
         )
 
-    def _content(self, given: list[lookup.Given]) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
+    def _content(
+        self, given: list[claimdevices.Given]
+    ) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
         contents = [device.content() for device in given]
         recorded = tuple(
             device.record if network is None else msgspec.structs.replace(device.record, network=network)
