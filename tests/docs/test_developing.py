@@ -1,4 +1,4 @@
-"""`docs/developing.md` is followed step by step on a copy of the repository, and what it adds is there and works."""
+"""`docs/development/extending.md` is followed step by step on a copy of the repository, and what it adds is there and works."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "developing.md").read_text()
+PAGE = (ROOT / "docs" / "development" / "extending.md").read_text()
 BLOCK = re.compile(r"^`([^`\n]+)`:\n\n```(python|diff)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 ROW = re.compile(r"^\| (\S+) \| `` ?(.+?) ?`` \| `` ?(.+?) ?`` \|$", re.MULTILINE)
 COPIED = ("driver", "fabric", "cdi", "proto", "mocks", "deploy", "docs", "tests", "bench", "pyproject.toml")

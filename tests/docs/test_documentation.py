@@ -20,7 +20,7 @@ from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.driver.slices import encoding
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").rglob("*.md"))
 FENCE = re.compile(r"```sh( serving)?\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
 
@@ -70,7 +70,7 @@ def test_a_command_that_serves_reports_that_it_is_ready_and_ends_on_sigterm(comm
         assert process.wait(120) == 0
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     for target in LINK.findall(page.read_text()):
         assert (page.parent / target).exists(), target
@@ -103,9 +103,9 @@ def test_every_taint_of_the_controller_is_documented():
     assert keys == set(re.findall(r"^\| `drawbar\.dev/([\w-]+)", section, re.MULTILINE))
 
 
-def test_the_fabric_of_the_readme_has_only_fields_of_its_schema():
-    readme = (ROOT / "README.md").read_text()
-    example = yaml.safe_load(re.search(r"```yaml\n(.*?)```", readme, re.DOTALL).group(1))
+def test_the_fabric_of_the_concepts_has_only_fields_of_its_schema():
+    page = (ROOT / "docs" / "concepts.md").read_text()
+    example = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL).group(1))
     crd = yaml.safe_load((ROOT / "deploy/drawbar/crds/fabrics.yaml").read_text())
     (version,) = crd["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters, references
-from drawbar.driver.controller import names, shares
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract
 
 # Nothing distinguishes this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
@@ -271,8 +272,8 @@ def wish(
     share = None
     if result.share_id is not None:
         try:
-            share = shares.of_result(result, result.share_id, origin(result.device))
-        except shares.Unfit as error:
+            share = memory_chunk.of_result(result, result.share_id, origin(result.device))
+        except memory_chunk.Unfit as error:
             unfit = attachments.Failure(reason=configurations.REASON, message=str(error))
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP

@@ -34,12 +34,13 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
+    cdifiles,
     cleaning,
+    locks,
     lookup,
     metadata,
     networks,
     preparer,
-    sharedfiles,
     store,
     sweeping,
 )
@@ -205,9 +206,8 @@ class _Node:
             occupied=netdevs.held,
         )
         files = store.Store(
-            driver=options.driver,
-            cdi_dir=options.cdi_dir,
-            directory=options.data_dir,
+            cdifiles.CdiFiles(options.cdi_dir, options.driver),
+            options.data_dir,
             lock_seconds=options.prepare.lock_seconds,
         )
         self._networks = networks.Networks(
@@ -398,7 +398,7 @@ class _Node:
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
-        for uid in self._preparer.store.last_read:
+        for uid in self._preparer.store.claims:
             self._networks.report(uid)
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
@@ -418,7 +418,7 @@ class _Node:
     async def _act(self) -> None:
         """Does what one instance of a node does at a time, for ever, once no other does it."""
         measured, lock = self._measured, self._options.acting_lock
-        async with sharedfiles.held(lock, None, taken=_wait_for_another):
+        async with locks.Lock(lock).held(None, on_wait=_wait_for_another):
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:

@@ -24,8 +24,7 @@ from drawbar.driver.controller import (
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.immediate import allocator
-from drawbar.driver.controller.pools import devices
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import desired, devices
 from drawbar.driver.kube import errors
 from drawbar.fabric import contract
 
@@ -92,7 +91,7 @@ class Pools:
         shown = tuple(devices.published(DRIVER, "fab", device, ()) for device in listed)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
-        metadata = meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: "fab"})
+        metadata = meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: "fab"})
         self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
         self.changed(old, self.published[0])
 

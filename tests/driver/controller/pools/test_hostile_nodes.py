@@ -10,7 +10,7 @@ from tests.scenes.pools import NOW, device, observed
 from drawbar.driver.api import attachments, bindings, meta, slices
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import statements
-from drawbar.driver.controller.pools import plan
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.slices import encoding
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.apiserver.validation import conditions as condition_rules
@@ -73,11 +73,11 @@ def hostile(draw, **spec):
 def wanted(attached, form, listed=DEVICES):
     """Return the slices of the Fabric, by name."""
     base = observed(*listed, form=form)
-    seen = plan.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
+    seen = desired.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
     return {
         action.slice.metadata.name: action.slice
-        for action in plan.plan(seen, NOW)
-        if not isinstance(action, plan.LookAgain | plan.LeftOut)
+        for action in desired.plan(seen, NOW)
+        if not isinstance(action, desired.LookAgain | desired.LeftOut)
     }
 
 

@@ -20,7 +20,7 @@ from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import demands
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import limits, lookup, metadata, preparer, store, sweeping
+from drawbar.driver.node.preparation import cdifiles, limits, lookup, metadata, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.testing import readers
@@ -281,7 +281,7 @@ class World(clusters.Cluster):
     def started(self, boot_id="boot-1", waits=NONE):
         """Return a new instance that has not read anything yet."""
         files = store.Store(
-            driver=DRIVER, cdi_dir=self.cdi_dir, directory=self.folder, lock_seconds=waits.lock_seconds
+            cdifiles.CdiFiles(self.cdi_dir, DRIVER), self.folder, lock_seconds=waits.lock_seconds
         )
         return preparer.Preparer(
             reader=self.reader,

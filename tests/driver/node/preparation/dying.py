@@ -20,7 +20,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node import classes
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import limits, lookup, metadata, preparer, store
+from drawbar.driver.node.preparation import cdifiles, limits, lookup, metadata, preparer, store
 from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
@@ -97,7 +97,7 @@ def made(folder, inventory, host, boot_id="boot-1"):
         card=lambda attachment: inventory.card_of(address(attachment.spec.device)),
         host=host,
     )
-    files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", directory=folder)
+    files = store.Store(cdifiles.CdiFiles(folder / "cdi", DRIVER), folder)
     released = []
     instance = preparer.Preparer(
         reader=readers.modern(None, driver=DRIVER, node_name="n"),

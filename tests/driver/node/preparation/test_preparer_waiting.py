@@ -192,7 +192,7 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
     world.attached = [world.detailed("d1", first.uid)]
     await old.prepare(first)
     await world.restarted()
-    assert world.preparer.store.last_read.keys() == {first.uid}
+    assert world.preparer.store.claims.keys() == {first.uid}
     await old.unprepare(first)
     world.attached = [world.detailed("d1", second.uid)]
     await world.preparer.prepare(second)
@@ -220,10 +220,10 @@ def slow_write(monkeypatch):
     """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
     began, go_on, write = threading.Event(), threading.Event(), store.Store._write
 
-    def slow(files, claims):
+    def slow(files, view, claims):
         began.set()
         assert go_on.wait(120)
-        return write(files, claims)
+        return write(files, view, claims)
 
     monkeypatch.setattr(store.Store, "_write", slow)
     return began, go_on

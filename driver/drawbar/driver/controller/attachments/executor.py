@@ -18,7 +18,7 @@ import msgspec
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, claims, configurations, meta
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import cluster, marks, names, outcomes, policies, shares
+from drawbar.driver.controller import cluster, marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import (
     actions,
     calls,
@@ -27,7 +27,8 @@ from drawbar.driver.controller.attachments import (
     plan,
     statements,
 )
-from drawbar.driver.controller.fabrics import composites, losses, session
+from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.offers import group, memory_chunk
 from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import client, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
@@ -244,7 +245,7 @@ class _Observation:
         device, session = self.device, self.session
         if session is None or device is None or device.slice_of is None or self.attachment is not None:
             return None
-        name = shares.name_of(device) if shares.is_ours(device, session.mark) else None
+        name = memory_chunk.name_of(device) if memory_chunk.is_ours(device, session.mark) else None
         return names.DeviceKey(fabric=self._key.fabric, device=name) if name is not None else None
 
     @property
@@ -422,7 +423,7 @@ class _Observation:
         given = wish.share.device if wish.share is not None else self.given_as.device
         members = self.composite.devices if self.composite is not None else (given,)
         devices = {name: self._listed(name) for name in members}
-        problem = composites.interleaving_problem(given, devices)
+        problem = group.interleaving_problem(given, devices)
         if wish.unfit is not None or problem is None:
             return wish
         unfit = attachments.Failure(reason=configurations.REASON, message=f"opaque parameters: {problem}")
@@ -834,7 +835,7 @@ class _Round:
 
     async def _delete_slice(self) -> None:
         seen = self._device
-        share = shares.name_of(seen) if seen is not None else None
+        share = memory_chunk.name_of(seen) if seen is not None else None
         if seen is None or share is None or not await self._is_confirmed():
             return
         try:
@@ -844,7 +845,7 @@ class _Round:
                 raise
             # An earlier deletion, of which every device has one at most: one that never ends would keep the memory.
             pending = await self._overdue_operation({seen.id: self._key.attachment})
-            if pending is not None and shares.deleted_share(pending.request_id) == share:
+            if pending is not None and memory_chunk.deleted_share(pending.request_id) == share:
                 await self._end(pending)
 
     async def _delete(self, seen: contract.Device) -> None:
@@ -853,7 +854,7 @@ class _Round:
         # A failed id stays failed for ever.
         minute = int(self._cluster.time_of_day().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
         request = contract.DeleteSliceRequest(
-            request_id=shares.deletion_request(seen.slice_of, minute), device_id=seen.id
+            request_id=memory_chunk.deletion_request(seen.slice_of, minute), device_id=seen.id
         )
         await self._open.adapter().delete_slice(request)
         extra = {"fabric": self._key.fabric, "device": seen.id, "origin": seen.slice_of.origin_id}
@@ -874,7 +875,7 @@ class _Round:
             self._context.calls.is_unrecorded(blocker.request_id)
             or marks.began(blocker, opened.mark)
             # Of the record before.
-            or shares.deleted_share(blocker.request_id) == spec.device
+            or memory_chunk.deleted_share(blocker.request_id) == spec.device
         )
         if ours:
             blocker = await self._end(blocker)

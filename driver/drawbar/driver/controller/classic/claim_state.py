@@ -136,7 +136,7 @@ def _planned(held: _Held) -> int:
 def begin(
     claim: classic.Claim,
     attached: Iterable[attachments.DeviceAttachment],
-    observed: observation.Observed,
+    observed: observation.Round,
     past: history.History,
     *,
     is_awaited: bool,
@@ -212,7 +212,7 @@ def _give_up(claim: classic.Claim, held: _Held) -> tuple[Attempt, list[actions.F
 
 def _failure(
     held: _Held,
-    observed: observation.Observed,
+    observed: observation.Round,
     past: history.History,
     *,
     is_awaited: bool,

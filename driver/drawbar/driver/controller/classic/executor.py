@@ -1,4 +1,4 @@
-"""Carries out what `classic.plan` decided, one side effect per action.
+"""Carries out what `classic.negotiation` decided, one side effect per action.
 
 The actions of one claim, or of one context, follow each other, and the first error ends them; those of different subjects
 go side by side. Nothing is repaired here: the next round observes again.

@@ -21,12 +21,11 @@ from typing import Protocol
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates, shares
+from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates
 from drawbar.driver.controller.fabrics import (
     credentials,
     losses,
     numbers,
-    places,
     places_adapter,
     readings,
     redacting_adapter,
@@ -34,6 +33,7 @@ from drawbar.driver.controller.fabrics import (
     status,
     turns,
 )
+from drawbar.driver.controller.offers import any_of_model, memory_chunk
 from drawbar.fabric import budget, contract, errors, limiting
 
 log = logging.getLogger(__name__)
@@ -102,11 +102,11 @@ class Listener(Protocol):
         """Return the names of the devices in the fabric's slices, of a composite those of its members."""
         ...
 
-    def taken(self, fabric: str) -> places.Taken:
+    def taken(self, fabric: str) -> any_of_model.Taken:
         """Return what DeviceAttachments and claims have taken of the fabric's places."""
         ...
 
-    def shares(self, fabric: str) -> tuple[shares.Hold, ...]:
+    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
         """Return the DeviceAttachments of shares of the fabric."""
         ...
 
@@ -226,8 +226,8 @@ class Session:
             return None
         made, device = self._shares.made(name), self.device(origin)
         if made is not None:
-            return shares.as_share(made, name)
-        return shares.unmade(name, memory_bytes, device) if device is not None else None
+            return memory_chunk.as_share(made, name)
+        return memory_chunk.unmade(name, memory_bytes, device) if device is not None else None
 
     def made_bytes(self, device: contract.Device) -> int:
         """Return the memory of a device that is in slices of ours."""
@@ -510,7 +510,7 @@ class Session:
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
         self._wake(self.turns.allow(can))
-        if places.is_needed(can):
+        if any_of_model.is_needed(can):
             self._places = places_adapter.PlacesAdapter(
                 adapter, mark=self.mark, taken=lambda: self._listener.taken(self.name), report=self._take
             )

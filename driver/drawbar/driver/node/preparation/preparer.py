@@ -131,7 +131,7 @@ class Preparer:
 
     def holder(self, pool: str, device: str) -> str | None:
         """The uid of the claim that has the device on this node, or is about to get it."""
-        claim = self.store.holder(pool, device)
+        claim = records.holder(self.store.claims, pool, device)
         if claim is not None:
             return claim.uid
         return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
@@ -200,8 +200,7 @@ class Preparer:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
         async with self._lock(uid):
-            # What this instance has read or written itself is known without a look at every record.
-            before = self.store.last_read.get(uid) or self.store.claims.get(uid)
+            before = self.store.claims.get(uid)
             if before is not None and (not states or before.state in states):
                 await self._leave(before)
             try:
@@ -210,7 +209,7 @@ class Preparer:
                     await self._forget(before)
             finally:
                 # A call that is cancelled during its write ends with the write made, and the next finds no record.
-                if before is not None and uid not in self.store.last_read:
+                if before is not None and uid not in self.store.claims:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
                 self._tell_given_up(before)
 
@@ -223,18 +222,11 @@ class Preparer:
                 yield
             finally:
                 devices = self._underway.pop(claim.uid)
-                self._tell_released(device for device in devices if not self._is_held(*device))
-
-    def _is_held(self, pool: str, device: str) -> bool:
-        # What this instance has just written is known; only where there is no holder is it worth reading what another one wrote.
-        return (
-            records.holder(self.store.last_read, pool, device) is not None
-            or self.holder(pool, device) is not None
-        )
+                self._tell_released(device for device in devices if self.holder(*device) is None)
 
     async def _forget(self, dropped: records.PreparedClaim) -> None:
         """Remove the files that described its devices; what is left goes at the next start."""
-        if dropped.uid in self.store.last_read:
+        if dropped.uid in self.store.claims:
             return
         try:
             await asyncio.to_thread(self._described.remove, dropped.uid)
@@ -276,7 +268,7 @@ class Preparer:
             try:
                 return {
                     device.record.cdi_id: await asyncio.to_thread(
-                        device.vendor_id, self.store.cdi_directories
+                        device.vendor_id, self.store.cdi.directories
                     )
                     for device in wanted
                 }
@@ -310,15 +302,13 @@ class Preparer:
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device with which the claim was prepared in this boot."""
         before = self.store.claims.get(uid)
-        if before is None or before.state == records.UNEXPLAINED or not self.store.has_file(uid):
+        if before is None or before.state == records.UNEXPLAINED or not self.store.cdi.exists(uid):
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
     def _refuse_overlap(self, wanted: claimdevices.Wanted, uid: str) -> None:
-        # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
-        holder = records.holder(self.store.last_read, wanted.pool, wanted.device)
-        if holder is not None and holder.uid != uid:
-            store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
+        # The commit looks again.
+        records.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(
         self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None
@@ -341,7 +331,7 @@ class Preparer:
             state=records.STARTED,
             boot_id=self._boot_id,
         )
-        before = self.store.last_read.get(claim.uid)
+        before = self.store.claims.get(claim.uid)
         try:
             before = await self.store.start(record, content)
         finally:
@@ -378,7 +368,7 @@ class Preparer:
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""
         if before is not None:
-            after = self.store.last_read.get(before.uid)
+            after = self.store.claims.get(before.uid)
             kept = {(device.pool, device.device) for device in (after.devices if after is not None else ())}
             self._tell_released({(device.pool, device.device) for device in before.devices} - kept)
 
