@@ -199,7 +199,7 @@ class Preparer:
         Raises:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
-        async with self._lock(uid):
+        async with self._claims.setdefault(uid, asyncio.Lock()):
             before = self.store.claims.get(uid)
             if before is not None and (not states or before.state in states):
                 await self._leave(before)
@@ -216,7 +216,7 @@ class Preparer:
     @asynccontextmanager
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
         """Have one call at a time for the claim, and report a device that it was about to get and did not."""
-        async with self._lock(claim.uid):
+        async with self._claims.setdefault(claim.uid, asyncio.Lock()):
             self._underway[claim.uid] = set()
             try:
                 yield
@@ -320,9 +320,9 @@ class Preparer:
                 for device, record in zip(given, recorded, strict=True)
             ]
         if any(device.asks_the_driver for device in given):
-            devices, content = await asyncio.to_thread(self._content, given)
+            devices, content = await asyncio.to_thread(_content, given, self._finder.driver)
         else:
-            devices, content = self._content(given)
+            devices, content = _content(given, self._finder.driver)
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
@@ -352,19 +352,6 @@ class Preparer:
             },
         )
 
-    def _content(
-        self, given: list[claimdevices.Given]
-    ) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
-        contents = [device.content() for device in given]
-        recorded = tuple(
-            device.record if network is None else msgspec.structs.replace(device.record, network=network)
-            for device, content in zip(given, contents, strict=True)
-            for network in (device.network(content),)
-        )
-        # Two shares of one device are one device to the container.
-        devices = {content.name: content for content in contents}
-        return recorded, spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
-
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""
         if before is not None:
@@ -376,5 +363,16 @@ class Preparer:
         for pool, device in devices:
             self._released(pool, device)
 
-    def _lock(self, uid: str) -> asyncio.Lock:
-        return self._claims.setdefault(uid, asyncio.Lock())
+
+def _content(
+    given: list[claimdevices.Given], driver: str
+) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
+    contents = [device.content() for device in given]
+    recorded = tuple(
+        device.record if network is None else msgspec.structs.replace(device.record, network=network)
+        for device, content in zip(given, contents, strict=True)
+        for network in (device.network(content),)
+    )
+    # Two shares of one device are one device to the container.
+    devices = {content.name: content for content in contents}
+    return recorded, spec.Spec(kind=edits.kind(driver), devices=tuple(devices.values()))
