@@ -10,7 +10,7 @@ import pytest
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
 from drawbar.driver.node import kernel, treatment
-from drawbar.driver.node.attachments import local
+from drawbar.driver.node.attachments import local, probation
 from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
@@ -74,7 +74,7 @@ class Clean:
     def failure(self, _):
         return self.why
 
-    def left(self, _, device):
+    def start_cleaning(self, _, device):
         self.looked_at.append(device)
 
 
@@ -275,7 +275,7 @@ async def test_a_hook_of_the_class_that_fails_keeps_others_away_for_a_minute(wor
         taint = made.taint(DEVICE)
         assert (taint.key, taint.value, taint.effect) == ("attach-failed", "HookFailed", "NoSchedule")
         assert "no such port" in taint.message
-        world.passes(local.SETUP_PROBATION_SECONDS - 1)
+        world.passes(probation.SETUP_PROBATION_SECONDS - 1)
         assert made.taint(DEVICE) is not None
         world.passes(2)
         assert made.taint(DEVICE) is None
@@ -287,7 +287,7 @@ async def test_a_device_that_fails_again_is_kept_away_for_longer_and_a_day_at_mo
         for number in range(12):
             made.claim_changed(None, claim(f"c{number}", minimumVersions={"driver": "999"}))
             await world.until(lambda: made.taint(DEVICE) is not None)
-            length = made._blames[DEVICE].seconds
+            length = made._probations._blames[DEVICE].seconds
             lengths.append(length)
             world.passes(length + 1)
             assert made.taint(DEVICE) is None

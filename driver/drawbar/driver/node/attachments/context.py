@@ -79,12 +79,9 @@ class Sharing:
     offered: bool = False
 
 
-def _unshared(_: attachments.DeviceAttachment) -> Sharing:
+def unshared(_: attachments.DeviceAttachment) -> Sharing:
+    """Return that no virtual function is used."""
     return Sharing()
-
-
-def _offers_none(_: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +124,8 @@ class Context:
     hooks: hooks.Runner
     judged: verdicts.Verdicts | None = None
     links: Links = netdevs.set_up_functions
-    sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
-    offers: Callable[[str], bool] = _offers_none
+    sharing: Callable[[attachments.DeviceAttachment], Sharing] = unshared
+    offers: Callable[[str], bool] = lambda _: False
     companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
     attached: Callable[[], Iterable[attachments.DeviceAttachment]] = lambda: ()
     local: Callable[[str, str], model.Card | None] | None = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from collections.abc import Mapping
 from typing import assert_never
 
 from drawbar.driver.api import attachments, parameters
@@ -18,6 +19,13 @@ _IN_ITS_PLACE = (
     "its class asks for virtual functions, and this node offers those of its own devices in place of the device: leave virtualFunctions "
     "out of the class, or turn localPool.virtualFunctions off"
 )
+_FINAL: Mapping[type[Exception], str] = {
+    errors.HookFailed: plan.HOOK_FAILED,
+    errors.BitstreamNotLoaded: plan.BITSTREAM_NOT_LOADED,
+    errors.CannotInterleave: plan.NOT_INTERLEAVED,
+    errors.CannotSetUp: plan.NOT_SET_UP,
+}
+"""The reasons of failures that another attempt does not change."""
 _ALL_ONES = "its configuration space answers with ones alone"
 
 
@@ -50,14 +58,8 @@ class Initialisation:
                     lack = lack or self._hook(card)
         except errors.KernelRefused as refused:
             lack = str(refused)
-        except errors.HookFailed as failed:
-            lack, reason, final = str(failed), plan.HOOK_FAILED, True
-        except errors.BitstreamNotLoaded as failed:
-            lack, reason, final = str(failed), plan.BITSTREAM_NOT_LOADED, True
-        except errors.CannotInterleave as impossible:
-            lack, reason, final = str(impossible), plan.NOT_INTERLEAVED, True
-        except errors.CannotSetUp as impossible:
-            lack, reason, final = str(impossible), plan.NOT_SET_UP, True
+        except tuple(_FINAL) as failed:
+            lack, reason, final = str(failed), _FINAL[type(failed)], True
         remember(self._memory, self._attachment, card, lack, now, reason=reason, final=final, waits=waits)
 
     @property
