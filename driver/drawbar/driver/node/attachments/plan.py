@@ -87,7 +87,7 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
         case matching.Unrecognised():
             return _unrecognised(observed, observed.match)
         case matching.Unpowered(slot=slot):
-            why = observed.attempt.lack if observed.attempt is not None else ""
+            why = observed.attempt.missing if observed.attempt is not None else ""
             text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
@@ -141,17 +141,17 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.Repo
 
 def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
     attempt = observed.attempt
-    lack = (
-        observed.lack
-        or (attempt.lack if attempt is not None else "")
+    missing = (
+        observed.missing
+        or (attempt.missing if attempt is not None else "")
         or dead_link(card)
         or "it is not known why"
     )
     if attempt is not None and attempt.reason:
-        reason, lack = attempt.reason, attempt.lack
-    elif observed.lack is not None and card.unassigned_bars:
+        reason, missing = attempt.reason, attempt.missing
+    elif observed.missing is not None and card.unassigned_bars:
         reason = NO_RESOURCES
-    elif observed.lack is not None:
+    elif observed.missing is not None:
         reason = NO_DRIVER if card.first.driver is None else NO_FILES
     elif dead_link(card) is not None:
         reason = LINK_DOWN
@@ -161,8 +161,8 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     serial = observed.attachment.identity.serial
     name = f"{card.address} (serial {serial})" if serial else card.address
     if attempt is not None and attempt.final:
-        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {lack}")
-    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
+        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {missing}")
+    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {missing}")
 
 
 def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
@@ -321,8 +321,8 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
             return f"it waits for {member.name}, which this node does not show"
         if theirs.has_traces:
             return f"it waits for {member.name}, which is not clean yet"
-        if member.lack is not None:
-            return f"it waits for {member.name}: {member.lack}"
+        if member.missing is not None:
+            return f"it waits for {member.name}: {member.missing}"
     return None
 
 

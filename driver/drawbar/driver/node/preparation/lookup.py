@@ -331,10 +331,10 @@ class Finder:
         self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
     ) -> claimdevices.Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
-        lack = classes.by_name(device_class).missing_requirements(card)
-        if lack is not None:
+        missing = classes.by_name(device_class).missing_requirements(card)
+        if missing is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} is not ready on this node: {lack}", reason=readiness.NOT_READY
+                f"{wanted.name} is not ready on this node: {missing}", reason=readiness.NOT_READY
             )
         record = self._record(wanted, uid, serial=serial)
         return claimdevices.Found(
