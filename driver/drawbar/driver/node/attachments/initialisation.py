@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from drawbar.driver.api import attachments, parameters
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors
 from drawbar.driver.node.attachments import actions, functions, plan, versions
 from drawbar.driver.node.attachments.context import Context, Memory
@@ -20,10 +21,10 @@ _IN_ITS_PLACE = (
     "out of the class, or turn localPool.virtualFunctions off"
 )
 _FINAL: Mapping[type[Exception], str] = {
-    errors.HookFailed: plan.HOOK_FAILED,
-    errors.BitstreamNotLoaded: plan.BITSTREAM_NOT_LOADED,
-    errors.CannotInterleave: plan.NOT_INTERLEAVED,
-    errors.CannotSetUp: plan.NOT_SET_UP,
+    errors.HookFailed: reasons.HOOK_FAILED,
+    errors.BitstreamNotLoaded: reasons.BITSTREAM_NOT_LOADED,
+    errors.CannotInterleave: reasons.NOT_INTERLEAVED,
+    errors.CannotSetUp: reasons.FUNCTIONS_NOT_SET_UP,
 }
 """The reasons of failures that another attempt does not change."""
 _ALL_ONES = "its configuration space answers with ones alone"
@@ -42,7 +43,7 @@ class Initialisation:
         reason, final, waits = "", False, False
         try:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
-                missing, reason = _ALL_ONES, plan.LINK_DOWN
+                missing, reason = _ALL_ONES, reasons.LINK_DOWN
             else:
                 missing = self._awaited_member()
                 waits = bool(missing)
@@ -52,7 +53,7 @@ class Initialisation:
                     missing = await operations.initialise(self._context.kernel, card, said) or ""
                 old = await self._too_old(card) if not missing else None
                 if old is not None:
-                    missing, reason, final = old, plan.TOO_OLD, True
+                    missing, reason, final = old, reasons.VERSION_TOO_OLD, True
                 elif not missing:
                     missing = await self._functions(card, needs_driver=operations.needs_driver)
                     missing = missing or self._hook(card)

@@ -26,10 +26,11 @@ import msgspec
 
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, bindings, claims, meta, slices
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
-from drawbar.driver.node.attachments import context, executor, plan, probation, reporting
+from drawbar.driver.node.attachments import context, executor, probation, reporting
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
@@ -368,7 +369,7 @@ class LocalDevices:
             work.value = self._around.attachment(demand, None)
         if not demands.is_failed(work.value):
             message = f"{demand.device} cannot be handed on, for traces of its last use are left: {why}"
-            await context.reporter.failed(work.value, plan.NOT_CLEANED, message, context.time_of_day())
+            await context.reporter.failed(work.value, reasons.NOT_CLEANED, message, context.time_of_day())
         return work.value
 
     async def _keep(self, value: attachments.DeviceAttachment) -> None:
@@ -405,7 +406,7 @@ class LocalDevices:
             return True
         if work.failed_at is not None and (now - work.failed_at).total_seconds() > TAINTED_MAX_SECONDS:
             return True
-        key = f"{self._around.driver}/{probation.FAILED}"
+        key = f"{self._around.driver}/{taints.ATTACH_FAILED.key}"
         published = (listed for each in self._around.published() for listed in each.spec.devices)
         return all(
             any(taint.key == key for taint in listed.taints) for listed in published if listed.name == device

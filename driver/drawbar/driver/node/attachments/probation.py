@@ -5,20 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drawbar.driver import clocks
-from drawbar.driver.api import configurations
-from drawbar.driver.node.attachments import plan
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import demands
 
-FAILED = "attach-failed"
-"""The taint of a device that did not become ready."""
 SETUP_PROBATION_SECONDS = 60.0
 """Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
 PROBATION_FIRST_SECONDS = 300.0
 PROBATION_MAX_SECONDS = 86_400.0
-_SET_UP = frozenset({plan.HOOK_FAILED, plan.BITSTREAM_NOT_LOADED, plan.NOT_SET_UP})
+_SET_UP = frozenset({reasons.HOOK_FAILED, reasons.BITSTREAM_NOT_LOADED, reasons.FUNCTIONS_NOT_SET_UP})
 """Reasons that blame the class's parameters on this node, not the device."""
-_BLAMELESS = frozenset({configurations.REASON, plan.NOT_CLEANED})
+_BLAMELESS = frozenset({reasons.INVALID_PARAMETERS, reasons.NOT_CLEANED})
 """Reasons that blame the claim's parameters, or have a taint of their own."""
 
 
@@ -65,7 +62,7 @@ class Probations:
         if before is not None and before.taint.value == reason and reason not in _SET_UP:
             seconds = min(2 * before.seconds, PROBATION_MAX_SECONDS)
         effect = verdicts.Effect.NO_SCHEDULE
-        taint = verdicts.Taint(key=FAILED, value=reason, effect=effect, message=message)
+        taint = verdicts.Taint(key=taints.ATTACH_FAILED.key, value=reason, effect=effect, message=message)
         self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
 
     def remaining_seconds(self, device: str) -> float | None:

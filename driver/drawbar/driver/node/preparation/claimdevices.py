@@ -10,15 +10,13 @@ import msgspec
 
 from drawbar.cdi import files, spec
 from drawbar.driver.api import parameters
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, edits, errors
 from drawbar.driver.node.classes import driverfiles
 from drawbar.driver.node.inventory import attributes, model
 from drawbar.driver.node.inventory import files as inventory_files
 from drawbar.driver.node.local import nulls, pool
-from drawbar.driver.node.preparation import readiness, records
-
-HOST_USES = "HostUsesDevice"
-NO_VENDOR_FILE = "VendorFileMissing"
+from drawbar.driver.node.preparation import records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +137,7 @@ class Found:
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} ({', '.join(sorted(names))}) is in no CDI file of kind {kind} "
                 f"in {looked}; see that the vendor's service that writes them runs on this node",
-                reason=NO_VENDOR_FILE,
+                reason=reasons.VENDOR_FILE_MISSING,
             )
         return vendor_id
 
@@ -154,13 +152,13 @@ class Found:
         if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
-                reason=readiness.NOT_VISIBLE,
+                reason=reasons.DEVICE_NOT_VISIBLE,
             )
         missing = driverfiles.find_missing(self.container_view, self.host)
         if missing is not None:
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} is not ready on this node: {missing}",
-                reason=readiness.NOT_READY,
+                reason=reasons.DEVICE_NOT_READY,
             )
         self._refuse_occupied()
         return edits.device(
@@ -187,7 +185,7 @@ class Found:
         if said:
             raise errors.PrepareError(
                 f"device {self.record.pool}/{self.record.device} is in use by this node: {said}; take that away, or delete the pod",
-                reason=HOST_USES,
+                reason=reasons.HOST_USES_DEVICE,
             )
 
     def network(self, content: spec.Device) -> records.Network | None:
