@@ -222,7 +222,7 @@ async def test_a_device_that_is_left_half_done_has_a_mark_and_the_cleaner_looks_
 
 
 async def test_a_device_that_is_not_clean_is_not_made_ready_before(world):
-    world.cleaner.refused = "what its last user left on it is being taken away"
+    world.cleaner.refused = "its last user's data are being removed"
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
         await world.until(lambda: looks_again(made))

@@ -156,7 +156,7 @@ async def test_a_disk_is_erased_once_its_claim_is_gone_and_given_to_no_other_bef
         assert (world.disk.runs, world.cleaner.taint(DISK)) == (0, None)
         assert world.cleaner.refusal("n", DISK, "u1") is None
         assert world.cleaner.refusal("n", DISK, None) is None, "admin access to the claim's device"
-        assert "being taken away" in world.cleaner.refusal("n", DISK, "u2")
+        assert "being removed" in world.cleaner.refusal("n", DISK, "u2")
         del world.claims["c1"]
         await world.until(world.disk.begun.is_set)
         assert world.cleaner.taint(DISK).key == "cleaning"

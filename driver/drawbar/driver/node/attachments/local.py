@@ -20,7 +20,7 @@ import datetime
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -34,6 +34,7 @@ from drawbar.driver.node.attachments import context, executor, probation, report
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
+from drawbar.driver.node.preparation import cleaning
 
 log = logging.getLogger(__name__)
 
@@ -47,39 +48,9 @@ AGAIN_SECONDS = 60.0
 """After so long a Prepare has a device tried again that only the kubelet waits for."""
 
 
-class Marks(Protocol):
-    """The marks of devices on disk; `preparation.cleaning.Marks`. Both methods read or write files."""
-
-    def get(self, device: str) -> demands.Mark | None:
-        """Return the mark of a device; None without one."""
-        ...
-
-    def put(self, marks: Iterable[demands.Mark]) -> None:
-        """Write marks, durably."""
-        ...
-
-
-class Cleaner(Protocol):
-    """What cleans devices between two claims; `preparation.cleaning.Cleaner`."""
-
-    def refusal(
-        self, pool: str, device: str, uid: str | None, allocation_timestamp: str | None = None
-    ) -> str | None:
-        """Return in a clause why the claim cannot have the device now; None if it can."""
-        ...
-
-    def failure(self, device: str) -> str:
-        """Return why a device could not be cleaned the last time; empty where it could, or is clean."""
-        ...
-
-    def start_cleaning(self, pool: str, device: str) -> None:
-        """Look whether the device's last allocation is over."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the devices are made ready with.
+    """The surroundings of the work on local devices.
 
     Attributes:
         context: of the executor for a fabric's devices.
@@ -91,8 +62,8 @@ class Surroundings:
     node_name: str
     driver: str
     context: context.Context
-    marks: Marks
-    cleaner: Cleaner
+    marks: cleaning.Marks
+    cleaner: cleaning.Cleaner
     card: Callable[[str, str], model.Card | None]
     published: Callable[[], Iterable[slices.ResourceSlice]]
     changed: Callable[[], None]
@@ -368,7 +339,7 @@ class LocalDevices:
         if work.value is None:
             work.value = self._around.attachment(demand, None)
         if not demands.is_failed(work.value):
-            message = f"{demand.device} cannot be handed on, for traces of its last use are left: {why}"
+            message = f"{demand.device} cannot be handed on, for its last user's data are left: {why}"
             await context.reporter.failed(work.value, reasons.NOT_CLEANED, message, context.time_of_day())
         return work.value
 

@@ -431,7 +431,7 @@ def _treat(
                 return ()
             if now < begun + observed.patience:
                 return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
-            message = f"{card.address} cannot be handed on, for traces of its last use are left: {why}"
+            message = f"{card.address} cannot be handed on, for its last user's data are left: {why}"
             return (actions.ReportFailed(reason=reasons.NOT_CLEANED, message=message),)
 
 

@@ -5,6 +5,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
 
 import msgspec
 
@@ -199,7 +201,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nothing:
-    """What a request without a device is given: it is always here, and touches no hardware.
+    """The nothing that a request without a device is given: always here, and without hardware.
 
     Attributes:
         record: what is recorded of it.
@@ -208,24 +210,13 @@ class Nothing:
 
     record: records.PreparedDevice
     claim_uid: str
-
-    @property
-    def interfaces(self) -> None:
-        """It never has any."""
-        return None
-
-    @property
-    def asks_the_driver(self) -> bool:
-        """There is no driver."""
-        return False
-
-    @property
-    def vendor_kind(self) -> None:
-        """There is no vendor."""
-        return None
+    interfaces: ClassVar[None] = None
+    asks_the_driver: ClassVar[bool] = False
+    vendor_kind: ClassVar[None] = None
+    values: ClassVar[Mapping[str, attributes.Value]] = MappingProxyType({})
 
     def vendor_id(self, directories: Sequence[Path]) -> None:
-        """See `vendor_kind`."""
+        """Return None: there is no vendor."""
         del directories
 
     def content(self) -> spec.Device:
@@ -234,13 +225,8 @@ class Nothing:
         edits = msgspec.structs.replace(content.edits, mounts=_mounts(self.record))
         return msgspec.structs.replace(content, edits=edits)
 
-    @property
-    def values(self) -> dict[str, attributes.Value]:
-        """It has no attribute."""
-        return {}
-
     def network(self, content: spec.Device) -> None:
-        """It has no interface."""
+        """Return None: there is no interface."""
         del content
 
 

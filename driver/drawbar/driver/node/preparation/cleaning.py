@@ -239,8 +239,8 @@ class Cleaner:
             # Two claims do not have one device: the former allocation is over, whatever was seen of it.
             self._queue.add(device)
         if work is not None and work.why:
-            return f"what its last user left on it cannot be taken away: {work.why}"
-        return "what its last user left on it is being taken away"
+            return f"its last user's data cannot be removed: {work.why}"
+        return "its last user's data are being removed"
 
     def failure(self, device: str) -> str:
         """Return why a device could not be cleaned the last time, in a clause; empty where it could, or is clean."""
@@ -308,7 +308,7 @@ class Cleaner:
                 return LOOK_SECONDS
             work.begun = True
             log.info(
-                "taking away what a claim left on a device", extra={"device": device, "claim": mark.name}
+                "a device is being cleaned after its claim", extra={"device": device, "claim": mark.name}
             )
             around.changed()
         card = around.card(pool, device)
