@@ -374,6 +374,21 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
     assert failed.reason == reasons.DEVICE_NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    "outcome",
+    [None, BLOCKED, treatment_plan.InProgress(seconds=1.0), treatment_plan.Done()],
+    ids=lambda outcome: type(outcome).__name__,
+)
+@pytest.mark.parametrize("claim", [{}, {"claim": None}], ids=["next claim", "no claim"])
+def test_a_used_device_is_given_to_no_claim_before_its_treatment_is_done(outcome, claim):
+    used = attachment(ATTACHED, VISIBLE, node=HERE, **claim) if claim else USED
+    for seconds in (1, 60, 600):
+        seen = observed(used, **READY | {"treated": outcome})
+        planned = {type(action) for action in plan.plan(seen, moment(seconds))}
+        assert actions.ReportVisible not in planned
+        assert (actions.ReportClean in planned) == isinstance(outcome, treatment_plan.Done)
+
+
 def test_a_daemon_notes_when_it_first_saw_what_holds():
     memory = context.Memory(uid="a")
     for number, of in enumerate(

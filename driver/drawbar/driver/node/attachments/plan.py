@@ -4,7 +4,8 @@ Invariants: `ReportVisible` is planned only while the kernel shows the device it
 `ReportFailed` only while it is not; `ReportReleased` only while no claim holds the device on this node, and after a
 release step of this very round found nothing left of it, or if it was never here. A slot is powered only for a device
 that the fabric has connected and the controller has not given up, and never for one that was here in this boot: so what
-was pulled does not come back by itself. Whatever is observed, once the plan is carried out there is nothing more to
+was pulled does not come back by itself. A device that another claim has used is reported as clean only after its treatment was Done, and
+as visible only after that report. Whatever is observed, once the plan is carried out there is nothing more to
 report until something changes, and from whatever a crash left the next plan goes on.
 
 A failure is reported once, with a reason of `catalogue.attachment_conditions`: the record
