@@ -8,6 +8,7 @@ A refused slice delays itself alone (`slices.retries`).
 import asyncio
 import datetime
 import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -277,8 +278,8 @@ class Publisher:
         return selection.not_offered(
             view.spec.offer,
             view.devices,
-            held=attached | self._held_by_claims(fabric),
-            published=self._models(fabric),
+            held=attached | _held_by_claims(self._sources, fabric, self.composites(fabric)),
+            published=_models(self.in_fabric(fabric), self.composites(fabric)),
             missing=view.missing,
         )
 
@@ -287,28 +288,8 @@ class Publisher:
         view, beyond = self._sources.sessions.get(fabric), self.not_offered(fabric)
         if view is None or not beyond:
             return view.devices if view is not None else ()
-        withdrawn = beyond - self._held_by_claims(fabric)
+        withdrawn = beyond - _held_by_claims(self._sources, fabric, self.composites(fabric))
         return tuple(device for device in view.devices if names.label(device.id) not in withdrawn)
-
-    def _held_by_claims(self, fabric: str) -> set[str]:
-        """Return the names of the fabric's devices that are attached for a claim, or given to one; of composites the members."""
-        attached = {
-            attachment.spec.device
-            for attachment in self._sources.placed.in_fabric(fabric)
-            if not attachment.held_by_hand
-        }
-        given, members = self._sources.allocated.pools(fabric).keys(), self.composites(fabric)
-        return {*attached, *given, *(member for name in given for member in members.get(name, ()))}
-
-    def _models(self, fabric: str) -> dict[str, str]:
-        """Return by name the model of each device in a slice of the fabric, the members of composites among them."""
-        models = {}
-        for device in (each for listed in self.in_fabric(fabric) for each in listed.spec.devices):
-            attribute = device.attributes.get("model") or device.attributes.get("class")
-            model = (attribute.string or "") if attribute is not None else ""
-            models[device.name] = model
-            models |= dict.fromkeys(self.composites(fabric).get(device.name, ()), model)
-        return models
 
     def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
         """Return by name the members of the fabric's composites, as they are published."""
@@ -341,3 +322,27 @@ class Publisher:
 def _monotonic() -> float:
     """Return the seconds on the event loop's clock."""
     return asyncio.get_running_loop().time()
+
+
+def _held_by_claims(sources: Sources, fabric: str, composites: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Return the names of the fabric's devices that are attached for a claim, or given to one; of composites the members."""
+    attached = {
+        attachment.spec.device
+        for attachment in sources.placed.in_fabric(fabric)
+        if not attachment.held_by_hand
+    }
+    given = sources.allocated.pools(fabric).keys()
+    return {*attached, *given, *(member for name in given for member in composites.get(name, ()))}
+
+
+def _models(
+    published: Iterable[slices.ResourceSlice], composites: Mapping[str, tuple[str, ...]]
+) -> dict[str, str]:
+    """Return by name the model of each device in a slice of the fabric, the members of composites among them."""
+    models = {}
+    for device in (each for listed in published for each in listed.spec.devices):
+        attribute = device.attributes.get("model") or device.attributes.get("class")
+        model = (attribute.string or "") if attribute is not None else ""
+        models[device.name] = model
+        models |= dict.fromkeys(composites.get(device.name, ()), model)
+    return models
