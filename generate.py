@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from drawbar.driver.api import meta
-from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, taints
+from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, permissions, taints
 from drawbar.driver.catalogue.tables import Row, Severity
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
@@ -29,6 +29,7 @@ def files() -> dict[str, str]:
         "docs/reference/events.md": _events(),
         "docs/reference/taints.md": _taints(),
         "docs/reference/device-classes.md": _classes(),
+        "docs/reference/permissions.md": _permissions(),
         "deploy/drawbar/crds/deviceattachments.yaml": _definition("deviceattachments.yaml"),
         "deploy/drawbar/crds/fabrics.yaml": _definition("fabrics.yaml"),
         "deploy/drawbar/values.yaml": _values(),
@@ -170,6 +171,27 @@ def _taints() -> str:
         if row.cause
     ]
     return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
+def _permissions() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/permissions.py",
+        title="Permissions",
+        text=(
+            "The rules of each role of the chart. [security.md](../security.md) says whose roles they are, and what the admission "
+            "policies add. A name under *only* is that of the chart's default values."
+        ),
+    )
+    parts = [head]
+    for role in permissions.ROLES:
+        rows = [
+            [rule.group, rule.resource, rule.verbs.replace(" ", ", "), rule.only, rule.why]
+            for rule in role.permissions
+        ]
+        parts.append(
+            f"\n## {role.title}: `{role.name}`\n\n{_table(['group', 'resource', 'verbs', 'only', 'why'], rows)}"
+        )
+    return "".join(parts)
 
 
 def _type(row: Row) -> str:
