@@ -53,7 +53,7 @@ def intent(
         identity=identity or identities.identify(device),
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
         composite=composite,
         share=wish.share,
@@ -84,7 +84,7 @@ def restored(
         identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         idle_since=meta.timestamp(now),
     )
     return _object(key, spec)
@@ -112,7 +112,7 @@ def held_by_hand(
         identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
     )
     return _object(key, spec)
