@@ -57,7 +57,7 @@ def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):
 
 
 def test_every_policy_is_explained(page, manifest):
-    _, *documented = rows(section(page, "What the policies add"))
+    _, *documented = rows(section(page, "Admission policies"))
     policies = [
         document["metadata"]["name"]
         for document in manifest("policies.yaml")
