@@ -116,8 +116,9 @@ hil: lab venv ## all of it; make hil HIL_CONFIG=FILE: on real hardware, see docs
 bench: venv ## the numbers of the design beside their targets, on this machine
 	@failed=0; for what in apiserver controller classic scale hostile redfish status ui discovery prepare node; do $(BIN)/python bench/$$what.py || failed=1; done; exit $$failed
 
-generate: venv ## the code made from the .proto files
-	@PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate
+generate: venv ## docs/reference and the lists of device classes from the tables, then the code of the .proto files
+	@$(BIN)/python generate.py
+	PATH="$(CURDIR)/$(BIN):$$PATH" proto/generate
 
 clean: ## removes what was made here
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

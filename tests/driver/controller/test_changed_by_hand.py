@@ -5,8 +5,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.attachments import executor
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import client, errors, kinds
 
@@ -116,7 +115,7 @@ async def test_an_attachment_made_by_hand_for_another_device_or_machine_attaches
         made = await until(
             lambda: read(cluster, kinds.ATTACHMENT, NAME), lambda value: "error" in value.get("status", {})
         )
-        assert made["status"]["error"]["reason"] == outcomes.MISFIT
+        assert made["status"]["error"]["reason"] == reasons.ATTACHMENT_MISMATCH
         assert words in made["status"]["error"]["message"]
         assert f"kubectl delete deviceattachment {NAME}" in made["status"]["error"]["message"]
         assert cluster.calls("attach") == []
@@ -129,7 +128,7 @@ async def test_an_attachment_without_its_fabric_says_so(served_world, until):
         ((kind, reason, note),) = await until(
             lambda: cluster.events("DeviceAttachment", "lost.disk-0"), lambda value: len(value) == 1
         )
-        assert (kind, reason) == ("Warning", executor.NO_FABRIC)
+        assert (kind, reason) == ("Warning", reasons.FABRIC_MISSING)
         assert "there is no Fabric lost of driver drawbar.dev" in note
 
 
@@ -147,7 +146,7 @@ async def test_an_attachment_that_a_foreign_finalizer_keeps_says_so_and_its_devi
         await cluster.called("detach")
         await until(
             lambda: cluster.events("DeviceAttachment", NAME),
-            lambda value: executor.KEPT in [reason for _, reason, _ in value],
+            lambda value: reasons.FOREIGN_FINALIZER in [reason for _, reason, _ in value],
         )
         shown = await cluster.condition("Degraded", status="True")
         assert "example.com/mine" in shown["message"]

@@ -16,6 +16,7 @@ from typing import Any, assert_never
 
 from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.healthmonitor import metrics, receiver, signals, tainting
 from drawbar.driver.kube import client, errors, events, exclusions, kinds, mirror
 
@@ -25,8 +26,6 @@ LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 """Between two looks at least, however many signals arrive."""
 MANAGER = "drawbar-health-monitor"
-RATE_DROPPED = "EvictionRateDropped"
-"""The reason of the Event."""
 WARNINGS = frozenset({tainting.Reason.SHARE, tainting.Reason.RATE, tainting.Reason.LIMIT})
 
 
@@ -68,8 +67,8 @@ class Monitor:
     def withheld(self) -> dict[str, float]:
         """Return by reason how many devices are not tainted, or not freed, though a policy asks for it."""
         counted = Counter(reason.value for reason in self._withheld.values())
-        reasons = sorted({*WARNINGS, tainting.Reason.DRY_RUN})
-        return {reason.value: float(counted[reason.value]) for reason in reasons}
+        listed = sorted({*WARNINGS, tainting.Reason.DRY_RUN})
+        return {reason.value: float(counted[reason.value]) for reason in listed}
 
     @property
     def mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
@@ -213,7 +212,7 @@ class Monitor:
         )
         log.warning("a rate has no effect", extra={"problem": message, "policy": policy.metadata.name})
         self.recorder.policy_event(
-            policy.metadata.name, uid, warning=True, reason=RATE_DROPPED, message=message
+            policy.metadata.name, uid, warning=True, reason=reasons.EVICTION_RATE_DROPPED, message=message
         )
 
     def _document(

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
-from drawbar.driver import clocks, containment, evaluation
+from drawbar.driver import clocks, evaluation
 from drawbar.driver.api import attachments, claims, nodepools
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
 from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, treatment, uevents
 from drawbar.driver.node.attachments import context, exclusiveness, executor, reporting
@@ -449,7 +450,7 @@ class _Node:
         attachment = self._own.get(name)
         if attachment is not None:
             self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
-            self._recorder.warning(attachment.spec.claim, reason=containment.REASON, message=failure)
+            self._recorder.warning(attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
     async def _follow_neighbours(self) -> None:
         await self._served.modern.wait()

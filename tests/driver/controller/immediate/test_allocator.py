@@ -11,6 +11,7 @@ import pytest
 
 from drawbar.driver import containment, evaluation
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import (
     absences,
     attachment_index,
@@ -508,8 +509,8 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
             return list(world.events)
 
         reported = await until(events, lambda reported: len(reported) == 4)
-        reasons = sorted(reason for _, reason in reported)
-        assert reasons == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
+        listed = sorted(reason for _, reason in reported)
+        assert listed == ["NoReservedDevice"] * 2 + [reasons.SELECTORS_TOO_EXPENSIVE] * 2
         world.ask("good")
         await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
 

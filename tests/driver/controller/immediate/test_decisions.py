@@ -7,6 +7,7 @@ import pytest
 
 from drawbar.driver import expressions
 from drawbar.driver.api import claims, demands, fabrics, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.immediate import decisions
@@ -222,12 +223,15 @@ def test_parameters_come_along_for_the_requests_that_they_are_for():
 def test_what_only_the_scheduler_can_do_is_refused_with_the_reason(asked, words):
     action = planned(asked, inventory(device("g-0")))
     assert isinstance(action, decisions.Wait)
-    assert (action.reason, words in action.message) == (decisions.UNSUPPORTED, True)
+    assert (action.reason, words in action.message) == (reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED, True)
 
 
 def test_a_missing_class_is_named():
     action = planned(claim(request(kind="fpga")), inventory(device("g-0")))
-    assert (action.reason, action.message) == (decisions.NO_CLASS, "there is no DeviceClass fpga.drawbar.dev")
+    assert (action.reason, action.message) == (
+        reasons.DEVICE_CLASS_MISSING,
+        "there is no DeviceClass fpga.drawbar.dev",
+    )
 
 
 def test_a_node_that_cannot_be_served_is_named():
@@ -258,7 +262,7 @@ def allocated(*said, reserved=(), finalizers=(), drivers=(DRIVER,), node="node-1
 def test_a_failed_allocation_is_taken_back(said):
     action = decisions.review(allocated("attached", said), DRIVER, node_gone=False)
     assert action == decisions.TakeBack(
-        reason=decisions.FAILED,
+        reason=reasons.IMMEDIATE_ALLOCATION_FAILED,
         message="fab/enc/g-0 on node node-1: dark",
         node="node-1",
         devices=(key("g-0"),),
@@ -268,7 +272,7 @@ def test_a_failed_allocation_is_taken_back(said):
 def test_an_allocation_on_a_node_that_is_gone_is_taken_back():
     action = decisions.review(allocated("attached", "visible"), DRIVER, node_gone=True)
     assert action is not None
-    assert action.reason == decisions.NODE_GONE
+    assert action.reason == reasons.NODE_GONE
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def made(source, words=WORDS):
 
 def only(*reported, fabric="f", old=()):
     probation = causes.Probation(length=HOUR, since=NOW)
-    (taint,) = causes.taints(
+    (taint,) = causes.make_taints(
         DRIVER, reported, old, NOW, NOW, fabric=fabric, probation=probation, evictions_per_second=25
     )
     return taint

@@ -8,6 +8,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes.pools import NOW, device, observed
 
 from drawbar.driver.api import attachments, bindings, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import statements
 from drawbar.driver.controller.pools import desired
@@ -115,7 +116,7 @@ def test_whatever_a_node_writes_can_be_told_the_claim(attachment):
     problem = outcomes.problem(attachment)
     if problem is None:
         return
-    assert problem.reason in outcomes.FAILURES | {outcomes.OTHER}
+    assert problem.reason in outcomes.FAILURES | {reasons.OTHER}
     failed = meta.transition(
         (),
         bindings.ATTACH_FAILED,

@@ -17,6 +17,7 @@ from tests.scenes.nodeplan import (
 )
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import matching, plan
 from drawbar.driver.node.treatment import plan as treatment_plan
 
@@ -24,8 +25,8 @@ RELEASED = condition(attachments.RELEASED)
 GOING = attachment(ATTACHED, VISIBLE, node=HERE, deleting=True)
 NEVER_HERE = attachment(ATTACHED, deleting=True)
 GIVEN_BACK = attachment(ATTACHED, RELEASED, node=HERE, deleting=True)
-BUSY = treatment_plan.Blocked(reason=treatment_plan.IN_USE, message="held by pid 1", seconds=2)
-STUCK = treatment_plan.Blocked(reason=treatment_plan.STUCK, message="not for 12 s", seconds=2)
+BUSY = treatment_plan.Blocked(reason=reasons.IN_USE, message="held by pid 1", seconds=2)
+STUCK = treatment_plan.Blocked(reason=reasons.NO_PROGRESS, message="not for 12 s", seconds=2)
 WORKING = treatment_plan.InProgress(seconds=0.5)
 ERASING = treatment_plan.InProgress(seconds=1.0, message="sanitizing, 10 % done")
 GONE = treatment_plan.Done()
@@ -43,10 +44,10 @@ DEPARTURE = {
     "is-being-erased": (
         observed(GOING, matched(), treated=ERASING),
         1,
-        [("ReportBlocked", treatment_plan.CLEANING), *again(2)],
+        [("ReportBlocked", reasons.CLEANING), *again(2)],
     ),
     "is-being-erased-as-reported": (
-        observed(saying(treatment_plan.CLEANING, ERASING.message), matched(), treated=ERASING),
+        observed(saying(reasons.CLEANING, ERASING.message), matched(), treated=ERASING),
         1,
         again(2),
     ),
@@ -87,26 +88,26 @@ DEPARTURE = {
     "either-of-two": (
         observed(NEVER_HERE, matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         0,
-        [("ReportBlocked", plan.NOT_UNIQUE)],
+        [("ReportBlocked", reasons.SERIAL_NOT_UNIQUE)],
     ),
     "held": (observed(GOING, matched(), held_by="u"), 1, again(5)),
     "a-claim-has-a-virtual-function": (
         observed(GOING, matched(), sharers=("claim ns/c has nic-1-vf0",), offered=True),
         5,
-        [("ReportBlocked", treatment_plan.IN_USE), *again(6)],
+        [("ReportBlocked", reasons.IN_USE), *again(6)],
     ),
     "a-virtual-function-is-still-offered": (observed(GOING, matched(), offered=True), 5, again(5.05)),
-    "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", plan.PREPARED)]),
+    "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", reasons.PREPARED)]),
     "blocked": (
         observed(GOING, matched(), treated=BUSY),
         1,
-        [("ReportBlocked", treatment_plan.IN_USE), *again(3)],
+        [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), matched(), treated=BUSY), 1, again(3)),
     "blocked-by-another": (
         observed(saying(BUSY.reason, "held by pid 2"), matched(), treated=BUSY),
         1,
-        [("ReportBlocked", treatment_plan.IN_USE), *again(3)],
+        [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "stuck-for-longer": (
         observed(saying(STUCK.reason, "not for 10 s"), matched(), treated=STUCK),

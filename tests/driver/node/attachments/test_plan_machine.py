@@ -15,6 +15,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.inventory import index
 from drawbar.driver.node.treatment import plan as treatment_plan
@@ -258,7 +259,7 @@ class Node(stateful.RuleBasedStateMachine):
                 self.leaving = action.card
                 if self.busy and kernel.bound:
                     return True, treatment_plan.Blocked(
-                        reason=treatment_plan.IN_USE, message="held by pid 1", seconds=2
+                        reason=reasons.IN_USE, message="held by pid 1", seconds=2
                     )
                 outcome = kernel.release()
                 if isinstance(outcome, treatment_plan.Done):

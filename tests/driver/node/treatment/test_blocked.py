@@ -8,10 +8,10 @@ import shutil
 import pytest
 from tests.scenes.treatment import BARE, CXL, GPU, NIC, NVME, SLOT, Place, place, regions
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors, kernel, treatment
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.treatment import plan
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -44,7 +44,7 @@ async def test_an_open_device_file_blocks_everything_and_is_named(tmp_path, open
         number(host.tree, "class/drm/card0/uevent", (1, 3))
         process = open_by(4711, "python", "/dev/null")
         blocked = await host.until(treatment.Blocked)
-        assert blocked.reason == plan.IN_USE
+        assert blocked.reason == reasons.IN_USE
         assert blocked.message == "held by pid 4711 (python), /dev/dri/card0"
         assert reader.read_function(host.tree.root, host.tree.address(SLOT)).driver == "amdgpu"
         assert host.power() == "1"
@@ -76,7 +76,7 @@ async def test_a_disk_that_the_kernel_has_to_itself_blocks_at_the_flush(tmp_path
     async with place(tmp_path, NVME) as host:
         host.use(Busy(host.tree.root))
         blocked = await host.until(treatment.Blocked)
-        assert (blocked.reason, "inside the kernel" in blocked.message) == (plan.REFUSED, True)
+        assert (blocked.reason, "inside the kernel" in blocked.message) == (reasons.KERNEL_REFUSED, True)
         assert host.card().first.driver == "nvme"
 
 
@@ -111,7 +111,7 @@ async def test_memory_that_will_not_go_offline_blocks(tmp_path):
         host.use(KeepsOnline(host.tree.root))
         # Where the machine is slow, the step before may be reported as well.
         blocked = await host.until(treatment.Blocked, message="2 memory blocks are online")
-        assert blocked.reason == plan.STUCK
+        assert blocked.reason == reasons.NO_PROGRESS
         assert len(regions(host.tree)) == 1
         assert host.power() == "1"
 
@@ -134,7 +134,7 @@ async def test_a_kernel_that_does_nothing_is_reported_and_not_asked_all_the_time
     assert unbind.read_text() == f"{card.address}\n"
     now[0] += 10
     blocked = await host.treat(card, "1")
-    assert blocked.reason == plan.STUCK
+    assert blocked.reason == reasons.NO_PROGRESS
     assert f"asked to unbind the driver of {card.address}, the kernel has not for 12 s" in blocked.message
 
 
@@ -156,7 +156,7 @@ async def test_a_kernel_that_hangs_is_reported_and_holds_no_device_up(tmp_path, 
     }
     for _ in range(2):
         blocked = await hosts["1"].treat(cards["1"], "1")
-        assert blocked.reason == plan.SILENT
+        assert blocked.reason == reasons.KERNEL_SILENT
         assert "the kernel has not answered for" in blocked.message
 
     async def other():
@@ -171,6 +171,6 @@ async def test_a_refusal_of_the_kernel_is_reported_with_its_remedy(tmp_path):
     async with place(tmp_path, BARE) as host:
         (host.tree.root / f"bus/pci/devices/{host.tree.address(SLOT)}/remove").unlink()
         blocked = await host.until(treatment.Blocked)
-        assert blocked.reason == plan.REFUSED
+        assert blocked.reason == reasons.KERNEL_REFUSED
         assert "/remove" in blocked.message
         assert "ENOENT" in blocked.message

@@ -13,11 +13,12 @@ import pytest
 from tests.scenes.treatment import BARE, CXL, FPGA, GPU, NIC, NVME, SLOT, Place, place, regions
 
 from drawbar.driver.api.attachments import Clean
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors, kernel, treatment
 from drawbar.driver.node.classes import nvme
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.treatment import erasing, executor, hooks, plan
+from drawbar.driver.node.treatment import erasing, executor, hooks
 from drawbar.mocks.sysfs import SysfsTree
 
 LEAST_AWAITS = 6
@@ -173,7 +174,7 @@ async def test_a_device_that_is_not_reset_is_not_removed_until_it_is(tmp_path):
         host.use(recording)
         blocked = await host.until(treatment.Blocked)
         address = host.tree.address(SLOT)
-        assert blocked.reason == plan.UNCLEAN
+        assert blocked.reason == reasons.NOT_CLEANED
         assert blocked.message.startswith(f"{address} is not reset, so the device stays on this node: cannot")
         assert isinstance(await host.step(), treatment.Blocked)
         assert (host.functions(), host.power()) == ([address], "1")
@@ -225,7 +226,7 @@ async def test_a_disk_that_is_in_use_is_not_erased(tmp_path, monkeypatch):
         data.let.set()
         with monkeypatch.context() as patch:
             patch.setattr(nvme.Nvme, "current_users", lambda *_: ("held by pid 1 (x), /dev/nvme0n1",))
-            assert (await host.until(treatment.Blocked)).reason == plan.IN_USE
+            assert (await host.until(treatment.Blocked)).reason == reasons.IN_USE
             assert data.left
         await host.until(treatment.Done)
         assert not data.left
@@ -237,7 +238,7 @@ async def test_a_disk_that_cannot_be_erased_stays_and_is_tried_again(tmp_path, m
         data = Data(host, monkeypatch, error=errors.NotCleaned("/dev/nvme0 is not erased: it is broken"))
         data.let.set()
         blocked = await host.until(treatment.Blocked, message="broken")
-        assert blocked.reason == plan.UNCLEAN
+        assert blocked.reason == reasons.NOT_CLEANED
         assert (host.card().first.driver, host.power()) == ("nvme", "1")
         data.error = None
         await host.until(treatment.Done)
@@ -303,7 +304,7 @@ async def test_a_reset_that_hangs_is_reported_and_nothing_is_removed(tmp_path):
     async with place(tmp_path, NVME) as host:
         hanging = Hangs(host.tree.root)
         host.use(hanging)
-        assert (await host.until(treatment.Blocked)).reason == plan.SILENT
+        assert (await host.until(treatment.Blocked)).reason == reasons.KERNEL_SILENT
         assert isinstance(await host.step(), treatment.Blocked)
         assert [what for what, _ in hanging.asked] == ["unbind"]
         assert host.functions()
@@ -445,13 +446,13 @@ async def test_a_device_in_use_is_drained_by_its_hook_and_then_leaves(tmp_path):
         host.order = {"drain": hooks.Drain(hook="d", begin=begin)}
         first = await host.step()
         assert first == treatment.Blocked(
-            reason=plan.IN_USE,
+            reason=reasons.IN_USE,
             message="part of dm-3, /dev/nvme0n1; hook d is draining the device",
             seconds=first.seconds,
         )
         holders.rmdir()
         second = await host.step()
-        assert (second.reason, second.message) == (plan.IN_USE, "hook d is draining the device")
+        assert (second.reason, second.message) == (reasons.IN_USE, "hook d is draining the device")
         runs[0][1].set_result("")
         assert isinstance(await host.step(), treatment.InProgress)
         assert [address for address, _ in runs] == [host.tree.address(SLOT)]
@@ -513,7 +514,7 @@ async def test_a_user_who_comes_between_two_resets_has_both_made_again(tmp_path,
             await host.step()
         with monkeypatch.context() as patch:
             patch.setattr(classes.Class, "current_users", lambda *_: ("held by pid 1 (x), /dev/dri/card0",))
-            assert (await host.step()).reason == plan.IN_USE
+            assert (await host.step()).reason == reasons.IN_USE
         await host.until(treatment.Done)
         assert recording.asked == [("reset", host.tree.address(SLOT))] * 2
 
@@ -524,7 +525,7 @@ async def test_a_device_that_stays_and_is_not_reset_is_not_done(tmp_path):
         host.use(recording)
         host.order = STAYS
         blocked = await host.until(treatment.Blocked)
-        assert blocked.reason == plan.UNCLEAN
+        assert blocked.reason == reasons.NOT_CLEANED
         assert blocked.message.startswith(
             f"{host.tree.address(SLOT)} is not reset, so no other claim gets the device: "
         )
@@ -537,4 +538,7 @@ async def test_a_device_that_stays_and_has_gone_is_not_done(tmp_path):
         card = host.card()
         await asyncio.to_thread(host.tree.detach, SLOT)
         blocked = await host.treat(card, "", **STAYS)
-        assert (blocked.reason, "does not show the device" in blocked.message) == (plan.REFUSED, True)
+        assert (blocked.reason, "does not show the device" in blocked.message) == (
+            reasons.KERNEL_REFUSED,
+            True,
+        )

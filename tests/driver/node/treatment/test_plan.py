@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.treatment import plan
 
 A, B = "0000:01:00.0", "0000:01:00.1"
@@ -27,7 +28,7 @@ def staying(*functions, **more):
 
 
 GONE = plan.Block(
-    reason=plan.REFUSED,
+    reason=reasons.KERNEL_REFUSED,
     message="the kernel does not show the device any more; look at its link and its power",
 )
 DUE = plan.Draining(is_due=True, message="it ran")
@@ -45,12 +46,12 @@ CASES = [
     (
         "a user",
         seen(BOUND, used_by=USER),
-        plan.Block(reason=plan.IN_USE, message="held by pid 1 (x), /dev/y"),
+        plan.Block(reason=reasons.IN_USE, message="held by pid 1 (x), /dev/y"),
     ),
     (
         "a user and virtual functions",
         seen(function(bound=True, vfs=2), used_by=USER),
-        plan.Block(reason=plan.IN_USE, message="held by pid 1 (x), /dev/y"),
+        plan.Block(reason=reasons.IN_USE, message="held by pid 1 (x), /dev/y"),
     ),
     (
         "virtual functions",
@@ -87,15 +88,15 @@ CASES = [
     (
         "a user and a hook that runs",
         seen(BOUND, used_by=USER, draining=RUNS),
-        plan.Block(reason=plan.IN_USE, message="held by pid 1 (x), /dev/y; it runs"),
+        plan.Block(reason=reasons.IN_USE, message="held by pid 1 (x), /dev/y; it runs"),
     ),
     (
         "no user any more and a hook that runs",
         staying(BOUND, draining=RUNS),
-        plan.Block(reason=plan.IN_USE, message="it runs"),
+        plan.Block(reason=reasons.IN_USE, message="it runs"),
     ),
     ("no user and a hook that may run", seen(BOUND, draining=DUE), plan.Unbind(address=A)),
-    ("stays in use", staying(BOUND, used_by=USER), plan.Block(reason=plan.IN_USE, message=USER[0])),
+    ("stays in use", staying(BOUND, used_by=USER), plan.Block(reason=reasons.IN_USE, message=USER[0])),
     (
         "stays with virtual functions",
         staying(function(bound=True, vfs=2)),
@@ -130,17 +131,17 @@ def test_every_step_is_described(step):
 @pytest.mark.parametrize(
     ("other", "same"),
     [
-        ((plan.STUCK, "not for 12 s"), True),
-        ((plan.IN_USE, "not for 10 s"), False),
+        ((reasons.NO_PROGRESS, "not for 12 s"), True),
+        ((reasons.IN_USE, "not for 10 s"), False),
     ],
     ids=["later", "another reason"],
 )
 def test_a_report_that_only_counts_seconds_says_the_same(other, same):
-    assert plan.says_the_same((plan.STUCK, "not for 10 s"), other) == same
+    assert plan.says_the_same((reasons.NO_PROGRESS, "not for 10 s"), other) == same
 
 
 def test_another_obstacle_says_another_thing():
-    assert not plan.says_the_same((plan.IN_USE, "held by pid 1"), (plan.IN_USE, "held by pid 2"))
+    assert not plan.says_the_same((reasons.IN_USE, "held by pid 1"), (reasons.IN_USE, "held by pid 2"))
 
 
 class World:

@@ -34,12 +34,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from drawbar.driver.api import attachments, claims, classic, handles, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, claim_state, history, observation
 from drawbar.driver.controller.classic.claim_state import State
 
-CANNOT_SERVE = "CannotServeClaim"
 # Finds whatever an observation missed.
 REFRESH = datetime.timedelta(seconds=60)
 # An allocation always has room for so many devices.
@@ -180,7 +180,9 @@ class _Round:
         problems = [waiting for waiting in idle if waiting.wanted.problem]
         if problems:
             for waiting in problems:
-                self._complain(waiting.claim, CANNOT_SERVE, waiting.wanted.problem, waiting.wanted.problem)
+                self._complain(
+                    waiting.claim, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem, waiting.wanted.problem
+                )
             self._answer(requester, idle, requester.nodes)
             self._past.not_offered(requester.uid)
             return
@@ -206,12 +208,12 @@ class _Round:
         self._begun.add(waiting.claim.uid)
         if waiting.wanted.problem:
             self._past.complains(waiting.claim.uid, waiting.wanted.problem)
-            self._break_off(attempt, CANNOT_SERVE, waiting.wanted.problem)
+            self._break_off(attempt, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem)
         elif attempt.ready:
             handle = attempt.handle(waiting.wanted)
             problem = claim_state.too_large(handle)
             if problem:
-                self._break_off(attempt, claim_state.TOO_LARGE, problem)
+                self._break_off(attempt, reasons.ALLOCATION_TOO_LARGE, problem)
             else:
                 self._allocate(requester, waiting, handle)
         elif attempt.missing:
@@ -219,7 +221,7 @@ class _Round:
             given = matching.Search(self._stock, lacking).on(attempt.node)
             if given is None or sum(map(len, given)) != attempt.missing:
                 message = f"node {attempt.node} has no device left for all that the claim asks for"
-                self._break_off(attempt, claim_state.INCOMPLETE, message)
+                self._break_off(attempt, reasons.NO_DEVICE_LEFT, message)
                 return
             share = tuple((request.name, keys) for request, keys in zip(lacking, given, strict=True))
             devices = len(attempt.held) + attempt.missing
@@ -338,7 +340,7 @@ class _Round:
                 self._past.complaints.pop(waiting.claim.uid, None)
             elif waiting.claim.uid in refused:
                 # The message differs with the devices that are free.
-                reason = claim_state.TOO_LARGE
+                reason = reasons.ALLOCATION_TOO_LARGE
                 self._complain(waiting.claim, reason, refused[waiting.claim.uid], reason)
         return replace(choice, suitable=suitable)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from drawbar.driver import backoff, containment, evaluation
 from drawbar.driver.api import classic
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.attachments import executor as attachment_executor
@@ -193,7 +194,7 @@ class Rounds:
         complaints = tuple(
             actions.Complain(
                 claim=claim,
-                reason=selectors.EXPENSIVE,
+                reason=reasons.SELECTORS_TOO_EXPENSIVE,
                 message=selectors.too_expensive(claim.name.namespace),
             )
             for claim in waiting.values()

@@ -21,6 +21,7 @@ from typing import Protocol
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates
 from drawbar.driver.controller.fabrics import (
     credentials,
@@ -143,7 +144,9 @@ class Session:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
         self._given_up = fabric.given_up
-        self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
+        self.connection = status.Connection(
+            connected=False, reason=reasons.CONNECTING, message="not connected yet"
+        )
         self.listed = False
         # On the monotonic clock; None while connected.
         self.silent_since: float | None = _monotonic()
@@ -307,7 +310,7 @@ class Session:
                 self._run,
                 subject=self.name,
                 failed=lambda failure: self._set_connection(
-                    connected=False, reason=containment.REASON, message=failure
+                    connected=False, reason=reasons.UNEXPECTED_ERROR, message=failure
                 ),
                 report=self._report_unexpected,
             )
@@ -556,7 +559,7 @@ class Session:
     def _set_connected(self) -> None:
         doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
         self._set_connection(
-            connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}"
+            connected=True, reason=reasons.CONNECTED, message=f"connected to {self.spec.endpoint}{doubt}"
         )
 
     def _exceed(self, subject: str, error: errors.FabricError) -> float:
@@ -808,11 +811,11 @@ def _lasts(error: errors.FabricError) -> bool:
 def _reason(error: errors.FabricError) -> str:
     """Return the error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
-        return "InvalidConfiguration"
+        return reasons.INVALID_CONFIGURATION
     if error.reason == redacting_adapter.DEFECT:
-        return "AdapterDefect"
+        return reasons.ADAPTER_DEFECT
     if error.reason == errors.Reason.SOCKET_FORBIDDEN:
-        return "SocketForbidden"
+        return reasons.SOCKET_FORBIDDEN
     if budget.is_exceeded(error):
-        return "LimitExceeded"
+        return reasons.LIMIT_EXCEEDED
     return "".join(word.capitalize() for word in error.code.value.split("_"))

@@ -15,6 +15,7 @@ import msgspec
 
 from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, claims, core, demands, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
@@ -26,9 +27,6 @@ from drawbar.driver.kube import kinds, workers
 
 log = logging.getLogger(__name__)
 
-ALLOCATED = "ImmediatelyAllocated"
-TURNED_OFF = "ImmediateAllocationOff"
-DROPPED = "BindingConditionsDropped"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
@@ -158,12 +156,12 @@ class Allocator:
             return await self._review(claim, claim.status.allocation, memory)
         if not self.enabled:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
-            self._report(claim, memory, TURNED_OFF, message)
+            self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_OFF, message)
             return None
         if not self.cluster.pools.keeps_conditions:
             # A pod would be bound before its device is there.
             message = "not allocated at once: the API server drops binding conditions, or was not asked yet"
-            self._report(claim, memory, DROPPED, message)
+            self._report(claim, memory, reasons.BINDING_CONDITIONS_DROPPED, message)
             return LOOK_AGAIN_SECONDS
         left = memory.not_before - asyncio.get_running_loop().time()
         return left if left > 0 else await self._allocate(claim, memory)
@@ -191,7 +189,7 @@ class Allocator:
             again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
-                self._report(claim, memory, decisions.NOTHING_RESERVED, message)
+                self._report(claim, memory, reasons.NO_RESERVED_DEVICE, message)
                 return again
             asked = await self._read(claim, memory)
             if asked is None:
@@ -201,7 +199,7 @@ class Allocator:
                     "the claim cannot be allocated at once: "
                     f"its selectors have more than {SELECTORS_CHARS_MAX} characters"
                 )
-                self._report(claim, memory, decisions.UNSUPPORTED, message)
+                self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED, message)
                 return None
             decided = await self._decide(asked, memory, reserved)
             if not self._judge.pending:
@@ -239,7 +237,7 @@ class Allocator:
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
         if pause:
-            self._report(claim, memory, selectors.EXPENSIVE, selectors.too_expensive(namespace))
+            self._report(claim, memory, reasons.SELECTORS_TOO_EXPENSIVE, selectors.too_expensive(namespace))
             return pause
         _, taken = await self._judge.settle(TURN_SECONDS)
         used = sum(taken.values())
@@ -253,7 +251,13 @@ class Allocator:
             case decisions.Allocate(allocation=allocation, node=node, devices=devices):
                 await self._write(claim, devices, msgspec.to_builtins(allocation))
                 listed = ", ".join(f"{key.fabric}/{key.device}" for key in devices)
-                self._report(claim, memory, ALLOCATED, f"{listed} allocated on node {node}", warning=False)
+                self._report(
+                    claim,
+                    memory,
+                    reasons.IMMEDIATELY_ALLOCATED,
+                    f"{listed} allocated on node {node}",
+                    warning=False,
+                )
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
             case decisions.TakeBack(reason=reason, message=message, node=node, devices=devices):
                 # First the memory: the write has the next round follow.

@@ -20,14 +20,9 @@ from dataclasses import dataclass
 import msgspec
 
 from drawbar.driver.api import bindings, claims, configurations, demands, meta, parameters
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
-
-UNSUPPORTED = "ImmediateAllocationUnsupported"
-NOTHING_RESERVED = "NoReservedDevice"
-NO_CLASS = "DeviceClassMissing"
-FAILED = "ImmediateAllocationFailed"
-NODE_GONE = "NodeGone"
 
 # Alternatives of several requests multiply; so many combinations are tried.
 COMBINATIONS_MAX = 64
@@ -93,7 +88,9 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
         return problem
     missing = sorted(class_names(wanted) - observed.classes.keys())
     if missing:
-        return Wait(reason=NO_CLASS, message=f"there is no DeviceClass {', '.join(missing)}")
+        return Wait(
+            reason=reasons.DEVICE_CLASS_MISSING, message=f"there is no DeviceClass {', '.join(missing)}"
+        )
     everything = observed.inventory
     left = {key: device for key, device in everything.devices.items() if key not in observed.avoided}
     fresh = dataclasses.replace(everything, devices=left)
@@ -107,7 +104,7 @@ def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> 
                 given = search.on(node)
                 if given is not None:
                     return _allocate(observed, ways, given, node, now)
-    return Wait(reason=NOTHING_RESERVED, message=_why_not(observed))
+    return Wait(reason=reasons.NO_RESERVED_DEVICE, message=_why_not(observed))
 
 
 def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> TakeBack | None:
@@ -123,12 +120,15 @@ def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> Take
         bindings.condition_type(driver, kind) for kind in (bindings.ATTACH_FAILED, bindings.NODE_FAILED)
     }
     failed = (
-        (FAILED, f"{result.pool}/{result.device} on node {node}: {condition.message}")
+        (
+            reasons.IMMEDIATE_ALLOCATION_FAILED,
+            f"{result.pool}/{result.device} on node {node}: {condition.message}",
+        )
         for result in results
         for condition in claim.conditions(result)
         if condition.type in failures and condition.is_true
     )
-    gone = (NODE_GONE, f"node {node} is gone, and no pod uses the claim") if node_gone else None
+    gone = (reasons.NODE_GONE, f"node {node} is gone, and no pod uses the claim") if node_gone else None
     problem = next(failed, gone)
     if problem is None:
         return None
@@ -153,7 +153,10 @@ def unsupported(wanted: demands.Devices) -> Wait | None:
                 problem = f"request {name} asks for a capacity"
     if not problem:
         return None
-    return Wait(reason=UNSUPPORTED, message=f"the claim cannot be allocated at once: {problem}")
+    return Wait(
+        reason=reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED,
+        message=f"the claim cannot be allocated at once: {problem}",
+    )
 
 
 def class_names(wanted: demands.Devices) -> frozenset[str]:

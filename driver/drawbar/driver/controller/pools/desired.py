@@ -241,7 +241,7 @@ def _pools(
     tainted = encoding.decode(observed.published)
     desired: dict[str, list[slices.Device]] = {}
     for candidate in candidates:
-        fresh = causes.taints(
+        fresh = causes.make_taints(
             observed.driver,
             candidate.causes,
             tainted.get(candidate.device.name, ()),

@@ -13,6 +13,7 @@ from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
+from drawbar.driver.catalogue import taints
 from drawbar.driver.controller import attachment_index, maintenance, names
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.fabrics import sessions
@@ -323,9 +324,9 @@ class Publisher:
 
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
-        keys = {f"{self._driver}/{key}" for key in (causes.ATTACH_FAILED, causes.LOST)}
-        taints = encoding.taints_of(self.in_fabric(fabric), device)
-        return taints is None or any(taint.key in keys for taint in taints)
+        keys = {f"{self._driver}/{key}" for key in (taints.ATTACH_FAILED.key, taints.LOST.key)}
+        found = encoding.taints_of(self.in_fabric(fabric), device)
+        return found is None or any(taint.key in keys for taint in found)
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Probe again if something was dropped after all: a feature gate was turned off meanwhile."""

@@ -5,6 +5,7 @@ import datetime
 from typing import assert_never
 
 from drawbar.driver.api import attachments, parameters
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors
 from drawbar.driver.node.attachments import actions, functions, plan, versions
 from drawbar.driver.node.attachments.context import Context, Memory
@@ -34,7 +35,7 @@ class Initialisation:
         reason, final, waits = "", False, False
         try:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
-                lack, reason = _ALL_ONES, plan.LINK_DOWN
+                lack, reason = _ALL_ONES, reasons.LINK_DOWN
             else:
                 lack = self._awaited_member()
                 waits = bool(lack)
@@ -44,20 +45,20 @@ class Initialisation:
                     lack = await operations.initialise(self._context.kernel, card, said) or ""
                 old = await self._too_old(card) if not lack else None
                 if old is not None:
-                    lack, reason, final = old, plan.TOO_OLD, True
+                    lack, reason, final = old, reasons.VERSION_TOO_OLD, True
                 elif not lack:
                     lack = await self._functions(card, needs_driver=operations.needs_driver)
                     lack = lack or self._hook(card)
         except errors.KernelRefused as refused:
             lack = str(refused)
         except errors.HookFailed as failed:
-            lack, reason, final = str(failed), plan.HOOK_FAILED, True
+            lack, reason, final = str(failed), reasons.HOOK_FAILED, True
         except errors.BitstreamNotLoaded as failed:
-            lack, reason, final = str(failed), plan.BITSTREAM_NOT_LOADED, True
+            lack, reason, final = str(failed), reasons.BITSTREAM_NOT_LOADED, True
         except errors.CannotInterleave as impossible:
-            lack, reason, final = str(impossible), plan.NOT_INTERLEAVED, True
+            lack, reason, final = str(impossible), reasons.NOT_INTERLEAVED, True
         except errors.CannotSetUp as impossible:
-            lack, reason, final = str(impossible), plan.NOT_SET_UP, True
+            lack, reason, final = str(impossible), reasons.FUNCTIONS_NOT_SET_UP, True
         remember(self._memory, self._attachment, card, lack, now, reason=reason, final=final, waits=waits)
 
     @property

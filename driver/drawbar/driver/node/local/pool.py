@@ -19,6 +19,7 @@ import msgspec
 
 from drawbar.driver import containment, evaluation
 from drawbar.driver.api import attachments, bindings, leftout, nodepools, quantities, slices
+from drawbar.driver.catalogue import taints
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
@@ -113,7 +114,9 @@ def memory_bytes(resident: residents.Resident) -> int:
 
 log = logging.getLogger(__name__)
 
-LEAVING = verdicts.Taint(key="in-use", value="releasing", effect=verdicts.Effect.NO_SCHEDULE)
+LEAVING = verdicts.Taint(
+    key=taints.RELEASING.key, value=taints.RELEASING.value, effect=verdicts.Effect.NO_SCHEDULE
+)
 """Of a virtual function that a claim has while its card is being detached: no other claim gets it after that one."""
 REFUSED_MAX = 256
 """Devices whose reason is remembered so that it is said once; more say it again."""

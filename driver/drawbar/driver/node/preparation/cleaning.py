@@ -28,6 +28,7 @@ import msgspec
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import attachments, nodepools, parameters, references
+from drawbar.driver.catalogue import taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import claim_versions, errors, treatment
@@ -44,8 +45,6 @@ log = logging.getLogger(__name__)
 FOLDER = "unclean"
 SUFFIX = ".json"
 FILE_BYTES = 64 * 1024
-CLEANING = "cleaning"
-NOT_CLEANED = "not-cleaned"
 LOOK_SECONDS = 1.0
 """Between two looks at an erase, or at who still uses the device."""
 GONE_FIRST_SECONDS = 0.5
@@ -270,8 +269,8 @@ class Cleaner:
         work = self._work.get(device)
         if work is None or not work.begun:
             return None
-        key = NOT_CLEANED if work.why else CLEANING
-        return verdicts.Taint(key=key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
+        row = taints.NOT_CLEANED if work.why else taints.CLEANING
+        return verdicts.Taint(key=row.key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
 
     async def run(self) -> None:
         """Clean until cancelled, beginning with what the last instance left."""

@@ -20,6 +20,7 @@ import msgspec
 
 from drawbar.cdi import files, spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
 from drawbar.driver.node.classes import driverfiles
@@ -73,12 +74,6 @@ CardOf = Callable[[attachments.DeviceAttachment], model.Card | None]
 
 # What this node does to make the device of an attachment ready, in a clause; empty if nothing is known of that.
 StepOf = Callable[[attachments.DeviceAttachment], str]
-
-REPLACED = "DeviceReplaced"
-HOST_USES = "HostUsesDevice"
-NO_VENDOR_FILE = "VendorFileMissing"
-CLAIM_UNREADABLE = "ClaimUnreadable"
-NOT_ALLOCATED = "ClaimNotAllocated"
 
 
 class LocalDevices(Protocol):
@@ -215,7 +210,7 @@ class Found:
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} ({', '.join(sorted(names))}) is in no CDI file of kind {kind} "
                 f"in {looked}; see that the vendor's service that writes them runs on this node",
-                reason=NO_VENDOR_FILE,
+                reason=reasons.VENDOR_FILE_MISSING,
             )
         return vendor_id
 
@@ -230,13 +225,13 @@ class Found:
         if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
-                reason=readiness.NOT_VISIBLE,
+                reason=reasons.DEVICE_NOT_VISIBLE,
             )
         missing = driverfiles.find_missing(self.container_view, self.host)
         if missing is not None:
             raise errors.DeviceLate(
                 f"device {self.record.pool}/{self.record.device} is not ready on this node: {missing}",
-                reason=readiness.NOT_READY,
+                reason=reasons.DEVICE_NOT_READY,
             )
         self._refuse_occupied()
         return edits.device(
@@ -263,7 +258,7 @@ class Found:
         if said:
             raise errors.PrepareError(
                 f"device {self.record.pool}/{self.record.device} is in use by this node: {said}; take that away, or delete the pod",
-                reason=HOST_USES,
+                reason=reasons.HOST_USES_DEVICE,
             )
 
     def network(self, content: spec.Device) -> records.Network | None:
@@ -419,7 +414,7 @@ class Finder:
         try:
             said = configurations.by_device(claim.status.allocation, self.driver)
         except parameters.Invalid as invalid:
-            raise errors.PrepareError(str(invalid), reason=configurations.REASON) from invalid
+            raise errors.PrepareError(str(invalid), reason=reasons.INVALID_PARAMETERS) from invalid
         allocation = claim.status.allocation
         requests: dict[tuple[str, str, str | None, bool], set[str]] = {}
         for result in allocation.devices.results if allocation is not None else ():
@@ -498,7 +493,7 @@ class Finder:
         if held.serial and given.record.serial != held.serial:
             raise errors.PrepareError(
                 f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
-                reason=REPLACED,
+                reason=reasons.DEVICE_REPLACED,
             )
         return given.content()
 
@@ -581,13 +576,13 @@ class Finder:
         )
         if refusal is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} of this node is not clean: {refusal}", reason=readiness.NOT_CLEANED
+                f"{wanted.name} of this node is not clean: {refusal}", reason=reasons.NOT_CLEANED
             )
         card = local.card(wanted.pool, wanted.device)
         if card is None:
             raise errors.DeviceLate(
                 f"{wanted.name} of this node is not there; look at its link and power",
-                reason=readiness.NOT_VISIBLE,
+                reason=reasons.DEVICE_NOT_VISIBLE,
             )
         self._check_local(wanted, uid, card, prepared=prepared)
         device_class = local.device_class(wanted.pool, wanted.device)
@@ -611,7 +606,7 @@ class Finder:
         lack = classes.by_name(device_class).missing_requirements(card)
         if lack is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} is not ready on this node: {lack}", reason=readiness.NOT_READY
+                f"{wanted.name} is not ready on this node: {lack}", reason=reasons.DEVICE_NOT_READY
             )
         record = self._record(wanted, uid, serial=serial)
         return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
@@ -644,7 +639,7 @@ class Finder:
             return of_device[0]
         raise errors.DeviceLate(
             f"{wanted.name} is not attached to this node for this claim yet; trying again",
-            reason=readiness.NOT_ATTACHED,
+            reason=reasons.DEVICE_NOT_ATTACHED,
         )
 
 
@@ -687,7 +682,7 @@ class Lookup:
                 raise errors.PrepareError(
                     f"the UID {claim.uid} is not that of claim {claim.namespace}/{claim.name} but of "
                     f"{named.namespace}/{named.name}; delete the pod",
-                    reason=errors.CLAIM_GONE,
+                    reason=reasons.CLAIM_GONE,
                 )
 
     async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
@@ -712,19 +707,23 @@ class Lookup:
             raise errors.PrepareError(
                 f"cannot read {where}: no answer from the API server in {CLAIM_READ_SECONDS:g} s; "
                 f"look at its health",
-                reason=CLAIM_UNREADABLE,
+                reason=reasons.CLAIM_UNREADABLE,
             ) from error
         except kube_errors.NotFound as error:
-            raise errors.PrepareError(f"{where} does not exist any more", reason=errors.CLAIM_GONE) from error
+            raise errors.PrepareError(
+                f"{where} does not exist any more", reason=reasons.CLAIM_GONE
+            ) from error
         except kube_errors.KubeError as error:
-            raise errors.PrepareError(f"cannot read {where}: {error}", reason=CLAIM_UNREADABLE) from error
+            raise errors.PrepareError(
+                f"cannot read {where}: {error}", reason=reasons.CLAIM_UNREADABLE
+            ) from error
         if current.metadata.uid != claim.uid:
             raise errors.PrepareError(
                 f"{where} was replaced by another claim of that name; delete the pod",
-                reason=errors.CLAIM_GONE,
+                reason=reasons.CLAIM_GONE,
             )
         if current.status.allocation is None:
-            raise errors.PrepareError(f"{where} is not allocated", reason=NOT_ALLOCATED)
+            raise errors.PrepareError(f"{where} is not allocated", reason=reasons.CLAIM_NOT_ALLOCATED)
         self._seen(current)
         return current
 

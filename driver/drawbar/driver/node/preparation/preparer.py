@@ -23,6 +23,7 @@ import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import attachments, claims
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.driver.node.preparation import lookup, metadata, records, restoring, store
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 CLAIMS_LIMIT = 1000
 # Between two looks for the CDI file of a device's vendor.
 LOOK_SECONDS = 0.5
-CHECKPOINT_FAILED = "CheckpointFailed"
 
 
 class Recorder(Protocol):
@@ -69,8 +69,8 @@ class Complaints:
 
     def say(self, claim: servicers.ClaimName, error: errors.NodeError) -> None:
         """Emit an Event on the claim, unless its last one had this reason; none on a claim that is gone."""
-        reason = error.reason if isinstance(error, errors.PrepareError) else CHECKPOINT_FAILED
-        if self._recorder is None or reason == errors.CLAIM_GONE or self._told.get(claim.uid) == reason:
+        reason = error.reason if isinstance(error, errors.PrepareError) else reasons.CHECKPOINT_FAILED
+        if self._recorder is None or reason == reasons.CLAIM_GONE or self._told.get(claim.uid) == reason:
             return
         self._told[claim.uid] = reason
         self._told.move_to_end(claim.uid)

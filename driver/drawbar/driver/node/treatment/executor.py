@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import assert_never
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import classes, errors, kernel
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
@@ -98,11 +99,11 @@ class Executor:
             progress.card = seen.card
             return await self._carry_out(plan.plan(seen.observed), order, progress)
         except errors.KernelSilent as silent:
-            return self._blocked(plan.SILENT, str(silent))
+            return self._blocked(reasons.KERNEL_SILENT, str(silent))
         except errors.NotCleaned as unclean:
-            return self._blocked(plan.UNCLEAN, str(unclean))
+            return self._blocked(reasons.NOT_CLEANED, str(unclean))
         except errors.KernelRefused as refused:
-            return self._blocked(plan.REFUSED, str(refused))
+            return self._blocked(reasons.KERNEL_REFUSED, str(refused))
 
     async def _carry_out(self, action: plan.Action, order: Order, progress: Progress) -> plan.Outcome:
         if not isinstance(action, plan.Reset | plan.Finish):
@@ -129,7 +130,7 @@ class Executor:
         assert progress.card is not None  # or nothing would use it
         progress.draining.begin(order.drain, progress.card)
         draining = progress.draining.observe(order.drain, self._clock())
-        return self._blocked(plan.IN_USE, f"{users}; {draining.message}")
+        return self._blocked(reasons.IN_USE, f"{users}; {draining.message}")
 
     async def _erase(self, order: Order, progress: Progress) -> plan.InProgress:
         """Begin to erase a device that nothing uses any more; the kernel refuses while anything does."""
@@ -162,7 +163,7 @@ class Executor:
         progress.step, progress.since = step, since
         if now - since > self._limits.progress_seconds:
             text = f"asked to {plan.describe(step)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
-            return self._blocked(plan.STUCK, text)
+            return self._blocked(reasons.NO_PROGRESS, text)
         return plan.InProgress(seconds=EFFECT_SECONDS if is_same else self._limits.next_seconds)
 
     async def _do(self, step: plan.Step, order: Order, progress: Progress) -> None:
@@ -233,7 +234,7 @@ def _erasing(state: erasing.State) -> plan.Outcome | None:
                 return plan.InProgress(seconds=EFFECT_SECONDS)
             return plan.InProgress(seconds=ERASE_LOOK_SECONDS, message=progress)
         case erasing.Failed(why=why):
-            return plan.Blocked(reason=plan.UNCLEAN, message=why, seconds=ERASE_LOOK_SECONDS)
+            return plan.Blocked(reason=reasons.NOT_CLEANED, message=why, seconds=ERASE_LOOK_SECONDS)
         case erasing.NotStarted() | erasing.Done():
             return None
         case _:

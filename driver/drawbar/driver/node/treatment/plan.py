@@ -18,17 +18,12 @@ since; a new daemon resets again. From any state that a crash leaves the plan go
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.api import meta
+from drawbar.driver.catalogue import reasons
 
 USERS_SHOWN = 4
 """More than these are counted: a condition's message has 1,024 characters at most."""
-IN_USE = "InUse"
-REFUSED = "KernelRefused"
-SILENT = "KernelSilent"
-STUCK = "NoProgress"
-UNCLEAN = attachments.NOT_CLEANED
-CLEANING = attachments.CLEANING
-_COUNTING = frozenset({SILENT, STUCK})
+_COUNTING = frozenset({reasons.KERNEL_SILENT, reasons.NO_PROGRESS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,7 +247,9 @@ def _clear(observed: Observed) -> Block | Drain | None:
     if users and observed.draining.is_due:
         return Drain(message=users)
     if users or observed.draining.is_running:
-        return Block(reason=IN_USE, message="; ".join(filter(None, (users, observed.draining.message))))
+        return Block(
+            reason=reasons.IN_USE, message="; ".join(filter(None, (users, observed.draining.message)))
+        )
     return None
 
 
@@ -277,7 +274,7 @@ def _end_of_nothing(observed: Observed) -> Action:
     slot = observed.slot
     if not observed.leaves:
         gone = "the kernel does not show the device any more; look at its link and its power"
-        return Block(reason=REFUSED, message=gone)
+        return Block(reason=reasons.KERNEL_REFUSED, message=gone)
     if slot is None or slot.taken or not slot.powered or slot.present is False:
         return Finish()
     return PowerOff(slot=slot.name)
