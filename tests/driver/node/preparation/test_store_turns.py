@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from drawbar.cdi import spec
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.preparation import cdifiles, records, restoring, sharedfiles, store
 
@@ -80,7 +81,7 @@ async def test_a_device_wanted_by_two_goes_to_the_first(opened, writes, tmp_path
     )
     assert outcomes[0] is None
     assert isinstance(outcomes[1], errors.PrepareError)
-    assert outcomes[1].reason == errors.IN_USE
+    assert outcomes[1].reason == reasons.DEVICE_IN_USE
     assert outcomes[2] is None
     assert opened.claims.keys() == {"first", "one", "a", "c"}
     assert not (tmp_path / "cdi" / "drawbar.dev-b.json").exists()
@@ -94,7 +95,7 @@ async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, w
         opened.start(claim("good", "y"), content("good")),
     )
     assert isinstance(outcomes[0], errors.PrepareError)
-    assert outcomes[0].reason == errors.CDI_FAILED
+    assert outcomes[0].reason == reasons.CDI_FILE_FAILED
     assert outcomes[1] is None
     assert (tmp_path / "cdi" / "drawbar.dev-good.json").exists()
     assert "bad" in opened.claims

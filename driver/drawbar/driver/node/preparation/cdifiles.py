@@ -7,6 +7,7 @@ from pathlib import Path
 
 from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files, spec
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 
 log = logging.getLogger(__name__)
@@ -86,4 +87,4 @@ def _as_prepare_error() -> Iterator[None]:
     try:
         yield
     except cdi_errors.CdiError as error:
-        raise errors.PrepareError(str(error), reason=errors.CDI_FAILED) from error
+        raise errors.PrepareError(str(error), reason=reasons.CDI_FILE_FAILED) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 
 Json = dict[str, Any]
@@ -149,7 +150,7 @@ def refuse_overlap(claims: Claims, pool: str, device: str, uid: str) -> None:
         )
     else:
         message = f"{name} is still in use by claim {other.namespace}/{other.name} on this node; trying again"
-    raise errors.PrepareError(message, reason=errors.IN_USE)
+    raise errors.PrepareError(message, reason=reasons.DEVICE_IN_USE)
 
 
 def with_started(claims: Claims, claim: PreparedClaim) -> Claims:

@@ -22,7 +22,7 @@ import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.node import edits, errors
-from drawbar.driver.node.preparation import finding, records
+from drawbar.driver.node.preparation import lookup, records
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Restored:
     ended: frozenset[str] = frozenset()
 
 
-def decide(left: Found, finder: finding.Finder, *, boot_id: str) -> Restored:
+def decide(left: Found, finder: lookup.Finder, *, boot_id: str) -> Restored:
     """Return the record and the CDI files from now on."""
     claims: dict[str, records.PreparedClaim] = {}
     specs: dict[str, spec.Spec] = {}
@@ -90,7 +90,7 @@ def _after_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
     return claim.in_state(records.STARTED)
 
 
-def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> records.PreparedClaim:
+def _explained(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
     attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
@@ -127,7 +127,7 @@ def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> reco
     )
 
 
-def _write_again(claim: records.PreparedClaim, finder: finding.Finder, specs: dict[str, spec.Spec]) -> None:
+def _write_again(claim: records.PreparedClaim, finder: lookup.Finder, specs: dict[str, spec.Spec]) -> None:
     """Add the CDI file of the claim, if every device of it is there."""
     devices: dict[str, spec.Device] = {}
     for held in claim.devices:
