@@ -50,7 +50,7 @@ def test_the_permissions_of_the_catalogue_are_the_roles(manifest, role):
 
 
 def test_every_policy_is_explained(page, manifest):
-    _, *documented = rows(section(page, "What the policies add"))
+    _, *documented = rows(section(page, "Admission policies"))
     policies = [
         document["metadata"]["name"]
         for document in manifest("policies.yaml")
