@@ -136,7 +136,7 @@ class _Controller:
             binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
             calls=calls.Calls(),
             latency=measured.latency,
-            classic_wish=self._classic.watch.wish if self._classic.watch is not None else None,
+            classic_demand=self._classic.watch.demand if self._classic.watch is not None else None,
             claim_mirrors=(
                 watched.claims,
                 *(self._classic.watch.claim_mirrors.values() if self._classic.watch is not None else ()),

@@ -228,23 +228,23 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
     for number in range(5):
         gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
         opened.inventory.learn(gpu)
-    wishes = chores_of(f=opened)
-    wishes.add(routing.Job.PUBLISH, "f", after=1.0)
+    demands = chores_of(f=opened)
+    demands.add(routing.Job.PUBLISH, "f", after=1.0)
     assert reservation.asked == []
     assert opened.view.reserved == 0
     assert len(reservation.asked) == 5
 
 
 async def test_each_job_is_reported_once_it_is_done(until):
-    wishes, done = chores_of(), []
-    wishes.done = done.append
+    demands, done = chores_of(), []
+    demands.done = done.append
     for what in (
         routing.Job.FINALIZER,
         routing.Job.STATUS,
         routing.Job.LABELS,
     ):
-        wishes.add(what, "gone")
-    task = asyncio.Task(wishes.work(), name="chores")
+        demands.add(what, "gone")
+    task = asyncio.Task(demands.work(), name="chores")
 
     async def count():
         return len(done)
