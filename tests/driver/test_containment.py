@@ -350,7 +350,7 @@ TASKS = {
     "controller/leadership/elector.py": "the parts of the loop of leadership, kept as a whole",
     "controller/classic/executor.py": "the attempts of a round, which ends with them",
     "controller/daemon.py": "the renewals at the begin of a term, kept with the leadership",
-    "controller/fabric_reconciler.py": "the attempts of a round of labels, which ends with them",
+    "controller/node_labels.py": "the attempts of a round of labels, which ends with them",
     "controller/fabrics/session.py": "the parts of the loop of a session, kept as a whole",
     "controller/fabrics/sessions.py": "a session, which keeps itself",
     "operation/gate.py": "a handshake, which ends its connection with itself",

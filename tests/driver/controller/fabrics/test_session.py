@@ -14,7 +14,7 @@ from tests.scenes.sessions import FABRIC
 
 from drawbar.driver import containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import fabric_reconciler, refusals, routing
+from drawbar.driver.controller import fabric_reconciler, jobs, refusals
 from drawbar.driver.controller.fabrics import connection, session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
@@ -207,8 +207,8 @@ class Counting(fabrics.Reservation, frozen=True):
         return False
 
 
-def chores_of(**sessions):
-    """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
+def jobs_of(done=lambda change: None, **sessions):
+    """The queue of the jobs of these Fabrics' sessions and its reconciler, in a cluster with nothing in it."""
     cluster = types.SimpleNamespace(
         driver="drawbar.dev",
         fabrics={},
@@ -217,7 +217,8 @@ def chores_of(**sessions):
         refusals=refusals.Refusals(None),
         contained=containment.Uncontained(),
     )
-    return fabric_reconciler.FabricReconciler(cluster, readiness.Watchdog())
+    queue = jobs.Jobs(cluster.nodes, sessions)
+    return queue, fabric_reconciler.FabricReconciler(cluster, queue, readiness.Watchdog(), done)
 
 
 async def test_a_wish_to_publish_does_not_look_at_every_device():
@@ -228,23 +229,23 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
     for number in range(5):
         gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
         opened.inventory.learn(gpu)
-    demands = chores_of(f=opened)
-    demands.add(routing.Job.PUBLISH, "f", after=1.0)
+    queue, _ = jobs_of(f=opened)
+    queue.add(jobs.Job.PUBLISH, "f", after=1.0)
     assert reservation.asked == []
     assert opened.view.reserved == 0
     assert len(reservation.asked) == 5
 
 
 async def test_each_job_is_reported_once_it_is_done(until):
-    demands, done = chores_of(), []
-    demands.done = done.append
+    done = []
+    queue, reconciler = jobs_of(lambda change: done.append(change.job))
     for what in (
-        routing.Job.FINALIZER,
-        routing.Job.STATUS,
-        routing.Job.LABELS,
+        jobs.Job.FINALIZER,
+        jobs.Job.STATUS,
+        jobs.Job.LABELS,
     ):
-        demands.add(what, "gone")
-    task = asyncio.Task(demands.work(), name="chores")
+        queue.add(what, "gone")
+    task = asyncio.Task(reconciler.work(), name="jobs")
 
     async def count():
         return len(done)
@@ -252,4 +253,4 @@ async def test_each_job_is_reported_once_it_is_done(until):
     await until(count, lambda value: value == 3)
     task.cancel()
     await asyncio.wait({task})
-    assert done == [routing.Job.FINALIZER, routing.Job.STATUS, routing.Job.LABELS]
+    assert done == [jobs.Job.FINALIZER, jobs.Job.STATUS, jobs.Job.LABELS]

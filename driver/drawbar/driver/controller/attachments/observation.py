@@ -49,11 +49,11 @@ class _Demands:
             if mine or not first.failure_reported:
                 return first
             return next((demand for demand in demands if not demand.failure_reported), first)
-        if self._context.classic_demand is None:
+        if self._context.other_demand is None:
             return None
         host_of = self._session.nodes.host_of if self._session is not None else {}
         seen_at = self._cluster.placed.held_since(self._key.attachment) or self._cluster.clock()
-        return self._context.classic_demand(self._key, self._attachment, host_of, seen_at)
+        return self._context.other_demand(self._key, self._attachment, host_of, seen_at)
 
     def rivals(self, demand: claim_index.Demand | None) -> tuple[claim_index.Demand, ...]:
         """Return those that wait for what the demand's claim has; a device that is shared on purpose has share ids."""
