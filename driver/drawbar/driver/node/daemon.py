@@ -182,7 +182,7 @@ class _Node:
             cleaning.Surroundings(
                 node_name=options.node_name,
                 treatment=treated,
-                devices=self._local,
+                card=self._local.card,
                 reader=reader,
                 holder=self._holder,
                 hooks=self._hooks,
@@ -224,7 +224,7 @@ class _Node:
             boot_id=boot_id,
             released=self._device_released,
             prepared=self._networks.report,
-            leave=self._cleaner.leave,
+            leave=self._cleaner.mark_for_cleaning,
             seen=self._claim_read,
             recorder=self._recorder,
             waits=options.prepare,
@@ -529,7 +529,7 @@ class _Node:
 
     def _device_released(self, pool: str, device: str) -> None:
         self._changes.tell(watches.HolderChange(attachments=self._attached(pool, device)))
-        self._cleaner.left(pool, device)
+        self._cleaner.start_cleaning(pool, device)
 
     def _verdict_changed(self, key: verdicts.Key) -> None:
         is_local = nodepools.is_pool(key.pool, self._options.node_name)

@@ -108,7 +108,7 @@ def _intent(
         device=key.device,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         **changes,
     )
     metadata = meta.ObjectMeta(
