@@ -326,7 +326,7 @@ def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.All
         binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
         calls=calls.Calls(settled),
         latency=measured.latency,
-        other_wish=allocating.wish,
+        other_demand=allocating.demand,
         claim_mirrors=(observed.claims, *allocating.claim_mirrors),
         watchdog=measured.watchdog,
     )

@@ -173,7 +173,12 @@ class Publisher:
         """Return what the plan rests on; None where there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
-        failed_since = self._failed_since(name)
+        failed_since = {
+            device: since
+            for each in published
+            for device in causes.failures(self._driver, each)
+            if (since := self._failed.since((name, device))) is not None
+        }
         if fabric is None and self._sources.fabrics.is_unreadable(name):
             return None
         if fabric is None:
@@ -256,15 +261,6 @@ class Publisher:
             for name in causes.failures(self._driver, old).keys() | failed.keys():
                 self._failed.see((fabric, name), failed.get(name), self._clock())
 
-    def _failed_since(self, fabric: str) -> dict[str, datetime.datetime]:
-        """Return by device name when this process first saw the taint of its failure."""
-        names = {
-            name
-            for published_slice in self.in_fabric(fabric)
-            for name in causes.failures(self._driver, published_slice)
-        }
-        return {name: since for name in names if (since := self._failed.since((fabric, name))) is not None}
-
     def in_fabric(self, fabric: str) -> tuple[slices.ResourceSlice, ...]:
         """The fabric's slices as they are published."""
         return tuple(self._slices.get(fabric, {}).values())
@@ -278,7 +274,7 @@ class Publisher:
         return selection.not_offered(
             view.spec.offer,
             view.devices,
-            held=attached | _held_by_claims(self._sources, fabric, self.composites(fabric)),
+            held=attached | self._held_by_claims(fabric),
             published=_models(self.in_fabric(fabric), self.composites(fabric)),
             missing=view.missing,
         )
@@ -288,8 +284,18 @@ class Publisher:
         view, beyond = self._sources.sessions.get(fabric), self.not_offered(fabric)
         if view is None or not beyond:
             return view.devices if view is not None else ()
-        withdrawn = beyond - _held_by_claims(self._sources, fabric, self.composites(fabric))
+        withdrawn = beyond - self._held_by_claims(fabric)
         return tuple(device for device in view.devices if names.label(device.id) not in withdrawn)
+
+    def _held_by_claims(self, fabric: str) -> set[str]:
+        """Return the names of the fabric's devices that are attached for a claim, or given to one; of composites the members."""
+        attached = {
+            attachment.spec.device
+            for attachment in self._sources.placed.in_fabric(fabric)
+            if not attachment.held_by_hand
+        }
+        given, members = self._sources.allocated.pools(fabric).keys(), self.composites(fabric)
+        return {*attached, *given, *(member for name in given for member in members.get(name, ()))}
 
     def composites(self, fabric: str) -> dict[str, tuple[str, ...]]:
         """Return by name the members of the fabric's composites, as they are published."""
@@ -324,25 +330,13 @@ def _monotonic() -> float:
     return asyncio.get_running_loop().time()
 
 
-def _held_by_claims(sources: Sources, fabric: str, composites: Mapping[str, tuple[str, ...]]) -> set[str]:
-    """Return the names of the fabric's devices that are attached for a claim, or given to one; of composites the members."""
-    attached = {
-        attachment.spec.device
-        for attachment in sources.placed.in_fabric(fabric)
-        if not attachment.held_by_hand
-    }
-    given = sources.allocated.pools(fabric).keys()
-    return {*attached, *given, *(member for name in given for member in composites.get(name, ()))}
-
-
 def _models(
     published: Iterable[slices.ResourceSlice], composites: Mapping[str, tuple[str, ...]]
 ) -> dict[str, str]:
-    """Return by name the model of each device in a slice of the fabric, the members of composites among them."""
-    models = {}
+    """Return by name the model of each device in slices of a fabric, the members of composites among them."""
+    models: dict[str, str] = {}
     for device in (each for listed in published for each in listed.spec.devices):
         attribute = device.attributes.get("model") or device.attributes.get("class")
         model = (attribute.string or "") if attribute is not None else ""
-        models[device.name] = model
-        models |= dict.fromkeys(composites.get(device.name, ()), model)
+        models |= dict.fromkeys((device.name, *composites.get(device.name, ())), model)
     return models
