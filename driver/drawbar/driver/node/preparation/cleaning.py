@@ -304,7 +304,7 @@ class Cleaner:
             around.over(mark)
         if not work.begun:
             if around.holder(pool, device) == mark.uid:
-                # The same claim was given it anew in this moment. Any other one waits.
+                # The same claim was just given it again. Any other claim waits.
                 return LOOK_SECONDS
             work.begun = True
             log.info(
