@@ -194,7 +194,3 @@ class Session:
             errors.FabricError: it cannot be read.
         """
         await self.manager.read()
-
-    def give_place(self, key: names.DeviceKey) -> None:
-        """Note that the fabric is not, or no longer, busy with this device."""
-        self._news.tell_turns(self.manager.turns.give(key))
