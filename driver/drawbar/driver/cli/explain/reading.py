@@ -66,12 +66,15 @@ class _Look:
     async def whole(self, namespace: str) -> observed.World:
         target = self._target
         cluster = await status_reading.read(self._reader.api, status_reading.Target(), driver=self._driver)
-        shown = tree.build(cluster).devices
+        whole = tree.build(cluster)
+        shown = whole.devices
         pod = await self._pod() if target.kind == "pod" else None
         devices: tuple[tree.Device, ...] = ()
         wanted: tuple[observed.Claim, ...] = ()
         if target.kind == "device":
             devices = _named(shown, target.name)
+        elif target.kind in ("attachment", "enclosure", "fabric"):
+            devices = tree.within(whole, target).devices
         elif target.kind == "claim":
             wanted = await self._claims([target.name])
             if not wanted and not self._unread:
@@ -99,6 +102,7 @@ class _Look:
         if pod is not None and pod.spec.node_name:
             names.append(pod.spec.node_name)
         nodes = await self._nodes(dict.fromkeys(names))
+        daemons, has_daemons = await self._daemons(namespace, nodes)
         about = [(kinds.POD.kind, pod.metadata.name, target.namespace)] if pod is not None else []
         about += [(kinds.CLAIM.kind, claim.metadata.name, target.namespace) for claim in wanted]
         about += [
@@ -118,7 +122,8 @@ class _Look:
                 if claim.metadata.name not in allocated
             },
             nodes=nodes,
-            daemons=await self._daemons(namespace, nodes),
+            daemons=daemons,
+            has_daemons=has_daemons,
             events=await self._events(about[:REGARDING_MOST]),
             unread=(
                 *self._unread,
@@ -168,11 +173,13 @@ class _Look:
             )
         return nodes
 
-    async def _daemons(self, namespace: str, nodes: Iterable[str]) -> dict[str, core.Pod]:
+    async def _daemons(self, namespace: str, nodes: Iterable[str]) -> tuple[dict[str, core.Pod], bool]:
+        """Return the node daemon's pod of each of these nodes, and whether there is any of such pods."""
         if not nodes:
-            return {}
+            return {}, False
         pods = self._seen(await self._reader.list_all(kinds.POD, into=core.Pod, namespace=namespace), ())
-        return {pod.spec.node_name: pod for pod in pods if pod.spec.node_name in nodes and _is_daemon(pod)}
+        running = [pod for pod in pods if _is_daemon(pod)]
+        return {pod.spec.node_name: pod for pod in running if pod.spec.node_name in nodes}, bool(running)
 
     async def _events(self, about: Iterable[tuple[str, str, str]]) -> tuple[status.Event, ...]:
         results = await asyncio.gather(

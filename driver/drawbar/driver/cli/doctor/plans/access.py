@@ -35,7 +35,7 @@ def _absent(cluster: observed.Cluster, daemon: Daemon, subject: str) -> Finding:
         Check.ACCESS_ACCOUNT,
         subject,
         f"does not exist, so no {_NAMES[daemon]} of driver {cluster.where.driver} can run",
-        f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --namespace and --{daemon}-account",
+        f"install Drawbar (apply deploy/manifests, or the chart), or say where it is with --daemons and --{daemon}-account",
     )
 
 
@@ -147,7 +147,7 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
             return "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
         case Part.IMMEDIATE:
             return (
-                "set controller.config.immediateAllocation in the chart's values (without the chart: docs/immediate.md), or take "
+                "set controller.config.immediateAllocation in the chart's values (without the chart: {links.page('immediate')}), or take "
                 "policy.immediate out of the Fabrics: what it reserves is offered to no other claim"
             )
         case Part.CORE:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, fabrics, meta
+from drawbar.driver.cli import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import outcomes
@@ -46,8 +47,11 @@ _VISIBLE: Mapping[str, str] = {
     "NotInterleaved": "do what the message says: mend the composite, or the parameters of the class or claim",
     "NotCleaned": "delete the DeviceAttachment",
 }
-_SEE = "see the reason in docs/conditions.md"
-_CONNECTION = "ask the fabric manager's operator whether it lost its state; do what the message says; docs/fabrics.md has the steps"
+_SEE = links.page("conditions")
+_CONNECTION = (
+    "ask the fabric manager's operator whether it lost its state; do what the message says; "
+    + links.page("fabrics")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +155,7 @@ def _arriving(
             Check.ATTACHMENTS_FAILED,
             _subject(attachment),
             f"has failed ({status.error.reason}): {status.error.message}",
-            "it goes when the scheduler has taken the allocation back; docs/conditions.md has the reason",
+            f"it goes when the scheduler has taken the allocation back; {links.page('conditions')} explains the reason",
         )
     elif not attachment.holds(attachments.ATTACHED):
         yield from _attaching(world, attachment, fabric)
@@ -172,7 +176,7 @@ def _arriving(
             Check.ATTACHMENTS_HEALTH,
             _subject(attachment),
             f"node {node} finds the device ill: {status.node.health_message}",
-            "docs/health.md explains each finding; new pods are kept away from the device until it is well",
+            f"{links.page('health')} explains each finding; new pods are kept away from the device until it is well",
         )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drawbar.driver import errors
 from drawbar.driver.api import core, fabrics, maintenances, meta
+from drawbar.driver.cli import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -35,7 +36,7 @@ _REMEDIES: Mapping[str, str] = {
     "Unavailable": "is the fabric manager, or the adapter's sidecar, running and reached at spec.endpoint?",
     "DeadlineExceeded": "is the fabric manager overloaded? look at its log; spec.timeoutSeconds is the deadline of one call",
     "SocketForbidden": "run the sidecar as the controller's user, or let it open its socket to a group that both have",
-    "CredentialsMissing": "create the Secret that spec.credentialsSecretRef names, with known keys (docs/fabrics.md)",
+    "CredentialsMissing": f"create the Secret that spec.credentialsSecretRef names, with known keys ({links.page('fabrics')})",
     "CredentialsInvalid": "mend the Secret as the message says",
     "CredentialsUnbound": "if the message names the fabric manager, run its command, which adds the manager to the Secret",
     "CredentialsNotForFabric": "put the Fabric right; or, if the change is meant, run the command of the message",
@@ -46,7 +47,7 @@ _REMEDIES: Mapping[str, str] = {
     "AdapterDefect": "tell the adapter's vendor; the controller's log has the traceback",
     errors.UNEXPECTED: f"look for '{errors.UNEXPECTED_LOGGED}' in the controller's log, and send its trace to Drawbar's maintainers",
 }
-_MEND = "see the reason in docs/conditions.md"
+_MEND = links.page("conditions", "on-a-fabric")
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -94,22 +95,27 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
 
 
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
-    conditions = {condition.type: condition for condition in fabric.status.conditions}
-    connected = conditions.get(fabrics.CONNECTED)
+    connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
     if connected is None or connected.reason == fabrics.PENDING:
         yield _silent(cluster, fabric)
         return
-    troubles = [
-        *connection(fabric, connected),
-        *_degraded(fabric, conditions.get(fabrics.DEGRADED)),
-        *_published(fabric, conditions.get(fabrics.PUBLISHED)),
-        *_writable(fabric, conditions.get(fabrics.WRITABLE)),
-    ]
+    troubles = [*judge(fabric), *_certificate(fabric, connected)]
     if not any(trouble.severity is not Severity.NOTE for trouble in troubles):
         status = fabric.status
         what = f"is connected: {status.devices} devices, {status.attached} of them attached, {status.hosts} hosts"
         yield findings.ok(Check.FABRICS_CONNECTED, _subject(fabric), what)
     yield from troubles
+
+
+def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
+    """Return a finding for each condition of a Fabric that is not as it should be; the cause of others comes first."""
+    conditions = {condition.type: condition for condition in fabric.status.conditions}
+    connected = conditions.get(fabrics.CONNECTED)
+    if connected is not None and connected.reason != fabrics.PENDING:
+        yield from connection(fabric, connected)
+    yield from _published(fabric, conditions.get(fabrics.PUBLISHED))
+    yield from _writable(fabric, conditions.get(fabrics.WRITABLE))
+    yield from _degraded(fabric, conditions.get(fabrics.DEGRADED))
 
 
 def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
@@ -125,7 +131,7 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
 
 
 def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
-    """Return what a Fabric's condition Connected shows to be wrong."""
+    """Return a finding on a Fabric that is not connected."""
     if not connected.is_true:
         secret = connected.reason in _CREDENTIALS
         yield Finding(
@@ -135,7 +141,10 @@ def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Fi
             message=f"is not connected ({connected.reason}): {connected.message}",
             remedy=_REMEDIES.get(connected.reason, _MEND),
         )
-    elif not fabric.spec.tls.verify:
+
+
+def _certificate(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
+    if connected.is_true and not fabric.spec.tls.verify:
         yield findings.warning(
             Check.FABRICS_CONNECTED,
             _subject(fabric),
@@ -150,10 +159,7 @@ def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Itera
             Check.FABRICS_DEGRADED,
             _subject(fabric),
             condition.message,
-            (
-                "what is at fault is avoided meanwhile; look at those hosts and devices at the fabric manager, and for node "
-                "daemons at nodes.daemon"
-            ),
+            f"drawbar fabric check {fabric.metadata.name} shows the manager's view; {links.page('conditions', 'on-a-fabric')} explains each reason",
         )
 
 
@@ -190,7 +196,7 @@ def _subject(fabric: fabrics.Fabric) -> str:
     return f"Fabric {fabric.metadata.name}"
 
 
-_MAP = "name it in a Fabric's spec.hosts, or give it what the fabric knows its host by (docs/fabrics.md)"
+_MAP = f"name it in a Fabric's spec.hosts, or give it an identifier of its host ({links.page('fabrics')})"
 
 
 def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -220,7 +226,7 @@ def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
         Check.HOSTS_MAPPED,
         subject,
         condition.message,
-        "map them in spec.hosts; docs/fabrics.md has the other ways",
+        f"map them in spec.hosts; {links.page('fabrics')} has the other ways",
     )
 
 
