@@ -22,6 +22,7 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "status": "drawbar.driver.cli.verbs.status",
         "explain": "drawbar.driver.cli.verbs.explain",
         "doctor": "drawbar.driver.cli.verbs.doctor",
+        "report": "drawbar.driver.cli.verbs.report",
         "top": "drawbar.driver.cli.top.command",
         "ui": "drawbar.driver.cli.ui.command",
     },

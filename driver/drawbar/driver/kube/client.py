@@ -487,7 +487,7 @@ class Client:
             except bodies.TooLarge as error:
                 raise _beyond_limit(method, path) from error
             except bodies.FAILURES as error:
-                message = f"{method} {path} got no answer from {self.server}: {_cut(_words(error))}"
+                message = f"{method} {path} got no answer from {self.server}: {_cut(words(error))}"
                 raise errors.Unreachable(message) from error
 
     async def _decoded(
@@ -734,7 +734,7 @@ _BY_STATUS: dict[int, type[errors.KubeError]] = {
 }
 
 
-def _words(error: BaseException) -> str:
+def words(error: BaseException) -> str:
     """Return why there is no answer, without the library's own terms."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         inner = error.certificate_error
@@ -743,7 +743,7 @@ def _words(error: BaseException) -> str:
         return "its host name has no address"
     if isinstance(error, aiohttp.ClientConnectorError) and error.os_error.errno:
         return os.strerror(error.os_error.errno)
-    return str(error) or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _cut(text: str) -> str:

@@ -47,10 +47,9 @@ async def read_clock(connection: connections.Connection) -> observed.Clock:
         ):
             return observed.Clock(before=before, date=_date(response.headers.get("Date", "")), after=_now())
     except (aiohttp.ClientError, TimeoutError) as error:
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise CannotCheck(
-            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {reason}; "
-            "is it the right address, does it run, does a firewall stand between?"
+            f"nothing can be looked at: {connection.server} (from {connection.origin}) does not answer: {client.words(error)}: "
+            f"{remedies.of_cause(error)}"
         ) from error
 
 

@@ -257,7 +257,9 @@ def _result(
 
 
 def _unallocated(world: observed.World, claim: observed.Claim, subject: str) -> Iterator[Finding]:
-    problems = [_choice(world, choice, subject) for choice in world.choices.get(claim.metadata.name, ())]
+    problems = [
+        _judge(choice, world.cluster.driver, subject) for choice in world.choices.get(claim.metadata.name, ())
+    ]
     yield from problems
     if not any(problem.severity is Severity.ERROR for problem in problems):
         namespace, name = claim.metadata.namespace, claim.metadata.name
@@ -289,7 +291,7 @@ def _unallocated(world: observed.World, claim: observed.Claim, subject: str) -> 
             )
 
 
-def _choice(world: observed.World, choice: observed.Choice, subject: str) -> Finding:
+def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
     about = f"request {choice.request} (class {choice.class_name})"
     if not choice.has_class:
         return findings.error(
@@ -310,7 +312,7 @@ def _choice(world: observed.World, choice: observed.Choice, subject: str) -> Fin
         return findings.error(
             Check.CLAIMS_ALLOCATED,
             subject,
-            f"{about}: none of the devices of {world.cluster.driver} matches",
+            f"{about}: none of the devices of {driver} matches",
             "kubectl get resourceslices -o yaml shows the attributes to select by; drawbar doctor looks for missing devices",
         )
     total = len(devices)
@@ -342,6 +344,15 @@ def _choice(world: observed.World, choice: observed.Choice, subject: str) -> Fin
         f"{about} wants {_devices(choice.count)}; {total} match, and {len(free)} are free ({states}){_blockers(blocked)}",
         _unblock(blocked, choice.count - len(free)),
     )
+
+
+def lack(choices: Sequence[observed.Choice], driver: str) -> str:
+    """Return why the requests of a claim cannot be met, or an empty text if enough devices are free."""
+    for choice in choices:
+        finding = _judge(choice, driver, "")
+        if finding.severity is Severity.ERROR:
+            return finding.message
+    return ""
 
 
 def _devices(count: int) -> str:

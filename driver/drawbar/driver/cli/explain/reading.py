@@ -8,9 +8,10 @@ from typing import TypeVar
 
 from drawbar.driver import evaluation
 from drawbar.driver.api import core
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor.findings import NAMED_MAX, Unread
 from drawbar.driver.cli.doctor.reading import Reader
-from drawbar.driver.cli.explain import observed
+from drawbar.driver.cli.explain import choices, observed
 from drawbar.driver.cli.status import observed as status
 from drawbar.driver.cli.status import reading as status_reading
 from drawbar.driver.cli.status import tree
@@ -18,16 +19,12 @@ from drawbar.driver.kube import client, kinds
 
 # Of which Events are asked for; a pod may have many claims.
 REGARDING_MOST = 16
-# Devices that a request without an allocation is tried on.
-DEVICES_MOST = 10_000
 NODES_MOST = 16
 
 T = TypeVar("T")
 
 
-async def read(
-    api: client.Client, target: status_reading.Target, *, driver: str, namespace: str
-) -> observed.World:
+async def read(api: client.Client, target: objects.Target, *, driver: str, namespace: str) -> observed.World:
     """Return what explains the target.
 
     Args:
@@ -54,11 +51,11 @@ class _Look:
         self,
         reader: Reader,
         evaluator: evaluation.Evaluator,
-        target: status_reading.Target,
+        target: objects.Target,
         driver: str,
     ) -> None:
         self._reader = reader
-        self._evaluator = evaluator
+        self._chooser = choices.Chooser(reader, evaluator, driver)
         self._target = target
         self._driver = driver
         self._unread: list[Unread] = []
@@ -117,7 +114,7 @@ class _Look:
             pod=pod,
             claims=wanted,
             choices={
-                claim.metadata.name: await self._choices(claim, cluster, shown)
+                claim.metadata.name: await self._chooser.choose(claim, cluster, shown)
                 for claim in wanted
                 if claim.metadata.name not in allocated
             },
@@ -127,6 +124,7 @@ class _Look:
             events=await self._events(about[:REGARDING_MOST]),
             unread=(
                 *self._unread,
+                *self._chooser.unread,
                 *(
                     Unread(what=left.subject, why=f"it {left.problem}", remedy=left.remedy)
                     for left in self._reader.unreadable[:NAMED_MAX]
@@ -195,45 +193,6 @@ class _Look:
         )
         events = [event for result in results for event in self._seen(result, ())]
         return tuple(sorted(events, key=lambda event: event.at, reverse=True))
-
-    async def _choices(
-        self, claim: observed.Claim, cluster: status.Cluster, shown: Iterable[tree.Device]
-    ) -> tuple[observed.Choice, ...]:
-        published = observed.shown(cluster)
-        candidates = [device for device in shown if (device.pool, device.name) in published][:DEVICES_MOST]
-        choices = []
-        for request in claim.spec.devices.requests:
-            for alternative in request.alternatives:
-                device_class = await self._reader.find(
-                    kinds.DEVICE_CLASS, alternative.device_class_name, into=observed.DeviceClass
-                )
-                if isinstance(device_class, Unread):
-                    self._unread.append(device_class)
-                    continue
-                common = device_class.spec.selectors if device_class is not None else ()
-                left, fault = candidates, ""
-                for selector in (*common, *alternative.selectors):
-                    outcome = await self._evaluator.evaluate(
-                        selector.cel.expression,
-                        self._driver,
-                        tuple(published[device.pool, device.name] for device in left),
-                    )
-                    fault = outcome.fault
-                    if fault:
-                        break
-                    met = zip(left, outcome.answers, strict=True)
-                    left = [device for device, answer in met if answer.met]
-                choices.append(
-                    observed.Choice(
-                        request=request.name,
-                        class_name=alternative.device_class_name,
-                        has_class=device_class is not None,
-                        matching=() if fault or device_class is None else tuple(left),
-                        fault=fault,
-                        count=alternative.count,
-                    )
-                )
-        return tuple(choices)
 
     def _seen(self, result: T | Unread, absent: T) -> T:
         if isinstance(result, Unread):

@@ -18,6 +18,8 @@ from drawbar.driver.kube import client, discovery, exclusions, kinds
 from drawbar.driver.kube import errors as kube_errors
 
 T = TypeVar("T")
+OF_ONE_OBJECT = frozenset({"node", "claim", "pod"})
+"""The kinds of which the own objects alone are read."""
 Target = objects.Target
 Missing = objects.Missing
 
@@ -33,20 +35,30 @@ class _Readings:
     """Reads, of which those that fail are kept as sentences, as are the objects that cannot be read.
 
     Attributes:
+        first: the first failure and its remedy.
         failed: the plural names of the kinds that could not be read.
     """
 
     reader: Reader
     unread: list[str] = field(default_factory=list)
+    first: str = ""
     failed: set[str] = field(default_factory=set)
 
     async def list_all(
-        self, kind: kinds.Kind, into: type[T], *, labels: str = "", fields: str = ""
+        self,
+        kind: kinds.Kind,
+        into: type[T],
+        *,
+        labels: str = "",
+        fields: str = "",
+        namespace: str | None = None,
     ) -> tuple[T, ...]:
         """Return all objects that match; none where they cannot be read."""
 
         async def ask() -> tuple[T, ...]:
-            listing = await self.reader.api.list_all(kind, into=into, labels=labels, fields=fields)
+            listing = await self.reader.api.list_all(
+                kind, into=into, labels=labels, fields=fields, namespace=namespace
+            )
             self.unread += left_out(listing.unreadable)
             return listing.items
 
@@ -77,6 +89,8 @@ class _Readings:
             return False
         if (said := sentence(result)) not in self.unread:
             self.unread.append(said)
+        remedy = f"ask for the right to {result.permission}" if result.permission else result.remedy
+        self.first = self.first or remedies.plain(result.why) + (f": {remedy}" if remedy else "")
         self.failed.add(kind.plural)
         return True
 
@@ -121,15 +135,21 @@ async def read(
     }
     if target.kind not in read_one:
         return await _whole(readings, driver, labels)
-    rules, found = await asyncio.gather(
-        readings.list_rules(), read_one[target.kind](readings, target, driver)
+    rules, pods, found = await asyncio.gather(
+        readings.list_rules(),
+        readings.list_all(
+            kinds.POD, observed.UnscheduledPod, fields="spec.nodeName=", namespace=target.namespace
+        )
+        if target.kind in objects.NAMESPACED
+        else _nothing(),
+        read_one[target.kind](readings, target, driver),
     )
     if readings.failed - {"devicetaintrules"} and not (
         found.fabrics or found.attachments or found.claims or found.slices
     ):
-        raise Incomplete(f"nothing of {target} can be read: {readings.unread[0]}")
+        raise Incomplete(readings.first)
     return dataclasses.replace(
-        found, rules=rules, unread=tuple(readings.unread), unlisted=frozenset(readings.failed)
+        found, rules=rules, pods=pods, unread=tuple(readings.unread), unlisted=frozenset(readings.failed)
     )
 
 
@@ -173,7 +193,7 @@ async def _whole(
         ),
     )
     if {"fabrics", "resourceslices", "deviceattachments", "resourceclaims"} <= readings.failed:
-        raise Incomplete("nothing can be read: " + readings.unread[0])
+        raise Incomplete(readings.first)
     return observed.Cluster(
         driver=driver,
         fabrics=listed_fabrics,

@@ -59,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _run(args: argparse.Namespace) -> int:
     from drawbar.driver.cli import progress
+    from drawbar.driver.cli.explain import pending
     from drawbar.driver.cli.status import reading, tree
 
     printed: Any = None
@@ -72,11 +73,14 @@ async def _run(args: argparse.Namespace) -> int:
                         cluster = await reading.read(
                             session.api, target, driver=shell.driver(args), labels=args.selector
                         )
+                        whole = tree.build(cluster)
+                        shown = tree.within(whole, target, namespace)
+                        if target.kind not in reading.OF_ONE_OBJECT:
+                            shown = await pending.with_reasons(session.api, shown, whole, cluster)
                 except TimeoutError as error:
                     raise shell.Late(
                         f"the API server has not answered within {args.limit:g} s: {LATE}"
                     ) from error
-            shown = tree.within(tree.build(cluster), target, namespace)
             if shown != printed:
                 _print(args, shown)
                 printed = shown
