@@ -333,7 +333,7 @@ async def test_what_a_timer_raises_is_counted_and_logged(contained, caplog):
 # Where else whatever comes is caught, or a task of a daemon begins that ends with its group; each with the reason.
 BROAD = {
     "supervision.py": "names the error that ends the process",
-    "node/erasing.py": "the error is the reason of a condition",
+    "node/treatment/erasing.py": "the error is the reason of a condition",
     "node/kernel.py": "the error is handed to the task that waits",
     "node/health/monitor.py": "the error is handed to the task that waits",
     "cli/fabric/connections.py": "foreign code in a verb",
@@ -343,7 +343,7 @@ BROAD = {
 TASKS = {
     "kube/mirror.py": "the loop of the watch, kept as a whole",
     "node/recording/recorder.py": "of a verb",
-    "node/attachments/hooks.py": "an attempt of one hook",
+    "node/treatment/hooks.py": "an attempt of one hook",
     "node/attachments/local.py": "workers, which keep themselves",
     "node/local/neighbours.py": "the loop of a watch, kept as a whole",
     "node/discovery/devices.py": "the parts of the loop of the inventory, kept as a whole",

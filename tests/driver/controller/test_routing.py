@@ -10,7 +10,7 @@ from tests.scenes import claims as claim_scenes
 
 from drawbar.driver.api import attachments, core, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import attachment_index, names, routing
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.controller.routing import Allocation, Job, WakeJob
 from drawbar.fabric import contract
 
@@ -81,7 +81,7 @@ def published(fabric, node=None):
     """Return a slice of a Fabric's pool; with a node one of that node's, which has given it the Fabric's label."""
     pool = slices.Pool(name=node or fabric, generation=1, resource_slice_count=1)
     return slices.ResourceSlice(
-        metadata=meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: fabric}),
+        metadata=meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: fabric}),
         spec=slices.SliceSpec(driver=DRIVER, pool=pool, node_name=node),
     )
 

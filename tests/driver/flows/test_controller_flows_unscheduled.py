@@ -12,12 +12,12 @@ from tests.driver.flows.test_controller_flows_hooks import BITSTREAM, config, ma
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node.classes import nvme
-from drawbar.driver.node.preparation import finding
+from drawbar.driver.node.preparation import lookup
 
 pytestmark = pytest.mark.attack
 
 # A Prepare says soon why it waits, and the kubelet asks again.
-SOON = {"prepare": finding.Limits(late_device_seconds=0.5)}
+SOON = {"prepare": lookup.Limits(late_device_seconds=0.5)}
 NVME = {"deviceClassName": "nvme.drawbar.dev"}
 
 

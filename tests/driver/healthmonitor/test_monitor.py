@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.healthmonitor import metrics, monitor, receiver, signals
 from drawbar.driver.kube import errors, kinds
 
@@ -150,7 +151,7 @@ async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_repor
     watcher.receive(batch("d0", "d1"))
     await watcher.look()
     assert [rule.spec.taint.evictions_per_second for rule in rules] == [rate if kept else None] * 2
-    dropped = [entry for entry in watcher.recorder.messages if entry[1] == monitor.RATE_DROPPED]
+    dropped = [entry for entry in watcher.recorder.messages if entry[1] == reasons.EVICTION_RATE_DROPPED]
     assert len(dropped) == (rate is not None and not kept)
     assert all(warning and "so 3 has no effect" in message for warning, _, message in dropped)
 

@@ -10,6 +10,7 @@ import hashlib
 import msgspec
 
 from drawbar.driver.api import meta, parameters, slices
+from drawbar.fabric.classes import OFFERED_CLASSES
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceAttachment"
@@ -28,9 +29,6 @@ DETACHED = "Detached"
 VISIBLE = "Visible"
 RELEASED = "Released"
 EXCLUSIVE = "Exclusive"
-# Reasons of `Released` that the device's taint tells from all others.
-CLEANING = "Cleaning"
-NOT_CLEANED = "NotCleaned"
 # What a node reports of the health of a device that it finds ill.
 UNHEALTHY = "Unhealthy"
 
@@ -119,7 +117,7 @@ class ClaimReference(meta.Struct, frozen=True):
     virtual_functions: parameters.VirtualFunctions = parameters.VirtualFunctions()
 
 
-ERASED_CLASSES = frozenset({"nvme", "cxl-memory"})
+ERASED_CLASSES = frozenset(listed for listed in OFFERED_CLASSES if listed.can_erase)
 UNWEARING_CLASSES = frozenset({"cxl-memory"})
 """Of devices that no number of erasures wears out."""
 """Classes of device that keep their users' data, and are erased unless their Fabric has another policy."""

@@ -26,8 +26,6 @@ FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
 WRITABLE = "Writable"
-# The reason of Connected as the CRD defaults it: no controller has served the Fabric yet.
-PENDING = "Pending"
 CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE})
 
 
@@ -70,23 +68,6 @@ class Reservation(meta.Struct, frozen=True):
         return device_id in self.devices or model in self.models
 
 
-class CleanPolicy(meta.Struct, frozen=True):
-    """What a node does about what a user left on a device, by class of device; None is what the class does."""
-
-    gpu: attachments.Clean | None = None
-    accelerator: attachments.Clean | None = None
-    fpga: attachments.Clean | None = None
-    nvme: attachments.Clean | None = None
-    cxl_memory: attachments.Clean | None = None
-    nic: attachments.Clean | None = None
-    other: attachments.Clean | None = None
-
-    def way(self, device_class: str) -> attachments.Clean | None:
-        """Return it for one of `drawbar.fabric.classes.DeviceClass`."""
-        way: attachments.Clean | None = getattr(self, device_class.replace("-", "_"), None)
-        return way
-
-
 class Limits(meta.Struct, frozen=True):
     """The most that the fabric manager may list and stream, and that is published of it.
 
@@ -123,7 +104,7 @@ class Policy(meta.Struct, frozen=True):
         immediate: what is reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
         node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
-        clean: what a node does about the traces of a device's users.
+        clean: what a node does about the traces of a device's users, by class in camelCase.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
         limits: the most that the manager may list and stream.
         attaches_per_namespace_per_minute: attaches that begin for the claims of one namespace.
@@ -140,8 +121,12 @@ class Policy(meta.Struct, frozen=True):
     erases_per_device_per_day: int = 50
     models: tuple[ModelRule, ...] = ()
     immediate: Reservation = Reservation()
-    clean: CleanPolicy = CleanPolicy()
+    clean: dict[str, attachments.Clean] = {}
     limits: Limits = Limits()
+
+    def cleaning_of(self, device_class: str) -> attachments.Clean | None:
+        """Return what a node does about the traces of a user of such a device; None for the default of the class."""
+        return self.clean.get(meta.camel_case(device_class))
 
 
 class Composite(meta.Struct, frozen=True):

@@ -15,11 +15,12 @@ import msgspec
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, claims, core, demands, fabrics, maintenances, slices
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import fabric_reconciler, faults, names, outcomes, routing, shares, watches
+from drawbar.driver.controller import fabric_reconciler, faults, names, outcomes, routing, watches
 from drawbar.driver.controller.attachments import calls, executor, plan
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import losses, places, session
+from drawbar.driver.controller.fabrics import losses, session
 from drawbar.driver.controller.immediate import allocator
+from drawbar.driver.controller.offers import any_of_model, memory_chunk
 from drawbar.driver.controller.operation import metrics
 from drawbar.driver.controller.pools import causes
 from drawbar.driver.kube import exclusions, kinds, mirror, workers
@@ -328,15 +329,15 @@ class Changes:
             for name in members.get(device.name, (device.name,))
         )
 
-    def taken(self, fabric: str) -> places.Taken:
+    def taken(self, fabric: str) -> any_of_model.Taken:
         """Return what DeviceAttachments and claims have taken of the fabric's places."""
-        holds = tuple(map(places.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
+        holds = tuple(map(any_of_model.Hold.from_attachment, self.cluster.placed.in_fabric(fabric)))
         claimed = (key.device for key in self.cluster.allocated.devices() if key.fabric == fabric)
-        return places.Taken(holds=holds, claimed=frozenset(claimed))
+        return any_of_model.Taken(holds=holds, claimed=frozenset(claimed))
 
-    def shares(self, fabric: str) -> tuple[shares.Hold, ...]:
+    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
         """Return the DeviceAttachments of shares of the fabric."""
-        holds = map(shares.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
+        holds = map(memory_chunk.Hold.from_attachment, self.cluster.placed.of_shares(fabric))
         return tuple(hold for hold in holds if hold is not None)
 
     def troubles_changed(self, fabric: str) -> None:

@@ -16,7 +16,8 @@ from drawbar.driver.controller import (
     retries,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.fabrics import composites, sessions
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import claimstatus, client, errors, events, kinds, mirror
 
@@ -76,9 +77,9 @@ class Cluster:
     retries: retries.Retries
     recorder: events.Recorder
     contained: containment.Containment = field(default_factory=containment.Uncontained)
-    arranged: dict[str, tuple[tuple[object, ...], composites.Arrangement]] = field(default_factory=dict)
+    arranged: dict[str, tuple[tuple[object, ...], group.Arrangement]] = field(default_factory=dict)
 
-    def composites(self, fabric: str) -> composites.Arrangement | None:
+    def composites(self, fabric: str) -> group.Arrangement | None:
         """Return the composites of a Fabric that has or had any; what else is held, its attachments have themselves."""
         opened, published = self.sessions.get(fabric), self.pools.composites(fabric)
         if (
@@ -90,14 +91,14 @@ class Cluster:
             return None
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
         given = {*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)}
-        held, devices = composites.held(attached), self.pools.offered(fabric)
+        held, devices = group.held(attached), self.pools.offered(fabric)
         scope = self.maintenance.scope(fabric)
         observed = (opened.spec, devices, held, given, published, opened.missing, opened.chooses, scope)
         before = self.arranged.get(fabric)
         # It is asked for with every device, and much is slower to arrange than to compare.
         if before is not None and before[0] == observed:
             return before[1]
-        arranged = composites.arrange(
+        arranged = group.arrange(
             opened.spec,
             devices,
             held,

@@ -33,7 +33,8 @@ from drawbar.driver.controller import (
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import composites, session, status
+from drawbar.driver.controller.fabrics import session, status
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.routing import Job
 from drawbar.driver.kube import client, kinds, workers
 from drawbar.driver.kube import errors as kube_errors
@@ -393,7 +394,7 @@ class FabricReconciler:
         refused = view.pairs.ends(probation, self._cluster.clock())
         devices = {names.label(device.id): device for device in view.devices}
         composed = [
-            composites.composed(name, listed)
+            group.composed(name, listed)
             for name, of_composite in members.items()
             if (listed := [devices[member] for member in of_composite if member in devices])
         ]

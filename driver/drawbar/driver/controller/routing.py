@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from drawbar.driver import routes
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
 from drawbar.driver.controller import attachment_index, hosts, names
-from drawbar.driver.controller.pools import causes
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.fabric import contract
 
 # Changes that come together become one write.
@@ -230,7 +229,7 @@ class SliceChange:
     @property
     def fabric(self) -> str | None:
         """The Fabric that it is of; None for one of a node's own pools."""
-        return pool_plan.fabric_of(self.new or self.old)
+        return desired.fabric_of(self.new or self.old)
 
     @property
     def needs_labels(self) -> bool:

@@ -19,11 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import assert_never
 
-from drawbar.driver import clocks, containment, evaluation
+from drawbar.driver import clocks, evaluation
 from drawbar.driver.api import attachments, claims, nodepools
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
-from drawbar.driver.node.attachments import exclusiveness, executor, hooks, reporting
+from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, treatment, uevents
+from drawbar.driver.node.attachments import context, exclusiveness, executor, reporting
 from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
@@ -34,16 +35,17 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
+    cdifiles,
     cleaning,
-    finding,
+    locks,
+    lookup,
     metadata,
     networks,
     preparer,
-    sharedfiles,
     store,
     sweeping,
 )
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
 
 log = logging.getLogger(__name__)
 
@@ -173,14 +175,14 @@ class _Node:
             contained=contained,
         )
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
+        treated = treatment.Executor(asked, limits=options.release)
         self._hooks = hooks.Runner(options.initialise, asked, contained)
         marks = cleaning.Marks(options.data_dir)
         self._cleaner = cleaning.Cleaner(
             marks,
             cleaning.Surroundings(
                 node_name=options.node_name,
-                kernel=asked,
-                host=users.Host.from_sysfs(options.sysfs),
+                treatment=treated,
                 devices=self._local,
                 reader=reader,
                 holder=self._holder,
@@ -191,7 +193,7 @@ class _Node:
             clean=options.local_pool.clean,
             contained=contained,
         )
-        finder = finding.Finder(
+        finder = lookup.Finder(
             driver=options.driver,
             node_name=options.node_name,
             boot_id=boot_id,
@@ -205,9 +207,8 @@ class _Node:
             occupied=netdevs.held,
         )
         files = store.Store(
-            driver=options.driver,
-            cdi_dir=options.cdi_dir,
-            directory=options.data_dir,
+            cdifiles.CdiFiles(options.cdi_dir, options.driver),
+            options.data_dir,
             lock_seconds=options.prepare.lock_seconds,
         )
         self._networks = networks.Networks(
@@ -234,7 +235,7 @@ class _Node:
         self._watched = attached.AttachedDevices(
             self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
         )
-        self._context = executor.Context(
+        self._context = context.Context(
             reporter=reporting.Reporter(
                 api=api,
                 recorder=self._recorder,
@@ -245,7 +246,7 @@ class _Node:
             ),
             arrivals=self._arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked, limits=options.release),
+            treatment=treated,
             boot_id=boot_id,
             since=clocks.steady(),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
@@ -262,7 +263,7 @@ class _Node:
         )
         self._exclusiveness = exclusiveness.Exclusiveness(
             reporter=self._context.reporter,
-            card=self._card,
+            card=self._context.last_card,
             offered=self._neighbours.offered,
             quiet_seconds=options.local_pool.quiet_seconds,
             clock=asyncio.get_running_loop().time,
@@ -349,11 +350,11 @@ class _Node:
         wanted = self._options.local_pool
         return wanted.enabled and wanted.virtual_functions and device_class in wanted.classes
 
-    def _sharing(self, attachment: attachments.DeviceAttachment) -> executor.Sharing:
+    def _sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
         """The use of the virtual functions of an attachment's card."""
         functions = self._local.virtual_functions(attachment)
         if not functions:
-            return executor.Sharing()
+            return context.Sharing()
         clauses = []
         for pool, device in sorted(self._held()):
             if device in functions and (not pool or self._local.owns(pool)):
@@ -362,7 +363,7 @@ class _Node:
                 holder = f"{claim.namespace}/{claim.name}" if claim is not None else f"of uid {uid}"
                 clauses.append(f"claim {holder} has {device}")
         offered = (device.name for listed in self._publisher.published for device in listed.spec.devices)
-        return executor.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
+        return context.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
 
     def _watch(self) -> None:
         """Shows an administrator what is here."""
@@ -398,7 +399,7 @@ class _Node:
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
-        for uid in self._preparer.store.last_read:
+        for uid in self._preparer.store.claims:
             self._networks.report(uid)
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
@@ -418,7 +419,7 @@ class _Node:
     async def _act(self) -> None:
         """Does what one instance of a node does at a time, for ever, once no other does it."""
         measured, lock = self._measured, self._options.acting_lock
-        async with sharedfiles.held(lock, None, taken=_wait_for_another):
+        async with locks.Lock(lock).held(None, on_wait=_wait_for_another):
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:
@@ -449,7 +450,7 @@ class _Node:
         attachment = self._own.get(name)
         if attachment is not None:
             self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
-            self._recorder.warning(attachment.spec.claim, reason=containment.REASON, message=failure)
+            self._recorder.warning(attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
     async def _follow_neighbours(self) -> None:
         await self._served.modern.wait()

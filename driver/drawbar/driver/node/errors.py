@@ -23,6 +23,7 @@ it would have held is None.
 """
 
 from drawbar.driver import errors
+from drawbar.driver.catalogue import reasons
 
 
 class NodeError(errors.DrawbarError):
@@ -57,13 +58,6 @@ class SocketError(NodeError):
     """A UNIX socket's path is too long, or its directory cannot be used."""
 
 
-# Reasons of `PrepareError`, as they stand in Events.
-CLAIM_GONE = "ClaimGone"
-IN_USE = "DeviceInUse"
-CDI_FAILED = "CDIFileFailed"
-HANDLE_WRONG = "ResourceHandleWrong"
-
-
 class PrepareError(NodeError):
     """One claim cannot be prepared or unprepared; the others can.
 
@@ -71,7 +65,7 @@ class PrepareError(NodeError):
         reason: one word in CamelCase for the Event; the same cause has the same word.
     """
 
-    def __init__(self, message: str, *, reason: str = "PrepareFailed") -> None:
+    def __init__(self, message: str, *, reason: str = reasons.PREPARE_FAILED) -> None:
         super().__init__(message)
         self.reason = reason
 

@@ -14,6 +14,7 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import damping, names, outcomes
 from drawbar.driver.controller.attachments import actions, contradictions, plan
 from drawbar.driver.controller.fabrics import losses
@@ -24,7 +25,7 @@ MOVED = contradictions.Contradiction(is_confirmed=True, host_id="h9", since="202
 OVER = contradictions.Contradiction(is_over=True, look_seconds=7.0)
 SEEN = meta.Condition(type="Visible", status="True", reason="DeviceReady")
 BLIND = meta.Condition(type="Visible", status="False", reason="DeviceNotFound", message="look at the slot")
-NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="x")
+NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=reasons.CONNECTION_NOT_SHOWN, message="x")
 MINE, BY_HAND = attachment(ATTACHED), attachment(ATTACHED, claim=None)
 USED = wish(attached_said=True, visible_said=True)
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.scenes import sessions, waiting
 
-from drawbar.driver.controller.fabrics import places, places_adapter
+from drawbar.driver.controller.fabrics import places_adapter
+from drawbar.driver.controller.offers import any_of_model
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
@@ -257,13 +258,13 @@ def restarted(fabric, holds, *, marks=True):
     return places_adapter.PlacesAdapter(
         fabric,
         mark=MARK if marks else None,
-        taken=lambda: places.Taken(holds=tuple(holds)),
+        taken=lambda: any_of_model.Taken(holds=tuple(holds)),
         report=lambda event: None,
     )
 
 
 def held(name, uid):
-    return places.Hold(place=name, uid=uid, model="m", host_id="h1")
+    return any_of_model.Hold(place=name, uid=uid, model="m", host_id="h1")
 
 
 def wanted(hold, attempt=1):
@@ -371,7 +372,7 @@ class Listener(sessions.Listener):
         self.holds = holds
 
     def taken(self, fabric):
-        return places.Taken(holds=self.holds)
+        return any_of_model.Taken(holds=self.holds)
 
 
 class Manager(sessions.Manager):
@@ -453,7 +454,10 @@ class Busy:
 async def test_many_changes_of_a_large_fabric_are_arranged_together():
     reported = []
     adapter = places_adapter.PlacesAdapter(
-        Busy(), mark=None, taken=lambda: places.Taken(holds=(), claimed=frozenset()), report=reported.append
+        Busy(),
+        mark=None,
+        taken=lambda: any_of_model.Taken(holds=(), claimed=frozenset()),
+        report=reported.append,
     )
     version = (await adapter.devices()).version
     began = time.process_time()

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller import names, shares
+from drawbar.driver.controller import names
 from drawbar.driver.controller.fabrics import shares_adapter
+from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
 
@@ -44,7 +45,7 @@ class Bench:
     def __init__(self, fabric):
         self.fabric = fabric
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=STEP)
-        self.holds = [shares.Hold(name=NAME, uid=UID, share=share, host_id="h1")]
+        self.holds = [memory_chunk.Hold(name=NAME, uid=UID, share=share, host_id="h1")]
         self.reported, self.withdrawn = [], []
         self.adapter = self.connected()
 
@@ -144,7 +145,7 @@ async def test_more_than_is_left_is_refused_as_no_capacity(bench):
     async with bench() as at:
         (hold,) = at.holds
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=8 * STEP)
-        at.holds[:] = [shares.Hold(name=NAME, uid=UID, share=share, host_id=hold.host_id)]
+        at.holds[:] = [memory_chunk.Hold(name=NAME, uid=UID, share=share, host_id=hold.host_id)]
         with pytest.raises(errors.ResourceExhausted) as refused:
             await at.adapter.attach(ATTACH)
         assert refused.value.reason == errors.Reason.NO_CAPACITY
@@ -157,14 +158,14 @@ async def test_what_is_in_flight_on_a_slice_is_in_flight_on_its_share_and_what_m
         (made,) = await at.made()
         at.fabric.console.add_fault(faults.Stick(method=contract.OperationKind.DELETE_SLICE))
         request = contract.DeleteSliceRequest(
-            request_id=shares.deletion_request(made.slice_of, 7), device_id=made.id
+            request_id=memory_chunk.deletion_request(made.slice_of, 7), device_id=made.id
         )
         await at.fabric.delete_slice(request)
         in_flight = [operation for operation in await at.adapter.operations() if not operation.done]
         assert [(operation.request_id, operation.device.id) for operation in in_flight] == [
             (request.request_id, NAME)
         ]
-        assert shares.deleted_share(request.request_id) == NAME
+        assert memory_chunk.deleted_share(request.request_id) == NAME
 
 
 async def test_a_detach_of_a_share_that_was_never_made_is_a_success(bench):

@@ -11,6 +11,7 @@ import pytest
 
 from drawbar.driver import containment, evaluation
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import (
     absences,
     attachment_index,
@@ -24,8 +25,7 @@ from drawbar.driver.controller import (
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
 from drawbar.driver.controller.immediate import allocator
-from drawbar.driver.controller.pools import devices
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.pools import desired, devices
 from drawbar.driver.kube import errors
 from drawbar.fabric import contract
 
@@ -92,7 +92,7 @@ class Pools:
         shown = tuple(devices.published(DRIVER, "fab", device, ()) for device in listed)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
-        metadata = meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: "fab"})
+        metadata = meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: "fab"})
         self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
         self.changed(old, self.published[0])
 
@@ -509,8 +509,8 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
             return list(world.events)
 
         reported = await until(events, lambda reported: len(reported) == 4)
-        reasons = sorted(reason for _, reason in reported)
-        assert reasons == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
+        listed = sorted(reason for _, reason in reported)
+        assert listed == ["NoReservedDevice"] * 2 + [reasons.SELECTORS_TOO_EXPENSIVE] * 2
         world.ask("good")
         await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
 

@@ -9,12 +9,14 @@ import pytest
 
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
-from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, hooks, local
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node import kernel, treatment
+from drawbar.driver.node.attachments import local
+from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import cleaning, readiness
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -108,11 +110,11 @@ class World:
         await arrivals.read()
         self.runner = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         reporter = types.SimpleNamespace(api=None, recorder=self.recorder, tells_claims=lambda: True)
-        context = executor.Context(
+        context = Context(
             reporter=reporter,
             arrivals=arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked),
+            treatment=treatment.Executor(asked),
             boot_id=self.boot_id,
             since=self.clock(),
             patience=datetime.timedelta(seconds=60),
@@ -186,7 +188,7 @@ async def test_a_device_is_made_ready_once_for_a_claim_and_not_again_by_the_next
         assert world.recorder.reasons == ["Initialising"]
     async with world.acting() as made:
         assert world.state() == ""
-        assert world.state(at="T2") == readiness.NOT_READY
+        assert world.state(at="T2") == reasons.DEVICE_NOT_READY
         made.claim_read(claim(**HOOK))
         await world.until(lambda: len(made._queue) == 0)
         assert world.state() == ""
@@ -199,7 +201,7 @@ async def test_after_a_reboot_it_is_made_ready_again(world):
         await world.until(lambda: not world.state())
     world.boot_id = "boot-2"
     async with world.acting() as made:
-        assert world.state() == readiness.NOT_READY
+        assert world.state() == reasons.DEVICE_NOT_READY
         made.claim_read(claim(**HOOK))
         await world.until(lambda: not world.state())
     assert world.runs == [DEVICE, DEVICE]
@@ -216,7 +218,7 @@ async def test_a_device_that_is_left_half_done_has_a_mark_and_the_cleaner_looks_
         made.claim_changed(claim(**HOOK), None)
         await world.until(lambda: len(world.cleaner.looked_at) == 2)
         await world.until(lambda: not made._context.memories)
-    assert world.state() == readiness.NOT_READY
+    assert world.state() == reasons.DEVICE_NOT_READY
 
 
 async def test_a_device_that_is_not_clean_is_not_made_ready_before(world):
@@ -247,7 +249,7 @@ async def test_an_instance_that_does_not_act_makes_nothing_ready_and_answers_by_
     passive = await world.made()
     passive.claim_read(claim("c2", **HOOK))
     assert world.state() == ""
-    assert world.state("c2") == readiness.NOT_READY
+    assert world.state("c2") == reasons.DEVICE_NOT_READY
     assert passive._works == {}
 
 
@@ -255,7 +257,7 @@ async def test_a_failure_is_tried_again_for_a_pod_on_the_node_once_some_time_has
     world.hook(FAILS)
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
-        await world.until(lambda: world.state() == readiness.FAILED)
+        await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
         made.claim_read(claim(**HOOK))
         await world.until(lambda: looks_again(made))
         assert len(world.runs) == 1
@@ -344,7 +346,7 @@ async def test_virtual_functions_are_refused_where_the_node_offers_them_in_place
     world.offers_functions = True
     async with world.acting() as made:
         made.claim_read(claim(virtualFunctions={"groups": [{"count": 2}]}))
-        await world.until(lambda: world.state() == readiness.FAILED)
+        await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
         value = made.attachment(NODE, DEVICE, "uid-c1", "T1")
         (visible,) = [held for held in value.status.conditions if held.type == "Visible"]
         assert visible.reason == "FunctionsNotSetUp"

@@ -9,12 +9,12 @@ import pytest
 
 from drawbar.driver.api import claims, meta
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import classes, errors, kernel
-from drawbar.driver.node.attachments import hooks
+from drawbar.driver.node import classes, errors, kernel, treatment
 from drawbar.driver.node.classes import nvme_erase
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.local import demands, residents
 from drawbar.driver.node.preparation import cleaning, records
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -98,8 +98,9 @@ class World:
         self.hooks = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         around = cleaning.Surroundings(
             node_name="n",
-            kernel=asked,
-            host=classes.Host(sysfs=root, proc=self.folder / "proc", dev=Path("/dev")),
+            treatment=treatment.Executor(
+                asked, host=classes.Host(sysfs=root, proc=self.folder / "proc", dev=Path("/dev"))
+            ),
             devices=self,
             reader=self,
             holder=lambda pool, device: self.held.get((pool, device)),
@@ -238,7 +239,7 @@ class Answers(dict):
 async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is_tried_again(
     world, monkeypatch
 ):
-    monkeypatch.setattr("drawbar.driver.node.erasing.AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     world.disk.error = errors.NotCleaned("the disk refuses a format: freeze lock is set; power-cycle it")
     world.disk.let.set()
     await world.cleaner.leave(prepared(DISK))
@@ -368,7 +369,7 @@ def put_hooks(world, **texts):
 async def test_the_hook_of_the_class_cleans_the_device_and_its_failure_keeps_the_device_out_of_service(
     world, monkeypatch
 ):
-    monkeypatch.setattr("drawbar.driver.node.erasing.AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     put_hooks(world, blanks="#!/bin/sh\necho 'no such port' >&2\nexit 3\n")
     await world.cleaner.leave(prepared(CARD, parameters=HOOKS))
     async with world.running():

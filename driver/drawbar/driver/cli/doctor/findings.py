@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from drawbar.driver import errors
-from drawbar.driver.cli import links
+from drawbar.driver.catalogue import links
 
 NAMED_MAX = 5
 
@@ -129,7 +129,7 @@ def unread(check: Check, lost: Unread) -> Finding:
     """Return the finding on something that could not be looked at."""
     remedy = lost.remedy or "try again; if it stays so, look at the API server's log"
     if lost.permission:
-        remedy = f"run this as a user who may {lost.permission} ({links.page('doctor')} has a role for it)"
+        remedy = f"run this as a user who may {lost.permission} ({links.url('doctor.md')} has a role for it)"
     message = f"cannot be looked at: {lost.why}"
     return Finding(
         check=check, severity=Severity.UNCHECKED, subject=lost.what, message=message, remedy=remedy

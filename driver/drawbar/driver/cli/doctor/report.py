@@ -5,7 +5,8 @@ from typing import Any
 
 from rich import console, text
 
-from drawbar.driver.cli import links, tables
+from drawbar.driver.catalogue import links
+from drawbar.driver.cli import tables
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Finding, Severity
 
@@ -84,7 +85,7 @@ def _line(out: console.Console, finding: Finding) -> None:
 
 def url(finding: Finding) -> str:
     """Return the address of the page about a check."""
-    return links.page("doctor", finding.check.value)
+    return links.url(f"doctor.md#{finding.check.value}")
 
 
 def _summary(listed: Sequence[Finding]) -> text.Text:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, meta
-from drawbar.driver.cli import links
+from drawbar.driver.catalogue import attachment_conditions, links, taints
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
@@ -19,19 +19,6 @@ from drawbar.driver.controller import names
 
 EVENTS = 3
 """Warnings of Events that are shown, the newest first."""
-_TAINTS: Mapping[str, str] = {
-    "attach-failed": f"it is lifted by itself when the device's probation is over (policy.probationSeconds of the Fabric); {links.page('conditions')} explains the value",
-    "device-lost": "look at the device's link and power; it is lifted when the claim that has the device is gone",
-    "fabric-health": "look at the device at the fabric manager, which reports it unhealthy",
-    "fabric-unreachable": "restore the connection to the fabric manager; it is lifted when the manager answers",
-    "cleaning": "its node erases the previous user's data: it is lifted when that is done",
-    "not-cleaned": "its node cannot erase the previous user's data: kubectl describe deviceattachment shows the condition Released",
-    "in-use": "another system has the device: it is lifted when the fabric reports it free",
-    "maintenance": "when the work is done: drawbar maintenance off device/{device}; drawbar maintenance list shows who began it and why",
-    "node-unhealthy": f"{links.page('health')} explains what the node reports of the device",
-    "not-offered": "spec.offer of its Fabric leaves it out: it is withdrawn when the claim that has it is gone",
-    "reserved": "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric",
-}
 _CONTAINERS: Mapping[str, str] = {
     "CreateContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
     "RunContainerError": "if it names CDI devices: on the node, drawbar doctor --node --host-root /",
@@ -227,7 +214,7 @@ def _result(
                 Check.CLAIMS_READY,
                 subject,
                 f"{result.device} failed ({condition.reason}): {condition.message}",
-                f"{links.page('conditions')} explains {condition.reason}; the scheduler takes the allocation back and tries again",
+                f"{attachment_conditions.find_failure(condition.reason).advice}; the scheduler takes the allocation back and tries again",
             )
             return
     missing = [name for name in result.binding_conditions if not meta.is_true(conditions, name)]
@@ -329,7 +316,7 @@ def _judge(choice: observed.Choice, driver: str, subject: str) -> Finding:
             Check.CLAIMS_ALLOCATED,
             subject,
             f"{about}: {_devices(len(free))} match and are free",
-            f"{links.page('explain')} lists what else the scheduler weighs",
+            f"{links.url('explain.md')} lists what else the scheduler weighs",
         )
     counted = Counter(
         "tainted" if _keeps_away(device) and device.state == tree.FREE else device.state
@@ -402,16 +389,21 @@ def _device(world: observed.World, device: tree.Device, *, is_alone: bool = True
         )
     for taint in device.taints:
         prefix, _, name = taint.key.partition("/")
-        ours = _TAINTS.get(name, "").format(device=device.name) if prefix == world.cluster.driver else ""
+        row = taints.find(name, taint.value) if prefix == world.cluster.driver else None
+        advice = (
+            row.advice
+            if row is not None
+            else f"its driver publishes it; {links.url('health.md')} explains taints"
+        )
         by = f", set by DeviceTaintRule {taint.rule}" if taint.rule else ""
         if taint.rule:
-            ours = f"when the work is done: drawbar taint remove {taint.rule}; drawbar taint show {taint.rule} has reason and end"
+            advice = f"when the work is done: drawbar taint remove {taint.rule}; drawbar taint show {taint.rule} has reason and end"
         yield Finding(
             check=Check.DEVICES_TAINTED,
             severity=Severity.NOTE if taint.effect == "None" else Severity.WARNING,
             subject=subject,
             message=f"has the taint {taint.key}={taint.value}:{taint.effect}{by}",
-            remedy=ours or f"its driver publishes it; {links.page('health')} explains taints",
+            remedy=advice.replace("device/NAME", f"device/{device.pool}/{device.name}"),
         )
     used = ", ".join(f"{claim.namespace}/{claim.name}" for claim in device.claims)
     since = f" for {views.age(device.since, world.now)}" if device.since else ""
@@ -524,7 +516,7 @@ def _node(world: observed.World, name: str) -> Iterator[Finding]:
                 Check.HOSTS_NODE,
                 subject,
                 f"has no label {label}, so devices of the Fabric {fabric.metadata.name} do not go there",
-                f"it is not a host of that fabric ({links.page('fabrics')}), its host has no free port, or its node daemon is silent: drawbar fabric hosts {fabric.metadata.name}",
+                f"it is not a host of that fabric ({links.url('fabrics.md')}), its host has no free port, or its node daemon is silent: drawbar fabric hosts {fabric.metadata.name}",
             )
         else:
             yield findings.ok(
@@ -587,5 +579,5 @@ def _events(world: observed.World) -> Iterator[Finding]:
             Check.PODS_STARTED if event.regarding.kind == "Pod" else Check.CLAIMS_READY,
             f"Event {event.reason}",
             f"{views.age(event.at, world.now)} ago on {event.regarding.kind} {event.regarding.name}: {event.note}",
-            links.page("troubleshooting"),
+            links.url("troubleshooting.md"),
         )

@@ -22,6 +22,7 @@ from drawbar.driver.api import (
     slices,
     taintrules,
 )
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli import objects
 from drawbar.driver.cli.doctor.plans import fabrics as judging
 from drawbar.driver.cli.status import observed
@@ -220,7 +221,7 @@ class Tree(Node, frozen=True):
 
 _STANDARD = "resource.kubernetes.io/"
 # Of the members of a composite the first one is the least far.
-_ORDER = ("Failed", outcomes.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
+_ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

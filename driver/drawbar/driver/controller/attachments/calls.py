@@ -14,6 +14,7 @@ import msgspec
 
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import plan
 from drawbar.driver.controller.attachments.plan import CallState
@@ -24,7 +25,6 @@ ASK_AGAIN_SECONDS = 5.0
 # The news of a change is late under load, and an older one may come after the answer.
 NEWS_SECONDS = 2.0
 # Where no reason of ours says more.
-GENERAL = "FabricError"
 # Records that are gone are remembered up to this number, for the operations that they may have left behind.
 GONE_LIMIT = 4096
 PAUSE_FIRST_SECONDS = 0.5
@@ -269,11 +269,13 @@ def failure(error: errors.FabricError) -> attachments.Failure:
     """Return the fabric's error as the attachment's record and the claim's condition carry it."""
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
         # They may be mended while the claim waits.
-        return attachments.Failure(reason=outcomes.CREDENTIALS, message=error.message, retryable=True)
+        return attachments.Failure(
+            reason=reasons.FABRIC_CREDENTIALS_REFUSED, message=error.message, retryable=True
+        )
     # Shares that other claims gave back become free a moment after their release.
     retryable = error.retryable or error.reason == errors.Reason.NO_CAPACITY
     return attachments.Failure(
-        reason=REASONS.get(error.reason, GENERAL), message=error.message, retryable=retryable
+        reason=REASONS.get(error.reason, reasons.FABRIC_ERROR), message=error.message, retryable=retryable
     )
 
 
@@ -281,22 +283,22 @@ def refusal(error: errors.FabricError, *, is_reached: bool = True) -> attachment
     """Return a refusal as the attachment's condition carries it while the call is tried again."""
     reported = failure(error)
     if not is_reached:
-        return msgspec.structs.replace(reported, reason=outcomes.UNREACHABLE)
-    if reported.reason == GENERAL and isinstance(error, errors.Transient):
-        return msgspec.structs.replace(reported, reason=outcomes.BUSY)
+        return msgspec.structs.replace(reported, reason=reasons.FABRIC_UNREACHABLE)
+    if reported.reason == reasons.FABRIC_ERROR and isinstance(error, errors.Transient):
+        return msgspec.structs.replace(reported, reason=reasons.FABRIC_BUSY)
     return reported
 
 
-# The fabric's reason and ours, of the closed list in docs/conditions.md.
+# The fabric's reason and ours.
 REASONS = {
-    errors.Reason.IN_USE: outcomes.IN_USE,
-    errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,
-    errors.Reason.NO_CAPACITY: outcomes.NO_CAPACITY,
-    errors.Reason.INCOMPATIBLE: outcomes.INCOMPATIBLE,
-    errors.Reason.NO_DEVICE: outcomes.GONE,
-    errors.Reason.OPERATION_PENDING: outcomes.PENDING,
-    errors.Code.NOT_FOUND.value: outcomes.GONE,
+    errors.Reason.IN_USE: reasons.DEVICE_IN_USE,
+    errors.Reason.NO_FREE_PORT: reasons.NO_FREE_PORT,
+    errors.Reason.NO_CAPACITY: reasons.NO_CAPACITY,
+    errors.Reason.INCOMPATIBLE: reasons.DEVICE_INCOMPATIBLE,
+    errors.Reason.NO_DEVICE: reasons.DEVICE_GONE,
+    errors.Reason.OPERATION_PENDING: reasons.OPERATION_PENDING,
+    errors.Code.NOT_FOUND.value: reasons.DEVICE_GONE,
     # A request that can never succeed: this device at this host.
-    errors.Code.INVALID_ARGUMENT.value: outcomes.INCOMPATIBLE,
-    errors.Code.DATA_LOSS.value: "DeviceLost",
+    errors.Code.INVALID_ARGUMENT.value: reasons.DEVICE_INCOMPATIBLE,
+    errors.Code.DATA_LOSS.value: reasons.DEVICE_LOST,
 }

@@ -16,9 +16,10 @@ from typing import Any, assert_never
 import msgspec
 
 from drawbar.driver import sightings
-from drawbar.driver.api import attachments, claims, configurations, meta
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller import cluster, marks, names, outcomes, policies, shares
+from drawbar.driver.controller import cluster, marks, names, outcomes, policies
 from drawbar.driver.controller.attachments import (
     actions,
     calls,
@@ -27,7 +28,8 @@ from drawbar.driver.controller.attachments import (
     plan,
     statements,
 )
-from drawbar.driver.controller.fabrics import composites, losses, session
+from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.offers import group, memory_chunk
 from drawbar.driver.controller.operation import latency
 from drawbar.driver.kube import client, kinds, mirror, workers
 from drawbar.driver.kube import errors as kube_errors
@@ -47,10 +49,6 @@ _ORPHAN_ATTEMPT_SECONDS = 10
 _LASTING = (kube_errors.Denied, kube_errors.Invalid, fabric_errors.Misconfigured)
 
 
-HOOK_TOO_LONG = "HookTooLong"
-NO_FABRIC = "FabricMissing"
-KEPT = "ForeignFinalizer"
-LEFT_UNCLEAN = "LeftUnclean"
 ClassicWish = Callable[
     [names.DeviceKey, attachments.DeviceAttachment | None, Mapping[str, str], datetime.datetime],
     claim_index.Wish | None,
@@ -229,7 +227,7 @@ class _Observation:
         message = (
             f"{problem}: run kubectl delete deviceattachment {name}, and make it again with the right value"
         )
-        return attachments.Failure(reason=outcomes.MISFIT, message=message)
+        return attachments.Failure(reason=reasons.ATTACHMENT_MISMATCH, message=message)
 
     def _find_share(self, wish: claim_index.Wish | None) -> None:
         """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
@@ -244,7 +242,7 @@ class _Observation:
         device, session = self.device, self.session
         if session is None or device is None or device.slice_of is None or self.attachment is not None:
             return None
-        name = shares.name_of(device) if shares.is_ours(device, session.mark) else None
+        name = memory_chunk.name_of(device) if memory_chunk.is_ours(device, session.mark) else None
         return names.DeviceKey(fabric=self._key.fabric, device=name) if name is not None else None
 
     @property
@@ -339,7 +337,7 @@ class _Observation:
             f"host {host.id} is in none of its reachability groups ({', '.join(sorted(device.reach_groups))}); let the pod go "
             f"to another node: kubectl get fabric {opened.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
         )
-        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def _refused_before(self, opened: session.Session, wish: claim_index.Wish) -> attachments.Failure | None:
         """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""
@@ -352,7 +350,7 @@ class _Observation:
             f"the fabric manager refused it at host {wish.host_id} at {refusal.reported_at} and is not asked again yet: "
             f"{refusal.message}; let the pod go to another node, or select another device"
         )
-        return attachments.Failure(reason=outcomes.INCOMPATIBLE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
 
     def _models(self, node: str) -> Counter[str]:
         """Count what the node has of this fabric, with what other workers are writing now."""
@@ -422,10 +420,12 @@ class _Observation:
         given = wish.share.device if wish.share is not None else self.given_as.device
         members = self.composite.devices if self.composite is not None else (given,)
         devices = {name: self._listed(name) for name in members}
-        problem = composites.interleaving_problem(given, devices)
+        problem = group.interleaving_problem(given, devices)
         if wish.unfit is not None or problem is None:
             return wish
-        unfit = attachments.Failure(reason=configurations.REASON, message=f"opaque parameters: {problem}")
+        unfit = attachments.Failure(
+            reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
+        )
         return replace(wish, unfit=unfit)
 
 
@@ -624,7 +624,9 @@ class _Round:
             '\'{"metadata":{"finalizers":null}}\', once nothing is connected at the fabric manager'
         )
         log.warning("%s", message, extra=self._extras())
-        self._cluster.recorder.attachment_warning(self._attachment, reason=NO_FABRIC, message=message)
+        self._cluster.recorder.attachment_warning(
+            self._attachment, reason=reasons.FABRIC_MISSING, message=message
+        )
 
     @property
     def _kept(self) -> str:
@@ -641,7 +643,9 @@ class _Round:
         )
         if self._session is not None and self._session.report(self._kept, message):
             log.warning("%s", message, extra=self._extras())
-            self._cluster.recorder.attachment_warning(self._existing, reason=KEPT, message=message)
+            self._cluster.recorder.attachment_warning(
+                self._existing, reason=reasons.FOREIGN_FINALIZER, message=message
+            )
 
     def give_place(self) -> None:
         """Free the place at the fabric, unless an operation of this device runs or waits for it."""
@@ -754,7 +758,7 @@ class _Round:
                 "initialise.timeoutSeconds of the DeviceClass, or lengthen bindingTimeout of the scheduler and "
                 "bindingTimeoutSeconds of the controller"
             )
-            self._emit(claim, warning=True, reason=HOOK_TOO_LONG, message=message)
+            self._emit(claim, warning=True, reason=reasons.HOOK_TOO_LONG, message=message)
 
     async def _restore(self, where: actions.Restore, now: datetime.datetime) -> None:
         seen = self._device
@@ -784,7 +788,7 @@ class _Round:
 
         A fabric that cannot be read leaves it at what was reported last.
         """
-        if failure.reason != outcomes.IN_USE or self.observed.host_id is None:
+        if failure.reason != reasons.DEVICE_IN_USE or self.observed.host_id is None:
             return False
         try:
             return not await self._is_confirmed()
@@ -834,7 +838,7 @@ class _Round:
 
     async def _delete_slice(self) -> None:
         seen = self._device
-        share = shares.name_of(seen) if seen is not None else None
+        share = memory_chunk.name_of(seen) if seen is not None else None
         if seen is None or share is None or not await self._is_confirmed():
             return
         try:
@@ -844,7 +848,7 @@ class _Round:
                 raise
             # An earlier deletion, of which every device has one at most: one that never ends would keep the memory.
             pending = await self._overdue_operation({seen.id: self._key.attachment})
-            if pending is not None and shares.deleted_share(pending.request_id) == share:
+            if pending is not None and memory_chunk.deleted_share(pending.request_id) == share:
                 await self._end(pending)
 
     async def _delete(self, seen: contract.Device) -> None:
@@ -853,7 +857,7 @@ class _Round:
         # A failed id stays failed for ever.
         minute = int(self._cluster.time_of_day().timestamp() // _ORPHAN_ATTEMPT_SECONDS)
         request = contract.DeleteSliceRequest(
-            request_id=shares.deletion_request(seen.slice_of, minute), device_id=seen.id
+            request_id=memory_chunk.deletion_request(seen.slice_of, minute), device_id=seen.id
         )
         await self._open.adapter().delete_slice(request)
         extra = {"fabric": self._key.fabric, "device": seen.id, "origin": seen.slice_of.origin_id}
@@ -874,7 +878,7 @@ class _Round:
             self._context.calls.is_unrecorded(blocker.request_id)
             or marks.began(blocker, opened.mark)
             # Of the record before.
-            or shares.deleted_share(blocker.request_id) == spec.device
+            or memory_chunk.deleted_share(blocker.request_id) == spec.device
         )
         if ours:
             blocker = await self._end(blocker)
@@ -916,7 +920,7 @@ class _Round:
         )
         if self._open.report(self._key.device, message):
             self._cluster.recorder.attachment_warning(
-                self._existing, reason=outcomes.PENDING, message=message
+                self._existing, reason=reasons.OPERATION_PENDING, message=message
             )
 
     async def _call(self, side: outcomes.Side) -> None:
@@ -967,7 +971,7 @@ class _Round:
         claim = self._claim(self.observed.wish) if self.observed.wish is not None else None
         if claim is not None:
             message = f"being connected to host {self._existing.spec.host_id}"
-            self._emit(claim, warning=False, reason="DeviceAttaching", message=message)
+            self._emit(claim, warning=False, reason=reasons.DEVICE_ATTACHING, message=message)
 
     @property
     def _by_force(self) -> bool:
@@ -1001,7 +1005,7 @@ class _Round:
         if body is not None:
             await self._cluster.apply_to_claim(claim, body)
             self._context.latency.claim_reported(self._key)
-            self._emit(claim, warning=False, reason="DeviceAttached", message=self._where())
+            self._emit(claim, warning=False, reason=reasons.DEVICE_ATTACHED, message=self._where())
 
     async def _say_failed(
         self, wish: claim_index.Wish, failure: attachments.Failure, now: datetime.datetime
@@ -1036,7 +1040,7 @@ class _Round:
                 "the attach failed and the allocation was not taken back, so it is rolled back; the device is offered again "
                 "when the allocation is gone: delete the claim, or the pod that it was made for"
             )
-            self._emit(claim, warning=True, reason=statements.ROLLED_BACK, message=message)
+            self._emit(claim, warning=True, reason=reasons.ATTACH_ROLLED_BACK, message=message)
 
     def _emit(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
         statements.emit(
@@ -1114,7 +1118,9 @@ class _Round:
             message = (
                 f"it left node {node} without being erased; the next node that it goes to erases it first"
             )
-            self._cluster.recorder.attachment_warning(attachment, reason=LEFT_UNCLEAN, message=message)
+            self._cluster.recorder.attachment_warning(
+                attachment, reason=reasons.LEFT_UNCLEAN, message=message
+            )
 
     async def _remove_finalizer(self) -> None:
         await self._note_cleanliness()
@@ -1130,7 +1136,9 @@ class _Round:
                 f"its Fabric is given up: {self._existing.device_id} was not detached, and stays connected to host {spec.host_id} if it "
                 "was; disconnect it at the fabric manager before anybody else uses it"
             )
-            self._cluster.recorder.attachment_warning(self._existing, reason="GivenUp", message=message)
+            self._cluster.recorder.attachment_warning(
+                self._existing, reason=reasons.GIVEN_UP, message=message
+            )
         if self._session is not None:
             self._session.report(self._key.device)
 

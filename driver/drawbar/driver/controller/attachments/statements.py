@@ -11,16 +11,13 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import actions, identities
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import events
 from drawbar.fabric import contract
-
-QUEUED = "AttachQueued"
-TAKEN_BACK = "DeviceTakenBack"
-ROLLED_BACK = "AttachRolledBack"
 
 
 def intent(
@@ -56,7 +53,7 @@ def intent(
         identity=identity or identities.identify(device),
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.clean.way(device.device_class.value),
+        clean=fabric.policy.cleaning_of(device.device_class.value),
         unclean=unclean,
         composite=composite,
         share=wish.share,
@@ -87,7 +84,7 @@ def restored(
         identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.clean.way(device.device_class.value),
+        clean=fabric.policy.cleaning_of(device.device_class.value),
         idle_since=meta.timestamp(now),
     )
     return _object(key, spec)
@@ -115,7 +112,7 @@ def held_by_hand(
         identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.clean.way(device.device_class.value),
+        clean=fabric.policy.cleaning_of(device.device_class.value),
         unclean=unclean,
     )
     return _object(key, spec)
@@ -146,7 +143,7 @@ def attached(
 ) -> dict[str, Any]:
     """Return the attachment's status once the fabric has connected the device."""
     phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
-    condition = _condition(attachment, status=True, reason="Attached", message=message, now=now)
+    condition = _condition(attachment, status=True, reason=reasons.ATTACHED, message=message, now=now)
     status: dict[str, Any] = {
         "phase": phase,
         "conditions": [condition],
@@ -163,7 +160,7 @@ def attached(
 
 def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime.datetime) -> dict[str, Any]:
     """Return the attachment's status while another one of its node goes first."""
-    condition = _condition(attachment, status=False, reason=QUEUED, message=message, now=now)
+    condition = _condition(attachment, status=False, reason=reasons.ATTACH_QUEUED, message=message, now=now)
     return _status(attachment, {"conditions": [condition]})
 
 
@@ -296,7 +293,7 @@ def claim_attached(
         driver,
         {
             key: bindings.Statement(
-                condition=bindings.ATTACHED, status=True, reason="Attached", message=message
+                condition=bindings.ATTACHED, status=True, reason=reasons.ATTACHED, message=message
             )
         },
         now,
@@ -410,4 +407,4 @@ def emit_taken_back(
         f"{spec.device} of fabric {spec.fabric} was connected to host {spec.host_id} by this cluster and had no "
         f"DeviceAttachment; {what_follows}"
     )
-    recorder.attachment_normal(attachment, reason=TAKEN_BACK, message=message)
+    recorder.attachment_normal(attachment, reason=reasons.DEVICE_TAKEN_BACK, message=message)

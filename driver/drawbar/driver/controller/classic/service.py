@@ -13,6 +13,7 @@ from typing import Any
 
 from drawbar.driver import backoff, containment, evaluation
 from drawbar.driver.api import classic
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.attachments import executor as attachment_executor
@@ -22,8 +23,8 @@ from drawbar.driver.controller.classic import (
     claim_watch,
     executor,
     history,
+    negotiation,
     observation,
-    plan,
 )
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.kube import client, events, mirror
@@ -142,13 +143,13 @@ class Rounds:
                 continue
             await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._watch.contexts))
 
-    async def _decide(self, now: datetime.datetime) -> plan.Decision:
+    async def _decide(self, now: datetime.datetime) -> negotiation.Decision:
         """Return a plan with all expressions evaluated that it asks for, as far as one round has time for that."""
         left = EVALUATION_SECONDS
         while True:
             self._judge.begin()
             observed = self.observed()
-            decision = plan.plan(observed, self._history, now)
+            decision = negotiation.plan(observed, self._history, now)
             payers = _payers(observed, self._judge.pending)
             pauses = {
                 expression: min(self._budget.wait(namespace) for namespace in namespaces)
@@ -172,11 +173,11 @@ class Rounds:
 
     def _postpone(
         self,
-        decision: plan.Decision,
-        observed: observation.Observed,
+        decision: negotiation.Decision,
+        observed: observation.Round,
         deferred: Mapping[str, float],
         now: datetime.datetime,
-    ) -> plan.Decision:
+    ) -> negotiation.Decision:
         """Return the decision with a complaint for each claim whose selectors are deferred, and another round in time.
 
         Args:
@@ -193,7 +194,7 @@ class Rounds:
         complaints = tuple(
             actions.Complain(
                 claim=claim,
-                reason=selectors.EXPENSIVE,
+                reason=reasons.SELECTORS_TOO_EXPENSIVE,
                 message=selectors.too_expensive(claim.name.namespace),
             )
             for claim in waiting.values()
@@ -207,7 +208,7 @@ class Rounds:
             look_again=min((decision.look_again, *again)),
         )
 
-    def observed(self) -> observation.Observed:
+    def observed(self) -> observation.Round:
         """Return what the plan rests on."""
         context, claims = self._context, self._watch.claims()
         gone_at, seen = {}, {}
@@ -219,7 +220,7 @@ class Rounds:
             since = context.cluster.placed.held_since(name)
             if since is not None:
                 seen[name] = since
-        return observation.Observed(
+        return observation.Round(
             driver=context.cluster.driver,
             claims=claims,
             wanted=self._watch.wanted(claims),
@@ -256,7 +257,7 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
     return matching.Inventory(fabrics=reached, devices=devices)
 
 
-def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, set[str]]:
+def _payers(observed: observation.Round, expressions: Set[str]) -> dict[str, set[str]]:
     """Return by expression, of these, the namespaces of the claims that use it."""
     payers: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():

@@ -14,13 +14,13 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 
 APART_SECONDS = 10.0
 LISTINGS = 3
 # Of all devices; more than that at once is more likely a fault of the listing than of so many devices.
 SUDDEN_SHARE = 0.25
 NAMED_MAX = 5
-NODE_SAYS_LOST = "DeviceLost"
 
 
 class Witness(enum.Enum):
@@ -83,7 +83,7 @@ def witness(attachment: attachments.DeviceAttachment, *, node_gone: bool) -> Wit
         return Witness.SILENT
     if visible.is_true:
         return Witness.SHOWS
-    return Witness.LOST if visible.reason == NODE_SAYS_LOST else Witness.SILENT
+    return Witness.LOST if visible.reason == reasons.DEVICE_LOST else Witness.SILENT
 
 
 def is_sudden(absent: Collection[str], missing: Collection[str], count: int) -> bool:

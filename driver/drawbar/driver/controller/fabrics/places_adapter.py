@@ -1,4 +1,4 @@
-"""The adapter of a fabric that chooses the device itself, as an adapter whose devices are places (see `places`).
+"""The adapter of a fabric that chooses the device itself, as an adapter whose devices are places (see `offers.any_of_model`).
 
 Before each attach the fabric is read anew: a device that an earlier call has connected, whose answer was lost, is adopted,
 and a second one is never attached.
@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import replace
 
-from drawbar.driver.controller.fabrics import places
+from drawbar.driver.controller.offers import any_of_model
 from drawbar.fabric import contract, errors, wrapping
 
 
@@ -23,7 +23,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         adapter: contract.FabricAdapter,
         *,
         mark: str | None,
-        taken: Callable[[], places.Taken],
+        taken: Callable[[], any_of_model.Taken],
         report: Callable[[contract.WatchEvent], None],
     ) -> None:
         """Stand before an adapter.
@@ -38,7 +38,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         self._mark = mark
         self._taken = taken
         self._report = report
-        self._arranged = places.Arrangement()
+        self._arranged = any_of_model.Arrangement()
         # By place, as last reported.
         self._reported: dict[str, contract.Device] = {}
         # By host: an attach reads the fabric and calls it, and another in between would adopt its device.
@@ -55,11 +55,11 @@ class PlacesAdapter(wrapping.KeepingAdapter):
 
     def withdrawn(self, expected: tuple[str, ...]) -> frozenset[str]:
         """Return those of the expected places that are gone since other owners have their devices."""
-        return places.withdrawn(expected, self._devices.values(), self._arranged)
+        return any_of_model.withdrawn(expected, self._devices.values(), self._arranged)
 
     def arrange(self) -> None:
         """Arrange the places anew, and report what is different."""
-        self._arranged = places.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
+        self._arranged = any_of_model.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
         before, self._reported = self._reported, dict(self._arranged.places)
         for name, place in self._reported.items():
             if before.get(name) != place:
@@ -78,7 +78,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
     async def devices(self) -> contract.Inventory:
         """Return all places, whose changes count as reported."""
         listed = await self._read()
-        self._arranged = places.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
+        self._arranged = any_of_model.arrange(self._devices, self._taken(), self._arranged.memory, self._mark)
         self._reported = dict(self._arranged.places)
         return replace(listed, devices=self.shown)
 
@@ -90,7 +90,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             NotFound: no attachment holds the place.
             Aborted: an operation under way may have connected a device that cannot be distinguished from the place's own.
         """
-        hold = self._hold(places.uid_of(request.request_id))
+        hold = self._hold(any_of_model.uid_of(request.request_id))
         async with self._hosts.setdefault(request.host_id, asyncio.Lock()):
             await self._read()
             self.arrange()
@@ -104,7 +104,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
 
     async def detach(self, request: contract.DetachRequest) -> contract.Operation:
         """Detach the device that is in the place; success where none is."""
-        hold = self._hold(places.uid_of(request.request_id))
+        hold = self._hold(any_of_model.uid_of(request.request_id))
         async with self._hosts.setdefault(request.host_id, asyncio.Lock()):
             if hold.place not in self._arranged.occupants:
                 await self._read()
@@ -149,17 +149,19 @@ class PlacesAdapter(wrapping.KeepingAdapter):
                 case _:
                     yield event
 
-    def _hold(self, uid: str) -> places.Hold:
+    def _hold(self, uid: str) -> any_of_model.Hold:
         hold = next((hold for hold in self._taken().holds if hold.uid == uid), None)
         if hold is None:
             raise errors.NotFound(f"no DeviceAttachment with the uid {uid} holds a place of the fabric")
         return hold
 
-    async def _adopt(self, hold: places.Hold, request_id: str) -> None:
+    async def _adopt(self, hold: any_of_model.Hold, request_id: str) -> None:
         """Put the device into its place that an earlier attach has connected, whose answer was lost."""
 
         def adoptable(*spoken_for: str) -> str | None:
-            return places.adoptable(self._devices, hold, self._arranged, self._mark, spoken_for=spoken_for)
+            return any_of_model.adoptable(
+                self._devices, hold, self._arranged, self._mark, spoken_for=spoken_for
+            )
 
         if adoptable() is None:
             return
@@ -169,7 +171,9 @@ class PlacesAdapter(wrapping.KeepingAdapter):
             if operation.kind is contract.OperationKind.ATTACH and operation.request_id != request_id
         ]
         # A retry has an id of its own.
-        attaches = [operation for operation in attaches if places.uid_of(operation.request_id) != hold.uid]
+        attaches = [
+            operation for operation in attaches if any_of_model.uid_of(operation.request_id) != hold.uid
+        ]
         if any(operation.device is None and not operation.done for operation in attaches):
             raise errors.Aborted(
                 "another attach by model is under way, and its device cannot be distinguished from a lost one; wait for its end",
@@ -180,7 +184,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         )
         if device_id is not None:
             self._arranged = replace(
-                self._arranged, memory=places.named(self._arranged.memory, hold, device_id)
+                self._arranged, memory=any_of_model.named(self._arranged.memory, hold, device_id)
             )
             self.arrange()
 
@@ -192,7 +196,7 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         arrange: Callable[[], None] | None = None,
     ) -> contract.Operation:
         """Take over an answer: which device it names, and its state where no newer one was reported since `before`."""
-        uid, device = places.uid_of(operation.request_id), operation.device
+        uid, device = any_of_model.uid_of(operation.request_id), operation.device
         hold = next((hold for hold in self._taken().holds if hold.uid == uid), None)
         if (
             before is not None
@@ -204,23 +208,23 @@ class PlacesAdapter(wrapping.KeepingAdapter):
         if hold is not None and operation.kind is contract.OperationKind.ATTACH and not hold.device_id:
             memory = self._arranged.memory
             if device is not None and operation.error is None:
-                memory = places.named(memory, hold, device.id)
+                memory = any_of_model.named(memory, hold, device.id)
             elif operation.error is not None and not operation.side_effects_unknown:
-                memory = places.unnamed(memory, hold)
+                memory = any_of_model.unnamed(memory, hold)
             self._arranged = replace(self._arranged, memory=memory)
         (arrange or self.arrange)()
         return self._shown(operation)
 
     def _shown(self, operation: contract.Operation) -> contract.Operation:
         """Return an operation with its place as its device; without one where its device is in no place of ours."""
-        uid, device = places.uid_of(operation.request_id), operation.device
+        uid, device = any_of_model.uid_of(operation.request_id), operation.device
         place = next((hold.place for hold in self._taken().holds if hold.uid == uid), None)
         if place is None and device is not None:
             place = self._place_of(device.id)
         return replace(operation, device=self._arranged.places.get(place) if place is not None else None)
 
     def _done(
-        self, request_id: str, kind: contract.OperationKind, hold: places.Hold, mark: str | None
+        self, request_id: str, kind: contract.OperationKind, hold: any_of_model.Hold, mark: str | None
     ) -> contract.Operation:
         return contract.Operation(
             id=f"done-{request_id}",

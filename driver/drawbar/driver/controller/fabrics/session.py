@@ -21,12 +21,12 @@ from typing import Protocol
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates, shares
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import faults, hosts, marks, names, pairs, rates
 from drawbar.driver.controller.fabrics import (
     credentials,
     losses,
     numbers,
-    places,
     places_adapter,
     readings,
     redacting_adapter,
@@ -34,6 +34,7 @@ from drawbar.driver.controller.fabrics import (
     status,
     turns,
 )
+from drawbar.driver.controller.offers import any_of_model, memory_chunk
 from drawbar.fabric import budget, contract, errors, limiting
 
 log = logging.getLogger(__name__)
@@ -102,11 +103,11 @@ class Listener(Protocol):
         """Return the names of the devices in the fabric's slices, of a composite those of its members."""
         ...
 
-    def taken(self, fabric: str) -> places.Taken:
+    def taken(self, fabric: str) -> any_of_model.Taken:
         """Return what DeviceAttachments and claims have taken of the fabric's places."""
         ...
 
-    def shares(self, fabric: str) -> tuple[shares.Hold, ...]:
+    def shares(self, fabric: str) -> tuple[memory_chunk.Hold, ...]:
         """Return the DeviceAttachments of shares of the fabric."""
         ...
 
@@ -143,7 +144,9 @@ class Session:
         self.name = fabric.metadata.name
         self.spec = fabric.spec
         self._given_up = fabric.given_up
-        self.connection = status.Connection(connected=False, reason="Connecting", message="not connected yet")
+        self.connection = status.Connection(
+            connected=False, reason=reasons.CONNECTING, message="not connected yet"
+        )
         self.listed = False
         # On the monotonic clock; None while connected.
         self.silent_since: float | None = _monotonic()
@@ -226,8 +229,8 @@ class Session:
             return None
         made, device = self._shares.made(name), self.device(origin)
         if made is not None:
-            return shares.as_share(made, name)
-        return shares.unmade(name, memory_bytes, device) if device is not None else None
+            return memory_chunk.as_share(made, name)
+        return memory_chunk.unmade(name, memory_bytes, device) if device is not None else None
 
     def made_bytes(self, device: contract.Device) -> int:
         """Return the memory of a device that is in slices of ours."""
@@ -307,7 +310,7 @@ class Session:
                 self._run,
                 subject=self.name,
                 failed=lambda failure: self._set_connection(
-                    connected=False, reason=containment.REASON, message=failure
+                    connected=False, reason=reasons.UNEXPECTED_ERROR, message=failure
                 ),
                 report=self._report_unexpected,
             )
@@ -510,7 +513,7 @@ class Session:
     async def _follow(self, adapter: contract.FabricAdapter) -> None:
         can = await adapter.capabilities()
         self._wake(self.turns.allow(can))
-        if places.is_needed(can):
+        if any_of_model.is_needed(can):
             self._places = places_adapter.PlacesAdapter(
                 adapter, mark=self.mark, taken=lambda: self._listener.taken(self.name), report=self._take
             )
@@ -556,7 +559,7 @@ class Session:
     def _set_connected(self) -> None:
         doubt = "" if self.spec.tls.verify else "; its certificate is not verified (spec.tls.verify)"
         self._set_connection(
-            connected=True, reason="Connected", message=f"connected to {self.spec.endpoint}{doubt}"
+            connected=True, reason=reasons.CONNECTED, message=f"connected to {self.spec.endpoint}{doubt}"
         )
 
     def _exceed(self, subject: str, error: errors.FabricError) -> float:
@@ -808,11 +811,11 @@ def _lasts(error: errors.FabricError) -> bool:
 def _reason(error: errors.FabricError) -> str:
     """Return the error's meaning as a condition's reason: FAILED_PRECONDITION becomes FailedPrecondition."""
     if isinstance(error, errors.InvalidConfiguration):
-        return "InvalidConfiguration"
+        return reasons.INVALID_CONFIGURATION
     if error.reason == redacting_adapter.DEFECT:
-        return "AdapterDefect"
+        return reasons.ADAPTER_DEFECT
     if error.reason == errors.Reason.SOCKET_FORBIDDEN:
-        return "SocketForbidden"
+        return reasons.SOCKET_FORBIDDEN
     if budget.is_exceeded(error):
-        return "LimitExceeded"
+        return reasons.LIMIT_EXCEEDED
     return "".join(word.capitalize() for word in error.code.value.split("_"))

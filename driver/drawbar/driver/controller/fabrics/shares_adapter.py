@@ -1,4 +1,4 @@
-"""The adapter of a fabric that carves memory, as an adapter whose shares are devices, too (see `controller.shares`).
+"""The adapter of a fabric that carves memory, as an adapter whose shares are devices, too (see `offers.memory_chunk`).
 
 An attach of a share makes its slice first, under a request of its own, and then attaches that; of a later attempt only after
 the fabric was read anew, so that a slice whose answer was lost is found, and a second one is never made. To the caller both
@@ -10,7 +10,8 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import replace
 
-from drawbar.driver.controller import names, shares
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract, errors, wrapping
 
 # Of an attach whose slice is made: it is called again.
@@ -28,7 +29,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
         self,
         adapter: contract.FabricAdapter,
         *,
-        holds: Callable[[], tuple[shares.Hold, ...]],
+        holds: Callable[[], tuple[memory_chunk.Hold, ...]],
         report: Callable[[contract.WatchEvent], None],
         withdraw: Callable[[str], None],
     ) -> None:
@@ -47,7 +48,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
         self._slices: dict[str, contract.Device] = {}
         # Ids of devices of the manager that look like names of shares; they are not shown.
         self.reserved: tuple[str, ...] = ()
-        self._arranged = shares.NOTHING
+        self._arranged = memory_chunk.NOTHING
         # By attachment: what is asked for of one share is asked for in turn.
         self._locks: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
 
@@ -70,7 +71,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
 
     def made(self, name: str) -> contract.Device | None:
         """Return the slice of a share, whether the share has an attachment or not."""
-        return next((made for made in self._slices.values() if shares.name_of(made) == name), None)
+        return next((made for made in self._slices.values() if memory_chunk.name_of(made) == name), None)
 
     def withdrawn(self, expected: tuple[str, ...]) -> frozenset[str]:
         """Return those of the expected names that are gone since a share has the slice, or the share is no more."""
@@ -94,7 +95,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
         """Arrange the shares anew, and report what is different."""
         before, hidden = self._arranged, self._hidden
         holds = self._holds()
-        self._arranged = shares.arrange(holds, self._slices.values(), self._devices, before.carved)
+        self._arranged = memory_chunk.arrange(holds, self._slices.values(), self._devices, before.carved)
         held = {hold.name for hold in holds}
         for name in before.shown.keys() - self._arranged.shown.keys():
             if name in held:
@@ -135,7 +136,7 @@ class SharesAdapter(wrapping.KeepingAdapter):
             if made is None:
                 operation = await self._adapter.create_slice(
                     contract.CreateSliceRequest(
-                        request_id=shares.slice_request(hold.name, request.request_id),
+                        request_id=memory_chunk.slice_request(hold.name, request.request_id),
                         device_id=hold.share.device_id,
                         memory_bytes=hold.share.memory_bytes,
                         mark=request.mark,
@@ -181,7 +182,9 @@ class SharesAdapter(wrapping.KeepingAdapter):
             hold = self._holder(request_id or "")
             if hold is None or request_id is None or not request_id.startswith(f"{hold.uid}-a"):
                 raise
-            making = await self._adapter.operation(request_id=shares.slice_request(hold.name, request_id))
+            making = await self._adapter.operation(
+                request_id=memory_chunk.slice_request(hold.name, request_id)
+            )
             if not making.succeeded:
                 return self._as_attach(making, hold)
             # It is attached next.
@@ -239,17 +242,17 @@ class SharesAdapter(wrapping.KeepingAdapter):
         elif device.slice_of is not None:
             self._slices[device_id] = device
 
-    def _hold(self, name: str | None) -> shares.Hold | None:
+    def _hold(self, name: str | None) -> memory_chunk.Hold | None:
         if name is None or not names.is_share(name):
             return None
         return next((hold for hold in self._holds() if hold.name == name), None)
 
-    def _holder(self, request_id: str) -> shares.Hold | None:
+    def _holder(self, request_id: str) -> memory_chunk.Hold | None:
         """Return whose request that is: the attachment's, or for the slice of its share."""
-        name, uid = shares.requested_share(request_id), request_id.rpartition("-")[0]
+        name, uid = memory_chunk.requested_share(request_id), request_id.rpartition("-")[0]
         return next((hold for hold in self._holds() if name == hold.name or hold.uid == uid), None)
 
-    def _as_attach(self, making: contract.Operation, hold: shares.Hold) -> contract.Operation:
+    def _as_attach(self, making: contract.Operation, hold: memory_chunk.Hold) -> contract.Operation:
         """Return the making of a slice as the attach that it is a part of: that is not done while the slice is not attached."""
         return replace(
             making,
@@ -269,7 +272,9 @@ class SharesAdapter(wrapping.KeepingAdapter):
         if device is None or device.slice_of is None:
             return operation
         name = hold.name if hold is not None else self._share_with(device.id)
-        return replace(operation, device=shares.as_share(device, name)) if name is not None else operation
+        return (
+            replace(operation, device=memory_chunk.as_share(device, name)) if name is not None else operation
+        )
 
     def _share_with(self, slice_id: str) -> str | None:
         return next((name for name, made in self._arranged.occupants.items() if made.id == slice_id), None)

@@ -15,20 +15,18 @@ import msgspec
 
 from drawbar.driver import backoff, evaluation
 from drawbar.driver.api import attachments, claims, core, demands, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.immediate import plan
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.immediate import decisions
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, workers
 
 log = logging.getLogger(__name__)
 
-ALLOCATED = "ImmediatelyAllocated"
-TURNED_OFF = "ImmediateAllocationOff"
-DROPPED = "BindingConditionsDropped"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
@@ -114,7 +112,7 @@ class Allocator:
 
     def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take over a change of what is published to the scheduler; also while another controller leads."""
-        fabric = pool_plan.fabric_of(old)
+        fabric = desired.fabric_of(old)
         if old is None or fabric is None or not self.enabled:
             return
         shown = frozenset(device.name for device in new.spec.devices) if new is not None else frozenset()
@@ -158,12 +156,12 @@ class Allocator:
             return await self._review(claim, claim.status.allocation, memory)
         if not self.enabled:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
-            self._report(claim, memory, TURNED_OFF, message)
+            self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_OFF, message)
             return None
         if not self.cluster.pools.keeps_conditions:
             # A pod would be bound before its device is there.
             message = "not allocated at once: the API server drops binding conditions, or was not asked yet"
-            self._report(claim, memory, DROPPED, message)
+            self._report(claim, memory, reasons.BINDING_CONDITIONS_DROPPED, message)
             return LOOK_AGAIN_SECONDS
         left = memory.not_before - asyncio.get_running_loop().time()
         return left if left > 0 else await self._allocate(claim, memory)
@@ -176,7 +174,7 @@ class Allocator:
         gone_at = self.cluster.absences.gone_at(allocation.node or "", of_fabrics)
         now = self.cluster.clock()
         gone = gone_at is not None and gone_at <= now
-        decided = plan.review(claim, self.cluster.driver, node_gone=gone) if self.enabled else None
+        decided = decisions.review(claim, self.cluster.driver, node_gone=gone) if self.enabled else None
         if decided is not None:
             await self._carry_out(decided, claim, memory)
         elif claim_index.is_ready(claim, self.cluster.driver):
@@ -191,7 +189,7 @@ class Allocator:
             again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
-                self._report(claim, memory, plan.NOTHING_RESERVED, message)
+                self._report(claim, memory, reasons.NO_RESERVED_DEVICE, message)
                 return again
             asked = await self._read(claim, memory)
             if asked is None:
@@ -201,20 +199,20 @@ class Allocator:
                     "the claim cannot be allocated at once: "
                     f"its selectors have more than {SELECTORS_CHARS_MAX} characters"
                 )
-                self._report(claim, memory, plan.UNSUPPORTED, message)
+                self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED, message)
                 return None
             decided = await self._decide(asked, memory, reserved)
             if not self._judge.pending:
                 await self._carry_out(decided, claim, memory)
-                return again if isinstance(decided, plan.Wait) else None
+                return again if isinstance(decided, decisions.Wait) else None
             pause = await self._evaluate(claim, memory)
             if pause is not None:
                 return pause
 
     async def _decide(
         self, asked: demands.Claim, memory: _Memory, reserved: matching.Inventory
-    ) -> plan.Allocate | plan.Wait:
-        observed = plan.Observed(
+    ) -> decisions.Allocate | decisions.Wait:
+        observed = decisions.OpenClaim(
             driver=self.cluster.driver,
             claim=asked,
             classes=await self._read_classes(asked),
@@ -223,11 +221,11 @@ class Allocator:
             avoided=memory.devices,
         )
         self._judge.begin()
-        decided = plan.plan(observed, self._judge.meets, self.cluster.time_of_day())
-        if isinstance(decided, plan.Wait) and self._judge.faults:
+        decided = decisions.plan(observed, self._judge.meets, self.cluster.time_of_day())
+        if isinstance(decided, decisions.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
             text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"
-            return plan.Wait(reason=decided.reason, message=text)
+            return decisions.Wait(reason=decided.reason, message=text)
         return decided
 
     async def _evaluate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
@@ -239,21 +237,29 @@ class Allocator:
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
         if pause:
-            self._report(claim, memory, selectors.EXPENSIVE, selectors.too_expensive(namespace))
+            self._report(claim, memory, reasons.SELECTORS_TOO_EXPENSIVE, selectors.too_expensive(namespace))
             return pause
         _, taken = await self._judge.settle(TURN_SECONDS)
         used = sum(taken.values())
         self._budget.use(namespace, max(used, TURN_SECONDS_MIN))
         return 0.0 if used >= TURN_SECONDS else None
 
-    async def _carry_out(self, action: plan.Action, claim: claims.ResourceClaim, memory: _Memory) -> None:
+    async def _carry_out(
+        self, action: decisions.Action, claim: claims.ResourceClaim, memory: _Memory
+    ) -> None:
         match action:
-            case plan.Allocate(allocation=allocation, node=node, devices=devices):
+            case decisions.Allocate(allocation=allocation, node=node, devices=devices):
                 await self._write(claim, devices, msgspec.to_builtins(allocation))
                 listed = ", ".join(f"{key.fabric}/{key.device}" for key in devices)
-                self._report(claim, memory, ALLOCATED, f"{listed} allocated on node {node}", warning=False)
+                self._report(
+                    claim,
+                    memory,
+                    reasons.IMMEDIATELY_ALLOCATED,
+                    f"{listed} allocated on node {node}",
+                    warning=False,
+                )
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
-            case plan.TakeBack(reason=reason, message=message, node=node, devices=devices):
+            case decisions.TakeBack(reason=reason, message=message, node=node, devices=devices):
                 # First the memory: the write has the next round follow.
                 if memory.counted != claim.status.allocation:
                     memory.failures, memory.counted = memory.failures + 1, claim.status.allocation
@@ -263,7 +269,7 @@ class Allocator:
                 memory.not_before = asyncio.get_running_loop().time() + pause
                 await self._write(claim, devices, None)
                 self._report(claim, memory, reason, f"{message}; trying again in {pause:.0f} s")
-            case plan.Wait(reason=reason, message=message):
+            case decisions.Wait(reason=reason, message=message):
                 self._report(claim, memory, reason, message)
             case _:
                 assert_never(action)
@@ -295,7 +301,7 @@ class Allocator:
     async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
         """Return the classes that the claim names and that exist, read no longer ago than `CLASS_SECONDS`."""
         classes, now = {}, asyncio.get_running_loop().time()
-        for name in sorted(plan.class_names(asked.spec.devices)):
+        for name in sorted(decisions.class_names(asked.spec.devices)):
             device_class, at = self._classes.get(name, (None, -CLASS_SECONDS))
             if now - at >= CLASS_SECONDS:
                 try:

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from drawbar.driver.api import bindings, quantities, slices
-from drawbar.driver.controller import names, reach, shares
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller import names, reach
+from drawbar.driver.controller.offers import group, memory_chunk
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
@@ -77,7 +77,7 @@ def shared(published_device: slices.Device, device: contract.Device, made_bytes:
         made_bytes: its memory that claims of this cluster have.
     """
     assert device.carving is not None
-    step = shares.step_bytes(device.carving)
+    step = memory_chunk.step_bytes(device.carving)
     room = device.carving.free_bytes + made_bytes
     # While a slice is made or deleted, what is free and what is made may be reported one after the other.
     value = min(room, device.memory_bytes or room) // step * step
@@ -97,7 +97,7 @@ def shared(published_device: slices.Device, device: contract.Device, made_bytes:
     return msgspec.structs.replace(
         published_device,
         attributes=attributes,
-        capacity={shares.MEMORY: memory},
+        capacity={memory_chunk.MEMORY: memory},
         allow_multiple_allocations=True,
     )
 
@@ -144,7 +144,7 @@ def own_attributes(driver: str, device: contract.Device) -> dict[str, slices.Att
 def _of_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:
     return {
         attribute: slices.Attribute(string=member)
-        for attribute, member in zip(composites.MEMBERS, members, strict=False)
+        for attribute, member in zip(group.MEMBERS, members, strict=False)
     }
 
 

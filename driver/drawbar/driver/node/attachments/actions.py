@@ -7,7 +7,7 @@ from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +73,7 @@ class Observed:
         leaving_at: when this daemon first saw that it is being deleted.
         health: the verdict on the device.
         leaving: the device as it was when its release was begun in this run of the daemon.
-        released: the result of a release step in this round; None before it.
-        cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not, or that it
-            is under way.
+        treated: the outcome of a step of its treatment in this round; None before it.
         lagging: cards of this node may show identifiers without an event.
     """
 
@@ -95,8 +93,7 @@ class Observed:
     sharers: tuple[str, ...] = ()
     offered: bool = False
     leaving: model.Card | None = None
-    released: plan.Outcome | None = None
-    cleaned: str | plan.Working | None = None
+    treated: treatment_plan.Outcome | None = None
     lagging: bool = False
 
     @property
@@ -168,19 +165,19 @@ class Initialise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clean:
-    """Remove what the last claim left on the device; then plan again."""
+class Treat:
+    """Take the next step of the device's treatment for the next claim; then plan again."""
 
     card: model.Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Make the next step of the device's release; then plan again.
+    """Take the next step of the treatment by which the device leaves the node; then plan again.
 
     Attributes:
-        card: the device; None when the kernel no longer shows it.
-        slot: the slot that it is or was in; empty where there is none.
+        card: the device; None if the kernel no longer shows it.
+        slot: the slot that it is or was in; empty if there is none.
     """
 
     card: model.Card | None
@@ -251,7 +248,7 @@ class LookAgain:
     at: datetime.datetime
 
 
-DeviceAction = PowerSlot | Initialise | Clean | Release
+DeviceAction = PowerSlot | Initialise | Treat | Release
 """Changes the device; the result is observed."""
 Report = (
     ReportVisible

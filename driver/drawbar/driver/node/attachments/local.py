@@ -25,11 +25,12 @@ from typing import Any, Protocol
 import msgspec
 
 from drawbar.driver import containment
-from drawbar.driver.api import attachments, bindings, claims, configurations, meta, slices
+from drawbar.driver.api import attachments, bindings, claims, meta, slices
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
-from drawbar.driver.node.attachments import executor, plan, reporting
+from drawbar.driver.node.attachments import context, executor, reporting
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
@@ -37,7 +38,6 @@ from drawbar.driver.node.local import demands, residents
 log = logging.getLogger(__name__)
 
 WORKERS = 2
-FAILED = "attach-failed"
 """The taint of a device that did not become ready."""
 LOOK_SECONDS = 1.0
 """Between two looks at a device that has to be cleaned first."""
@@ -50,9 +50,9 @@ SETUP_PROBATION_SECONDS = 60.0
 """Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
 PROBATION_FIRST_SECONDS = 300.0
 PROBATION_MAX_SECONDS = 86_400.0
-_SET_UP = frozenset({plan.HOOK_FAILED, plan.BITSTREAM_NOT_LOADED, plan.NOT_SET_UP})
+_SET_UP = frozenset({reasons.HOOK_FAILED, reasons.BITSTREAM_NOT_LOADED, reasons.FUNCTIONS_NOT_SET_UP})
 """Reasons that blame the class's parameters on this node, not the device."""
-_BLAMELESS = frozenset({configurations.REASON, plan.NOT_CLEANED})
+_BLAMELESS = frozenset({reasons.INVALID_PARAMETERS, reasons.NOT_CLEANED})
 """Reasons that blame the claim's parameters, or have a taint of their own."""
 
 
@@ -99,7 +99,7 @@ class Surroundings:
 
     node_name: str
     driver: str
-    context: executor.Context
+    context: context.Context
     marks: Marks
     cleaner: Cleaner
     card: Callable[[str, str], model.Card | None]
@@ -389,7 +389,7 @@ class LocalDevices:
             work.value = self._value(demand, None)
         if not demands.is_failed(work.value):
             message = f"{demand.device} cannot be handed on, for traces of its last use are left: {why}"
-            await self._fail(work.value, plan.NOT_CLEANED, message)
+            await self._fail(work.value, reasons.NOT_CLEANED, message)
         return work.value
 
     async def _fail(self, value: attachments.DeviceAttachment, reason: str, message: str) -> None:
@@ -431,7 +431,7 @@ class LocalDevices:
         if before is not None and before.taint.value == reason and reason not in _SET_UP:
             seconds = min(2 * before.seconds, PROBATION_MAX_SECONDS)
         effect = verdicts.Effect.NO_SCHEDULE
-        taint = verdicts.Taint(key=FAILED, value=reason, effect=effect, message=message)
+        taint = verdicts.Taint(key=taints.ATTACH_FAILED.key, value=reason, effect=effect, message=message)
         self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
 
     def _probation(self, device: str) -> float | None:
@@ -459,7 +459,7 @@ class LocalDevices:
             return True
         if work.failed_at is not None and (now - work.failed_at).total_seconds() > TAINTED_MAX_SECONDS:
             return True
-        key = f"{self._around.driver}/{FAILED}"
+        key = f"{self._around.driver}/{taints.ATTACH_FAILED.key}"
         published = (listed for each in self._around.published() for listed in each.spec.devices)
         return all(
             any(taint.key == key for taint in listed.taints) for listed in published if listed.name == device
@@ -474,8 +474,8 @@ def _ignore(_: attachments.DeviceAttachment) -> None:
     """Nothing of a local device comes back from the API server."""
 
 
-def _unshared(_: attachments.DeviceAttachment) -> executor.Sharing:
-    return executor.Sharing()
+def _unshared(_: attachments.DeviceAttachment) -> context.Sharing:
+    return context.Sharing()
 
 
 def _alone(_: str) -> None:

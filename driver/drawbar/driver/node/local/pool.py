@@ -19,11 +19,12 @@ import msgspec
 
 from drawbar.driver import containment, evaluation
 from drawbar.driver.api import attachments, bindings, leftout, nodepools, quantities, slices
+from drawbar.driver.catalogue import taints
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
 from drawbar.driver.node.local import nulls, plan, residents
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
 # Of these interfaces those that must not be taken away, with the reason; None: unknown. `inventory.netdevs.held`.
@@ -72,7 +73,7 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]
             continue
         in_use = users.find_storage_users(host, nodes)
         if in_use:
-            uses[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
+            uses[card.address] = f"the host uses its disk: {treatment_plan.message(in_use)}"
 
 
 def published(
@@ -113,7 +114,9 @@ def memory_bytes(resident: residents.Resident) -> int:
 
 log = logging.getLogger(__name__)
 
-LEAVING = verdicts.Taint(key="in-use", value="releasing", effect=verdicts.Effect.NO_SCHEDULE)
+LEAVING = verdicts.Taint(
+    key=taints.RELEASING.key, value=taints.RELEASING.value, effect=verdicts.Effect.NO_SCHEDULE
+)
 """Of a virtual function that a claim has while its card is being detached: no other claim gets it after that one."""
 REFUSED_MAX = 256
 """Devices whose reason is remembered so that it is said once; more say it again."""

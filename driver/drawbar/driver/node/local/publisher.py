@@ -21,6 +21,7 @@ from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
 from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import core, leftout, meta, nodepools, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
@@ -82,8 +83,6 @@ class Pace:
         return self._pause if now - self._disturbed_at <= CALM_SECONDS else 0.0
 
 
-NULLS_SHORT = "NullDeviceNotShared"
-SLICES_REFUSED = "SlicesRefused"
 # With these dropped, something else is published.
 _DECISIVE = frozenset({"taints", encoding.SHARING}) | encoding.CONDITIONS
 _INFORMATION = "taints of effect None"
@@ -318,7 +317,7 @@ class Publisher:
         if message and message != self._refused and self._owner is not None:
             log.warning("%s", message)
             self._recorder.node_warning(
-                self._owner.name, self._owner.uid, reason=SLICES_REFUSED, message=message
+                self._owner.name, self._owner.uid, reason=reasons.SLICES_REFUSED, message=message
             )
         self._refused = message
 
@@ -359,7 +358,7 @@ class Publisher:
             message = nulls.shortage(self._null, self._node_name)
             log.warning("%s", message)
             self._recorder.node_warning(
-                self._owner.name, self._owner.uid, reason=NULLS_SHORT, message=message
+                self._owner.name, self._owner.uid, reason=reasons.NULL_DEVICE_NOT_SHARED, message=message
             )
         return bool(fresh & _DECISIVE)
 

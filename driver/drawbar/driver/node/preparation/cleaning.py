@@ -16,7 +16,6 @@ Only the instance that acts on the node's devices cleans; every instance sets ma
 """
 
 import asyncio
-import functools
 import logging
 import os
 import re
@@ -29,16 +28,16 @@ import msgspec
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import attachments, nodepools, parameters, references
+from drawbar.driver.catalogue import taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
-from drawbar.driver.node import claim_versions, classes, erasing, errors, kernel
-from drawbar.driver.node.attachments import executor, hooks
+from drawbar.driver.node import claim_versions, errors, treatment
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, nulls, residents
 from drawbar.driver.node.preparation import records, sharedfiles
-from drawbar.driver.node.release import plan as release_plan
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
+from drawbar.driver.node.treatment.plan import says_the_same
 from drawbar.fabric.classes import DeviceClass
 
 log = logging.getLogger(__name__)
@@ -46,8 +45,6 @@ log = logging.getLogger(__name__)
 FOLDER = "unclean"
 SUFFIX = ".json"
 FILE_BYTES = 64 * 1024
-CLEANING = "cleaning"
-NOT_CLEANED = "not-cleaned"
 LOOK_SECONDS = 1.0
 """Between two looks at an erase, or at who still uses the device."""
 GONE_FIRST_SECONDS = 0.5
@@ -152,8 +149,7 @@ class Surroundings:
     """
 
     node_name: str
-    kernel: kernel.Kernel
-    host: classes.Host
+    treatment: treatment.Executor
     devices: Devices
     reader: claim_versions.Reader
     holder: Callable[[str, str], str | None]
@@ -169,16 +165,20 @@ class _Work:
     Attributes:
         looks: the pauses between two looks at its claim.
         begun: it is of no claim any more.
-        why: why it could not be cleaned the last time, in a clause.
+        blocked: the last obstacle to its treatment, until it is clean.
     """
 
     looks: backoff.Backoff = field(
         default_factory=lambda: backoff.Backoff(GONE_FIRST_SECONDS, GONE_MAX_SECONDS)
     )
-    erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
-    draining: hooks.Draining = field(default_factory=hooks.Draining)
+    progress: treatment.Progress = field(default_factory=treatment.Progress)
     begun: bool = False
-    why: str = ""
+    blocked: treatment.Blocked | None = None
+
+    @property
+    def why(self) -> str:
+        """The obstacle, in a clause; empty without one."""
+        return self.blocked.message if self.blocked is not None else ""
 
 
 class Cleaner:
@@ -269,8 +269,8 @@ class Cleaner:
         work = self._work.get(device)
         if work is None or not work.begun:
             return None
-        key = NOT_CLEANED if work.why else CLEANING
-        return verdicts.Taint(key=key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
+        row = taints.NOT_CLEANED if work.why else taints.CLEANING
+        return verdicts.Taint(key=row.key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
 
     async def run(self) -> None:
         """Clean until cancelled, beginning with what the last instance left."""
@@ -331,63 +331,53 @@ class Cleaner:
         card = around.devices.card(pool, device)
         if card is None:
             return None
-        why = await self._clean(card, mark, work)
-        if why is None:
-            return LOOK_SECONDS
-        if why != work.why:
-            work.why = why
-            if why:
-                message = f"device {device} of node {around.node_name} is given to no other claim, for it is not clean: {why}"
-                log.warning(message, extra={"device": device, "claim": mark.name})
-                around.changed()
-        if why:
-            return LOOK_SECONDS
+        match await self._treat(card, mark, work):
+            case treatment.InProgress(seconds=seconds):
+                return min(seconds, LOOK_SECONDS)
+            case treatment.Blocked() as blocked:
+                self._report(device, mark, work, blocked)
+                return LOOK_SECONDS
+            case treatment.Done():
+                pass
         await asyncio.to_thread(self._marks.remove, device)
         self._forget(device)
         log.info("a device of this node is clean", extra={"device": device})
         around.changed()
         return None
 
-    async def _clean(self, card: model.Card, mark: demands.Mark, work: _Work) -> str | None:
-        """One step: why it cannot be done now, in a clause; empty when it is done, None while it goes on."""
-        if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
-            return ""
-        around, device_class = self._around, card.first.device_class.value
-        why = await self._drain(card, mark, work)
-        if why:
-            return why
-        asked = releaser.Cleaning(
-            way=self._way,
-            erasure=work.erasure,
-            hook=functools.partial(around.hooks.eraser, demands.marked(mark, card), mark.clean_up)
-            if mark.clean_up is not None
-            else None,
+    def _report(self, device: str, mark: demands.Mark, work: _Work, blocked: treatment.Blocked) -> None:
+        """Log an obstacle and have it published, unless the last one says the same."""
+        last = work.blocked
+        if last is not None and says_the_same((last.reason, last.message), (blocked.reason, blocked.message)):
+            return
+        work.blocked = blocked
+        node = self._around.node_name
+        message = (
+            f"device {device} of node {node} is not clean, and no other claim gets it: {blocked.message}"
         )
-        done = await executor.clean(
-            around.kernel,
-            around.host,
-            card,
-            device_class,
-            asked,
+        log.warning(message, extra={"device": device, "claim": mark.name})
+        self._around.changed()
+
+    async def _treat(self, card: model.Card, mark: demands.Mark, work: _Work) -> treatment.Outcome:
+        """Take one step of the treatment of a device whose claim is over."""
+        if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
+            return treatment.Done()
+        around, attachment = self._around, demands.marked(mark, card)
+        order = treatment.Order(
+            card=card,
+            leaves=False,
+            is_used=True,
+            clean=self._way,
+            drain=around.hooks.drain(attachment, mark.drain),
+            clean_up=around.hooks.clean_up(attachment, mark.clean_up),
             keeps_functions=not mark.makes_functions,
         )
-        return done if isinstance(done, str) else None
-
-    async def _drain(self, card: model.Card, mark: demands.Mark, work: _Work) -> str:
-        """Have the drain hook of the claim run while the device is in use; return in a clause what to wait for, if anything."""
-        if mark.drain is None or isinstance(work.erasure.state(), erasing.Running):
-            return ""
-        around, operations = self._around, classes.by_name(card.first.device_class.value)
-        users = await asyncio.to_thread(operations.users, around.host, card)
-        begin = functools.partial(around.hooks.begin_draining, demands.marked(mark, card), mark.drain, card)
-        now = asyncio.get_running_loop().time()
-        waits_for = work.draining.step(mark.drain.hook, begin, now, used=bool(users))
-        return "; ".join(filter(None, (release_plan.message(users) if users else "", waits_for)))
+        return await around.treatment.step(order, work.progress)
 
     def _forget(self, device: str) -> None:
         work = self._work.pop(device, None)
         if work is not None:
-            work.draining.end()
+            work.progress.draining.end()
 
     async def _is_over(self, mark: demands.Mark) -> bool:
         """Whether the claim, or its allocation, is gone."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from drawbar.driver.api import drivers
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.permissions import Daemon, Part, Permission
@@ -147,7 +148,7 @@ def _remedy(cluster: observed.Cluster, daemon: Daemon, permission: Permission) -
             return "apply deploy/manifests/classic/controller-classic.yaml, or set classic.enabled in the chart's values"
         case Part.IMMEDIATE:
             return (
-                "set controller.config.immediateAllocation in the chart's values (without the chart: {links.page('immediate')}), or take "
+                f"set controller.config.immediateAllocation in the chart's values (without the chart: {links.url('immediate.md')}), or take "
                 "policy.immediate out of the Fabrics: what it reserves is offered to no other claim"
             )
         case Part.CORE:

@@ -2,14 +2,13 @@
 
 Only the controller has the fabric's own list of hosts. A node is seen to be one by the label that the controller gives it
 while its host has a free port, by a device that is attached there, or by the Fabric's `spec.hosts`. The rules of the
-mapping are those of `controller.hosts`; the reasons are those of `docs/conditions.md`.
+mapping are those of `controller.hosts`; the reasons are those of `catalogue.fabric_conditions`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drawbar.driver import errors
 from drawbar.driver.api import core, fabrics, maintenances, meta
-from drawbar.driver.cli import links
+from drawbar.driver.catalogue import fabric_conditions, links, reasons
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -18,36 +17,6 @@ from drawbar.fabric import identifiers
 
 YOUNG_SECONDS = 30.0
 """So long a new Fabric may be without a word of the controller's."""
-_CREDENTIALS = frozenset(
-    {
-        "CredentialsMissing",
-        "CredentialsInvalid",
-        "CredentialsForbidden",
-        "CredentialsUnread",
-        "CredentialsUnbound",
-        "CredentialsNotForFabric",
-        "Unauthenticated",
-        "PermissionDenied",
-    }
-)
-_REMEDIES: Mapping[str, str] = {
-    "Connecting": "wait a moment and ask again",
-    "InvalidConfiguration": "mend the Fabric as the message says",
-    "Unavailable": "is the fabric manager, or the adapter's sidecar, running and reached at spec.endpoint?",
-    "DeadlineExceeded": "is the fabric manager overloaded? look at its log; spec.timeoutSeconds is the deadline of one call",
-    "SocketForbidden": "run the sidecar as the controller's user, or let it open its socket to a group that both have",
-    "CredentialsMissing": f"create the Secret that spec.credentialsSecretRef names, with known keys ({links.page('fabrics')})",
-    "CredentialsInvalid": "mend the Secret as the message says",
-    "CredentialsUnbound": "if the message names the fabric manager, run its command, which adds the manager to the Secret",
-    "CredentialsNotForFabric": "put the Fabric right; or, if the change is meant, run the command of the message",
-    "CredentialsForbidden": "add the Secret's name to resourceNames of the Role drawbar-fabric-credentials",
-    "CredentialsUnread": "wait for the API server; if it stays so, look at the controller's log",
-    "Unauthenticated": "the fabric manager refuses the credentials: mend the Secret",
-    "PermissionDenied": "give the fabric manager's user the rights to list, attach and detach",
-    "AdapterDefect": "tell the adapter's vendor; the controller's log has the traceback",
-    errors.UNEXPECTED: f"look for '{errors.UNEXPECTED_LOGGED}' in the controller's log, and send its trace to Drawbar's maintainers",
-}
-_MEND = links.page("conditions", "on-a-fabric")
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -70,7 +39,7 @@ def plan(cluster: observed.Cluster) -> Iterator[Finding]:
             Check.FABRICS_SERVED,
             "Fabrics",
             "there is none yet, so nothing but devices of the nodes themselves is offered",
-            "kubectl apply a Fabric such as docs/examples/fabric.yaml",
+            f"kubectl apply a Fabric: {links.url('fabrics.md')} has an example",
         )
     for fabric in ours:
         yield from _fabric(cluster, fabric)
@@ -84,7 +53,9 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
         return
     for item in cluster.maintenances:
         applied = meta.find(item.status.conditions, maintenances.APPLIED)
-        if item.spec.driver != cluster.where.driver or (applied is not None and applied.reason == "Applied"):
+        if item.spec.driver != cluster.where.driver or (
+            applied is not None and applied.reason == reasons.APPLIED
+        ):
             continue
         yield findings.warning(
             Check.FABRICS_MAINTENANCE,
@@ -96,7 +67,7 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
 
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
     connected = meta.find(fabric.status.conditions, fabrics.CONNECTED)
-    if connected is None or connected.reason == fabrics.PENDING:
+    if connected is None or connected.reason == reasons.PENDING:
         yield _silent(cluster, fabric)
         return
     troubles = [*judge(fabric), *_certificate(fabric, connected)]
@@ -111,7 +82,7 @@ def judge(fabric: fabrics.Fabric) -> Iterator[Finding]:
     """Return a finding for each condition of a Fabric that is not as it should be; the cause of others comes first."""
     conditions = {condition.type: condition for condition in fabric.status.conditions}
     connected = conditions.get(fabrics.CONNECTED)
-    if connected is not None and connected.reason != fabrics.PENDING:
+    if connected is not None and connected.reason != reasons.PENDING:
         yield from connection(fabric, connected)
     yield from _published(fabric, conditions.get(fabrics.PUBLISHED))
     yield from _writable(fabric, conditions.get(fabrics.WRITABLE))
@@ -133,13 +104,14 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
 def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
     """Return a finding on a Fabric that is not connected."""
     if not connected.is_true:
-        secret = connected.reason in _CREDENTIALS
+        row = fabric_conditions.CONNECTED.find(connected.reason)
+        secret = row in fabric_conditions.CREDENTIALS.rows
         yield Finding(
             check=Check.FABRICS_CREDENTIALS if secret else Check.FABRICS_CONNECTED,
-            severity=Severity.WARNING if connected.reason == "Connecting" else Severity.ERROR,
+            severity=Severity(row.severity),
             subject=_subject(fabric),
             message=f"is not connected ({connected.reason}): {connected.message}",
-            remedy=_REMEDIES.get(connected.reason, _MEND),
+            remedy=row.advice,
         )
 
 
@@ -159,25 +131,20 @@ def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Itera
             Check.FABRICS_DEGRADED,
             _subject(fabric),
             condition.message,
-            f"drawbar fabric check {fabric.metadata.name} shows the manager's view; {links.page('conditions', 'on-a-fabric')} explains each reason",
+            fabric_conditions.DEGRADED.find(condition.reason).advice,
         )
 
 
 def _published(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
     if condition is None or condition.is_true:
         return
-    deleting = condition.reason == "Deleting"
-    remedies = {
-        "Deleting": "delete the pods or claims that have its devices, and its DeviceAttachments made by hand",
-        "FieldsDropped": "see features.binding-conditions",
-        "Refused": "mend what the message says; a missing permission shows in access.permission",
-    }
+    row = fabric_conditions.PUBLISHED.find(condition.reason)
     yield Finding(
         check=Check.FABRICS_PUBLISHED,
-        severity=Severity.NOTE if deleting else Severity.ERROR,
+        severity=Severity(row.severity),
         subject=_subject(fabric),
         message=f"its devices are not offered ({condition.reason}): {condition.message}",
-        remedy=remedies.get(condition.reason, _MEND),
+        remedy=row.advice,
     )
 
 
@@ -188,7 +155,7 @@ def _writable(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Itera
         Check.FABRICS_WRITABLE,
         _subject(fabric),
         f"the API server refuses what the controller writes for it: {condition.message}",
-        "mend the permission (deploy/manifests/controller-rbac.yaml) or the admission policy that the message names",
+        fabric_conditions.WRITABLE.find(condition.reason).advice,
     )
 
 
@@ -196,7 +163,7 @@ def _subject(fabric: fabrics.Fabric) -> str:
     return f"Fabric {fabric.metadata.name}"
 
 
-_MAP = f"name it in a Fabric's spec.hosts, or give it an identifier of its host ({links.page('fabrics')})"
+_MAP = f"name it in a Fabric's spec.hosts, or give it an identifier of its host ({links.url('fabrics.md')})"
 
 
 def plan_hosts(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -226,7 +193,7 @@ def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
         Check.HOSTS_MAPPED,
         subject,
         condition.message,
-        f"map them in spec.hosts; {links.page('fabrics')} has the other ways",
+        fabric_conditions.HOSTS_MAPPED.find(condition.reason).advice,
     )
 
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 from drawbar.driver.api import attachments, core, fabrics, meta
-from drawbar.driver.cli import links
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import daemons, names
@@ -162,7 +162,7 @@ def _daemons(
             ),
             (
                 "ask again in a minute; if it stays so, set nodeDaemonSelector of the controller to labels that the pods of "
-                f"the DaemonSet have ({links.page('controller')})"
+                f"the DaemonSet have ({links.url('controller.md')})"
             ),
         )
     if without:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from drawbar.driver.api import attachments, fabrics, maintenances, meta
-from drawbar.driver.cli import links
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.driver.cli.doctor.observed import Reading
@@ -253,7 +253,7 @@ def _details(features: observed.Features) -> Iterator[Finding]:
             Check.FEATURES_TAINT_DETAILS,
             "device taints",
             f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
-            f"{links.page('conditions')} explains each taint",
+            f"{links.url('conditions.md')} explains each taint",
         )
 
 
@@ -349,7 +349,7 @@ def _resource_api(cluster: observed.Cluster) -> Finding:
                 "those that live in a node are not offered, taints are known to the controller alone, and no claim says "
                 "how far its device is: the DeviceAttachments do"
             ),
-            f"{links.page('classic')} has all limits; on 1.36 and later there are none of these",
+            f"{links.url('classic.md')} has all limits; on 1.36 and later there are none of these",
         )
     return findings.error(
         Check.SERVER_RESOURCE_API,
