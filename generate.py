@@ -1,22 +1,48 @@
-"""Writes what follows from the tables of `drawbar.driver.catalogue` and from the classes of device.
+"""Writes what follows from the tables of `drawbar.driver.catalogue`, the classes of device and the daemons' settings.
 
-docs/reference/ is wholly generated; of the definitions, the chart and the protocol only the lists of classes are.
+docs/reference/ is wholly generated; of the definitions, the chart and the protocol only the lists of
+classes and the schema of the settings are.
 `make generate` runs this after a change of a table.
 """
 
+import enum
 import json
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from drawbar.driver.api import meta
-from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, taints
+from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, permissions, taints
 from drawbar.driver.catalogue.tables import Row, Severity
+from drawbar.driver.configuration import schema
+from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.healthmonitor import settings as monitor_settings
+from drawbar.driver.node import settings as node_settings
+from drawbar.driver.webhook import settings as webhook_settings
 from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
 
 ROOT = Path(__file__).resolve().parent
 _NAMES = [str(listed) for listed in OFFERED_CLASSES]
+# Settings that the chart decides.
+_DECIDED = {
+    "controller": {
+        "driverName",
+        "leaseNamespace",
+        "nodeDaemonSelector",
+        "kubeconfig",
+        "identity",
+        "http.address",
+    },
+    "node": {*("driverName", "kubeletDir", "cdiDir", "kubeconfig"), *("nodeName", "podUID", "http.address")},
+}
+_DAEMONS = {
+    "controller": controller_settings.Settings,
+    "node": node_settings.Settings,
+    "webhook": webhook_settings.Settings,
+    "health-monitor": monitor_settings.Settings,
+}
 # Memory by capacity and the null device have a DeviceClass and no module.
 _CHART_ONLY = ["cxl-memory-pool", "none"]
 _HEAD = "<!-- Generated from {source} by `make generate`: change that, not this page. -->\n\n# {title}\n\n{text}\n"
@@ -29,6 +55,8 @@ def files() -> dict[str, str]:
         "docs/reference/events.md": _events(),
         "docs/reference/taints.md": _taints(),
         "docs/reference/device-classes.md": _classes(),
+        "docs/reference/permissions.md": _permissions(),
+        "docs/reference/settings.md": _settings(),
         "deploy/drawbar/crds/deviceattachments.yaml": _definition("deviceattachments.yaml"),
         "deploy/drawbar/crds/fabrics.yaml": _definition("fabrics.yaml"),
         "deploy/drawbar/values.yaml": _values(),
@@ -63,14 +91,77 @@ def _values() -> str:
 
 
 def _schema() -> str:
-    schema = json.loads((ROOT / "deploy/drawbar/values.schema.json").read_text())
-    classes = schema["properties"]["deviceClasses"]["properties"]
+    chart = json.loads((ROOT / "deploy/drawbar/values.schema.json").read_text())
+    classes = chart["properties"]["deviceClasses"]["properties"]
     classes["classes"]["items"]["enum"] = _NAMES + _CHART_ONLY
     resources = classes["extendedResources"]["patternProperties"]
     for pattern in [pattern for pattern in resources if pattern.startswith("^(gpu|")]:
         rule = resources.pop(pattern)
         resources[f"^({'|'.join(_NAMES)})$"] = rule
-    return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"
+    for daemon, decided in _DECIDED.items():
+        chart["properties"][daemon]["properties"]["config"] = _configuration(daemon, decided)
+    return json.dumps(chart, indent=2, ensure_ascii=False) + "\n"
+
+
+def _configuration(daemon: str, decided: set[str]) -> dict[str, Any]:
+    """Return the schema of a daemon's settings, without those that the chart decides."""
+    whole = _object()
+    for option in schema.options(_DAEMONS[daemon]):
+        if option.key not in decided:
+            *topics, key = option.key.split(".")
+            at = whole
+            for topic in topics:
+                at = at["properties"].setdefault(topic, _object())
+            at["properties"][key] = _leaf(option.kind) | {"description": option.help}
+    return whole
+
+
+def _object() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _leaf(kind: Any) -> dict[str, Any]:
+    plain = schema.plain_kind(kind)
+    if schema.is_list(plain):
+        return {"type": "array", "items": _leaf(schema.element_kind(plain))}
+    names = {bool: "boolean", int: "integer", float: "number"}
+    values = {"enum": [str(value) for value in plain]} if issubclass(plain, enum.StrEnum) else {}
+    return {"type": names.get(plain, "string")} | values
+
+
+def _settings() -> str:
+    head = _HEAD.format(
+        source="the settings of the daemons",
+        title="Settings of the daemons",
+        text=(
+            "A flag wins over the environment, the environment over the file, the file over the default. The variable of a setting is "
+            "its flag in capitals: `--binding-timeout` is `DRAWBAR_BINDING_TIMEOUT`; further variables stand beside the flag. Keys with dots are "
+            "nested in the file. `--print-config` shows each setting and where it comes from. A setting without a flag has a "
+            "variable by the same rule: `health.rules.linkNarrow.effect` is `DRAWBAR_HEALTH_RULES_LINK_NARROW_EFFECT`."
+        ),
+    )
+    parts = [head]
+    for daemon, settings in _DAEMONS.items():
+        rows = [
+            [
+                f"`{option.key}`",
+                ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
+                f"{_default(option.default)}",
+                option.help,
+            ]
+            for option in schema.options(settings)
+        ]
+        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows)}")
+    return "".join(parts)
+
+
+def _default(value: Any) -> str:
+    plain = schema.builtin(value)
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    if isinstance(plain, list):
+        return ", ".join(plain) or "none"
+    return "none" if plain in (None, "") else str(plain)
 
 
 def _protocol() -> str:
@@ -170,6 +261,27 @@ def _taints() -> str:
         if row.cause
     ]
     return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
+def _permissions() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/permissions.py",
+        title="Permissions",
+        text=(
+            "The rules of each role of the chart. [security.md](../security.md) says whose roles they are, and what the admission "
+            "policies add. A name under *only* is that of the chart's default values."
+        ),
+    )
+    parts = [head]
+    for role in permissions.ROLES:
+        rows = [
+            [rule.group, rule.resource, rule.verbs.replace(" ", ", "), rule.only, rule.why]
+            for rule in role.permissions
+        ]
+        parts.append(
+            f"\n## {role.title}: `{role.name}`\n\n{_table(['group', 'resource', 'verbs', 'only', 'why'], rows)}"
+        )
+    return "".join(parts)
 
 
 def _type(row: Row) -> str:

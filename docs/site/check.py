@@ -21,7 +21,12 @@ class Page(HTMLParser):
         self.anchors: set[str] = set()
         self.links: list[str] = []
         self.loaded: list[str] = []
+        self.has_fence = False
         self.feed(text)
+
+    def handle_data(self, data: str) -> None:
+        """Note the marks of a code block that the generator did not recognise."""
+        self.has_fence |= "```" in data
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Note what the tag names, links to or loads."""
@@ -40,6 +45,8 @@ def problems(site: Path) -> list[str]:
     found = []
     for path, page in pages.items():
         name = path.relative_to(site)
+        if page.has_fence:
+            found.append(f"{name} has a code block that was not recognised")
         found += [f"{name} loads {url} from elsewhere" for url in page.loaded if urlsplit(url).netloc]
         for link in [*page.links, *(url for url in page.loaded if not urlsplit(url).netloc)]:
             if (problem := _broken(site, path, link, pages)) is not None:

@@ -85,13 +85,6 @@ def copy(tmp_path_factory):
             shutil.copy(ROOT / name, root / name)
     for title in ("A fabric adapter", "A device class", "A health rule", "A verb"):
         write_blocks(root, title)
-    schema = root / "deploy/drawbar/values.schema.json"
-    values = json.loads(schema.read_text())
-    rules = values["properties"]["node"]["properties"]["config"]["properties"]["health"]["properties"][
-        "rules"
-    ]
-    rules["properties"]["parityBroken"] = rules["properties"]["linkSlow"]
-    schema.write_text(json.dumps(values, indent=2))
     made = run(root, "generate.py")
     assert made.returncode == 0, made.stderr
     subprocess.run([root / "proto/generate"], check=True, env=os.environ | {"PYTHON": sys.executable})
@@ -136,7 +129,7 @@ def test_the_tests_of_the_copy_miss_nothing_but_what_helm_makes(copy):
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rf", "--timeout=200"),
         "tests/docs/test_device_classes.py",
         "tests/driver/node/health/test_policy.py",
-        "tests/deploy/test_chart_values.py::test_the_schema_has_the_settings_of_the_daemons_and_no_others",
+        "tests/docs/test_reference.py",
     )
     failed = set(re.findall(r"^FAILED \S+?::(.*?)(?: - .*)?$", done.stdout, re.MULTILINE))
     assert failed == MADE_BY_HELM, done.stdout + done.stderr
@@ -150,7 +143,7 @@ def test_a_device_class_is_one_module_and_one_row(copy):
         "deploy/drawbar/crds/deviceattachments.yaml": ["nic, dsp, other]"],
         "deploy/drawbar/crds/fabrics.yaml": ["nic, dsp, other]", "dsp: {type: string, enum: [none, reset]"],
         "deploy/drawbar/values.yaml": ["nic, dsp, cxl-memory-pool"],
-        "deploy/drawbar/values.schema.json": ['"dsp",', "nic|dsp|other"],
+        "deploy/drawbar/values.schema.json": ['"dsp",', "nic|dsp|other", '"parityBroken": {'],
         "proto/drawbar/proto/fabric/v1alpha1/fabric_pb2.pyi": [
             "DEVICE_CLASS_DSP: DeviceClass.ValueType  # 8"
         ],

@@ -68,6 +68,13 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_the_folders_that_the_architecture_names_exist():
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    named = re.findall(r"`((?:driver|fabric|mocks|deploy|cdi)/[\w./]*)`", page)
+    assert len(named) >= 15
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_the_fabric_of_the_concepts_has_only_fields_of_its_schema():
     page = (ROOT / "docs" / "concepts.md").read_text()
     example = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL).group(1))

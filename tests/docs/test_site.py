@@ -61,6 +61,16 @@ def site(tmp_path):
     return tmp_path
 
 
+def test_a_page_for_github_is_made_one_of_the_site():
+    hooks = load(DOCS / "site" / "hooks.py")
+    page = (
+        "See [node-release.md](node-release.md#limits).\n\n```sh first-pod\nls\n```\n\n```console\nls\n```\n"
+    )
+    assert hooks.on_page_markdown(page, page=None) == (
+        "See [node release](node-release.md#limits).\n\n```sh\nls\n```\n\n```sh\nls\n```\n"
+    )
+
+
 def check(site):
     command = [sys.executable, ROOT / "docs" / "site" / "check.py", site]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
@@ -84,8 +94,9 @@ def test_a_site_without_a_fault_passes(site):
             '<link rel="stylesheet" href="https://fonts.example.com/x.css">',
             "error: page.html loads https://fonts.example.com/x.css from elsewhere\n",
         ),
+        ("<p>```sh try ls</p>", "error: page.html has a code block that was not recognised\n"),
     ],
-    ids=["page", "anchor", "outside", "script", "style"],
+    ids=["page", "anchor", "outside", "script", "style", "code"],
 )
 def test_a_fault_of_a_site_is_one_sentence(site, fault, sentence):
     (site / "page.html").write_text(fault)

@@ -338,7 +338,7 @@ BROAD = {
     "node/health/monitor.py": "the error is handed to the task that waits",
     "cli/fabric/connections.py": "foreign code in a verb",
     "controller/fabrics/redacting_adapter.py": "foreign code: its error becomes one of the contract",
-    "controller/fabrics/session.py": "foreign code: its error becomes one of the contract",
+    "controller/fabrics/connection.py": "foreign code: its error becomes one of the contract",
 }
 TASKS = {
     "kube/mirror.py": "the loop of the watch, kept as a whole",
@@ -350,8 +350,8 @@ TASKS = {
     "controller/leadership/elector.py": "the parts of the loop of leadership, kept as a whole",
     "controller/classic/executor.py": "the attempts of a round, which ends with them",
     "controller/daemon.py": "the renewals at the begin of a term, kept with the leadership",
-    "controller/fabric_reconciler.py": "the attempts of a round of labels, which ends with them",
-    "controller/fabrics/session.py": "the parts of the loop of a session, kept as a whole",
+    "controller/node_labels.py": "the attempts of a round of labels, which ends with them",
+    "controller/fabrics/connection.py": "the parts of the loop of a session, kept as a whole",
     "controller/fabrics/sessions.py": "a session, which keeps itself",
     "operation/gate.py": "a handshake, which ends its connection with itself",
 }

@@ -15,7 +15,17 @@ ALERT = healthpolicies.Source.ALERT
 DEFAULT = healthpolicies.Taint()
 
 
-class Rules:
+class Mirrored(list):
+    """Objects that never change, in place of a mirror."""
+
+    def follow(self, changed):
+        """Nothing changes."""
+
+    def report_unreadable(self, changed):
+        """All of them can be read."""
+
+
+class Rules(Mirrored):
     """The rules of a cluster whose API server refuses to create any."""
 
     def __init__(self):
@@ -29,7 +39,7 @@ class Rules:
         raise errors.Denied("forbidden")
 
 
-class Keeping:
+class Keeping(Mirrored):
     """The rules of a cluster whose API server keeps a rate of evictions, or drops it."""
 
     def __init__(self, *, rates):
@@ -81,9 +91,9 @@ def made():
             driver="drawbar.dev",
             api=None,
             kind=kinds.TAINT_RULES[0],
-            policies=[policy],
+            policies=Mirrored([policy]),
             rules=Rules() if rules is None else rules,
-            slices=published(4),
+            slices=Mirrored(published(4)),
             recorder=Recorder(),
             metrics=metrics.Metrics("drawbar.dev"),
             clock=lambda: NOW,

@@ -405,14 +405,32 @@ class Failure(meta.Struct, frozen=True):
     retryable: bool = False
 
 
+class ContradictionRecord(meta.Struct, frozen=True):
+    """A connection that the fabric manager no longer shows, of a device that its node has seen.
+
+    Attributes:
+        since: when the manager first showed another state.
+        host_id: the host where it shows the device; empty while it shows the device as free.
+    """
+
+    since: str
+    host_id: str = msgspec.field(default="", name="hostID")
+
+
 class AttachmentStatus(meta.Struct, frozen=True):
-    """The record."""
+    """The record.
+
+    Attributes:
+        refusal: the fabric manager's latest words against the attach, while that is tried again.
+    """
 
     phase: str = ""
     conditions: tuple[meta.Condition, ...] = ()
     operation: OperationRecord | None = None
     connection: ConnectionRecord | None = None
     device: DeviceRecord | None = None
+    contradiction: ContradictionRecord | None = None
+    refusal: str = ""
     baseline: Baseline | None = None
     node: NodeReport | None = None
     error: Failure | None = None

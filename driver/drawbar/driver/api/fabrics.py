@@ -4,11 +4,13 @@ Source: `deploy/drawbar/crds/fabrics.yaml`.
 """
 
 import enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from drawbar.driver.api import attachments, drivers, meta
 from drawbar.fabric import budget
+from drawbar.fabric.classes import OFFERED_CLASSES
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
@@ -68,6 +70,26 @@ class Reservation(meta.Struct, frozen=True):
         return device_id in self.devices or model in self.models
 
 
+class _CleanPolicy(meta.Struct, frozen=True):
+    """What a node does about the traces of a device's users, by class of device; None is the default of the class."""
+
+    def way(self, device_class: str) -> attachments.Clean | None:
+        """Return it for one of `drawbar.fabric.classes.DeviceClass`."""
+        way: attachments.Clean | None = getattr(self, device_class.replace("-", "_"), None)
+        return way
+
+
+if TYPE_CHECKING:
+    CleanPolicy = _CleanPolicy
+else:
+    CleanPolicy = msgspec.defstruct(
+        "CleanPolicy",
+        [(listed.replace("-", "_"), attachments.Clean | None, None) for listed in OFFERED_CLASSES],
+        bases=(_CleanPolicy,),
+        frozen=True,
+    )
+
+
 class Limits(meta.Struct, frozen=True):
     """The most that the fabric manager may list and stream, and that is published of it.
 
@@ -104,7 +126,7 @@ class Policy(meta.Struct, frozen=True):
         immediate: what is reserved for immediate allocation.
         unreachable_grace_seconds: how long the manager may be silent before its free devices are not given out.
         node_gone_seconds: how long a Node object has to be gone until its devices are detached without its report.
-        clean: what a node does about the traces of a device's users, by class in camelCase.
+        clean: what a node does about the traces of a device's users.
         evictions_per_second: how many pods may be evicted because of one taint; where the API server has that field.
         limits: the most that the manager may list and stream.
         attaches_per_namespace_per_minute: attaches that begin for the claims of one namespace.
@@ -121,12 +143,8 @@ class Policy(meta.Struct, frozen=True):
     erases_per_device_per_day: int = 50
     models: tuple[ModelRule, ...] = ()
     immediate: Reservation = Reservation()
-    clean: dict[str, attachments.Clean] = {}
+    clean: CleanPolicy = CleanPolicy()
     limits: Limits = Limits()
-
-    def cleaning_of(self, device_class: str) -> attachments.Clean | None:
-        """Return what a node does about the traces of a user of such a device; None for the default of the class."""
-        return self.clean.get(meta.camel_case(device_class))
 
 
 class Composite(meta.Struct, frozen=True):

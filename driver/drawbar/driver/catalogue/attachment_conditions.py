@@ -27,7 +27,7 @@ NODE_FAILURES = Table("Why a device does not become ready on its node", "`drawba
     Row(r.NOT_INTERLEAVED, "The memory of a composite's members cannot be one region, as `memory.interleave` asks.", "do as the message says: correct the composite, or the parameters of the claim or DeviceClass", "classes/cxl-memory.md"),
     Row(r.HOOK_FAILED, "The hook of its class failed, or loaded another bitstream than the requested one.", _MEND_CLASS, "classes/fpga.md"),
     Row(r.BITSTREAM_NOT_LOADED, "No hook is named, and the card cannot load the requested bitstream by itself.", "do as the message says: correct the bitstream, the parameters of the claim or DeviceClass, or the card's drivers", "classes/fpga.md#dfl-cards"),
-    Row(r.NOT_CLEANED, "The device was used, and cannot be erased or reset for the next claim.", "kubectl delete deviceattachment NAME", "node-release.md#what-blocks-a-release-and-what-to-do", blames_device=True),
+    Row(r.NOT_CLEANED, "The device was used, and cannot be erased or reset for the next claim.", "kubectl delete deviceattachment NAME", "node-release.md#blocked-releases", blames_device=True),
 ))
 
 CONTROLLER_FAILURES = Table("Why an attach fails", "`drawbar.dev/attach-failed`, `Attached`, `status.error`", "", (
@@ -41,12 +41,12 @@ CONTROLLER_FAILURES = Table("Why an attach fails", "`drawbar.dev/attach-failed`,
     Row(r.ADMIN_ACCESS_NEVER_ATTACHES, "A claim with `adminAccess` was given a device that is not in use on its node.", "let the pod go to the device's node, by a node selector"),
     Row(r.INVALID_PARAMETERS, "The opaque parameters of the claim or its DeviceClass cannot be applied, so nothing was attached.", "read the message; make a new claim, or correct the DeviceClass", "parameters.md"),
     Row(r.NO_ALLOCATION_TIMESTAMP, "An allocator other than the scheduler set no `allocationTimestamp`, so no pod can be bound to the claim on 1.36.", "let the allocator set it, or leave the claim to the scheduler; then make a new claim"),
-    Row(r.NODE_NOT_ON_FABRIC, "The node is no host of the fabric.", "map it in `spec.hosts` of the Fabric", "fabrics.md#which-host-is-which-node"),
+    Row(r.NODE_NOT_ON_FABRIC, "The node is no host of the fabric.", "map it in `spec.hosts` of the Fabric", "fabrics.md#hosts-and-nodes"),
     Row(r.NO_CAPACITY, "Until the deadline the pool of memory had less left than the claim asks for.", "wait for other claims to return memory, or ask for less", "classes/cxl-memory.md#shares-of-a-pool"),
     Row(r.NO_FREE_PORT, "The host has no free port.", "detach a device from the host, or let the pod go to another node"),
     Row(r.FABRIC_UNREACHABLE, "There was no connection to the fabric manager, so it did not take the request.", "see the Fabric's condition `Connected`"),
     Row(r.ATTACH_DEADLINE_EXCEEDED, "The attach was begun and not finished within `attachTimeoutSeconds`, or the device's last node did not release it.", "see the Fabric's condition `Connected`, or what the message says blocks the release", blames_device=True),
-    Row(r.CONNECTION_NOT_SHOWN, "The fabric manager lost the connection before the node saw the device, also after further attaches.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#a-manager-that-forgets-a-connection", blames_device=True),
+    Row(r.CONNECTION_NOT_SHOWN, "The fabric manager lost the connection before the node saw the device, also after further attaches.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#lost-connections", blames_device=True),
     Row(r.OPERATION_PENDING, "Another operation keeps the device busy at the fabric manager.", "end the operation at the fabric manager, unless it ends by itself", blames_device=True),
     Row(r.NODE_NOT_RESPONDING, "The device is attached, and its node reported neither success nor failure before the scheduler's `bindingTimeout`.", "look at the node and its `drawbar node` pod", blames_device=True),
     Row(r.ATTACHMENT_MISMATCH, "A DeviceAttachment made by hand names another device or host than the Fabric has, so nothing is attached.", "delete it and make it again: the message has the command and the right value"),
@@ -60,8 +60,8 @@ ATTACHED = Table("While a device is attached or detached", "`Attached`, `Detache
     Row(r.ATTACHED, "The fabric has connected the device.", severity=Severity.OK, status="True"),
     Row(r.ATTACH_QUEUED, "Another device of the model is attached to the node first; the message names it.", "wait for the other device", "recognition.md#sole-arrival", Severity.WARNING),
     Row(r.FABRIC_BUSY, "The fabric manager refuses for now, or gave no answer; the request is repeated.", "read the message and the fabric manager's log", severity=Severity.WARNING),
-    Row(r.CONNECTION_NOT_SHOWN, "The fabric manager shows an attached device as free; True if its node has seen it.", "ask the fabric manager's operator whether it lost its state, and do as the message says", "fabrics.md#a-manager-that-forgets-a-connection", Severity.WARNING),
-    Row(r.CONNECTED_ELSEWHERE, "The fabric manager shows the device at another host, so another client of the manager moved it.", "ask the fabric manager's operator who moved the device, and do as the message says", "fabrics.md#a-manager-that-forgets-a-connection", Severity.WARNING),
+    Row(r.CONNECTION_NOT_SHOWN, "The fabric manager shows an attached device as free; True if its node has seen it.", "ask the fabric manager's operator whether it lost its state, and do as the message says", "fabrics.md#lost-connections", Severity.WARNING),
+    Row(r.CONNECTED_ELSEWHERE, "The fabric manager shows the device at another host, so another client of the manager moved it.", "ask the fabric manager's operator who moved the device, and do as the message says", "fabrics.md#lost-connections", Severity.WARNING),
 ))
 
 VISIBLE = Table("While a node makes a device ready", "`Visible`, `drawbar.dev/visible`", "True", (
@@ -75,13 +75,13 @@ RELEASED = Table("Why a node does not release a device", "`Released`", "False", 
     Row(r.KERNEL_REFUSED, "The kernel does not unbind, remove or power off the device.", "do as the message says: it has the file and the remedy"),
     Row(r.KERNEL_SILENT, "The kernel has not answered, and may still do it.", _LOG),
     Row(r.CLEANING, "The device is being erased; the message shows the progress.", "wait for the erase to end", severity=Severity.NOTE),
-    Row(r.NOT_CLEANED, "The device cannot be erased or reset, so it stays on its node and no other claim gets it.", "do as the message says, or power-cycle the device, then drawbar fabric detach --force", "node-release.md#what-blocks-a-release-and-what-to-do"),
+    Row(r.NOT_CLEANED, "The device cannot be erased or reset, so it stays on its node and no other claim gets it.", "do as the message says, or power-cycle the device, then drawbar fabric detach --force", "node-release.md#blocked-releases"),
     Row(r.NO_PROGRESS, "A step was taken, and it had no effect.", _LOG),
     Row(r.SERIAL_NOT_UNIQUE, "The node cannot tell which of several devices to release.", "remove the other devices with that serial number"),
 ))
 
 EXCLUSIVE = Table("Whether another driver offers a device as well", "`Exclusive`", "", (
-    Row(r.OFFERED_BY_ANOTHER_DRIVER, "Another driver's ResourceSlice offers the device as well.", "exclude the device from the other driver", "beside-other-drivers.md#a-fabrics-device-that-another-driver-offers", Severity.WARNING, status="False"),
+    Row(r.OFFERED_BY_ANOTHER_DRIVER, "Another driver's ResourceSlice offers the device as well.", "exclude the device from the other driver", "beside-other-drivers.md#devices-offered-twice", Severity.WARNING, status="False"),
     Row(r.OFFERED_BY_THIS_DRIVER, "The other driver has left the device out for 300 s.", severity=Severity.OK, status="True"),
 ))
 

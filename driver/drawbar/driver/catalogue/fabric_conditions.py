@@ -35,7 +35,7 @@ DEGRADED = Table("Whether a part of a fabric is at fault", "`Degraded`", "True",
     Row(r.LIMIT_EXCEEDED, "The manager lists or streams more than `policy.limits` allows, or its devices need more ResourceSlices.", "kubectl edit fabric NAME, and raise the field of `policy.limits` that the message names; or correct the manager", "fabrics.md#limits-of-a-manager", Severity.WARNING),
     Row(r.TROUBLES, "The message has one sentence for each host, node, device or object that is at fault or avoided.", "look at those hosts and devices at the fabric manager, and at the nodes' daemons with drawbar doctor", severity=Severity.WARNING),
     Row(r.DEVICES_MISSING, "The last listing lacks attached devices, or more than a quarter of all devices or hosts; they count as they were.", "is the fabric manager starting, or its listing partial?", severity=Severity.WARNING),
-    Row(r.CONNECTIONS_NOT_SHOWN, "The fabric manager no longer shows the connections of attached devices; the message names them.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#a-manager-that-forgets-a-connection", Severity.WARNING),
+    Row(r.CONNECTIONS_NOT_SHOWN, "The fabric manager no longer shows the connections of attached devices; the message names them.", "ask the fabric manager's operator whether it lost its state", "fabrics.md#lost-connections", Severity.WARNING),
 ))
 
 FEATURES_DROPPED = Table("Whether the API server drops fields of ResourceSlices", "`FeaturesDropped`", "True", (
@@ -45,7 +45,7 @@ FEATURES_DROPPED = Table("Whether the API server drops fields of ResourceSlices"
 
 HOSTS_MAPPED = Table("Whether a fabric's hosts are nodes", "`HostsMapped`", "False", (
     Row(r.HOSTS_MAPPED, "The hosts of the fabric are nodes.", severity=Severity.OK, status="True"),
-    Row(r.HOSTS_NOT_MAPPED, "No host is a node, or hosts and nodes contradict each other; the message names them.", "map the hosts in spec.hosts", "fabrics.md#which-host-is-which-node"),
+    Row(r.HOSTS_NOT_MAPPED, "No host is a node, or hosts and nodes contradict each other; the message names them.", "map the hosts in spec.hosts", "fabrics.md#hosts-and-nodes"),
 ))
 
 PUBLISHED = Table("Whether a fabric's devices are offered", "`Published`", "False", (

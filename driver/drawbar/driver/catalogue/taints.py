@@ -80,11 +80,11 @@ CLEANING = Taint("cleaning", "", NO_SCHEDULE,
     "node", "Node {node} erases what its last user left on it; lifted when that is done and it is free.", ("node", "reason"))
 NOT_CLEANED = Taint("not-cleaned", "", NO_SCHEDULE,
     "Its node failed to erase the previous user's data and keeps retrying.", "when an erase succeeded, or the device was detached by force",
-    "read the condition Released of its DeviceAttachment: its node failed to erase the previous user's data", "node-release.md#what-blocks-a-release-and-what-to-do",
+    "read the condition Released of its DeviceAttachment: its node failed to erase the previous user's data", "node-release.md#blocked-releases",
     "node", "Node {node} failed to erase the previous user's data and keeps retrying; the condition Released of its DeviceAttachment has the reason; lifted when that is done and it is free.", ("node", "reason"))
 FABRIC_CRITICAL = Taint("fabric-health", "critical", NO_SCHEDULE,
     "The fabric manager reports the device as critical.", "when the manager reports it as healthy; later each time if that keeps changing",
-    "look at the device at the fabric manager, which reports it as unhealthy", "controller.md#nodes-that-come-and-go",
+    "look at the device at the fabric manager, which reports it as unhealthy", "controller.md#hold-down",
     "fabric", "Its fabric manager reports it as critical; lifted when it reports it well, and after several changes only once that has held for a while.", ("fabric",))
 FABRIC_WARNING = Taint("fabric-health", "warning", NO_EFFECT,
     "The fabric manager reports a warning; the taint only informs.", "as above", source="fabric", data=("fabric",),

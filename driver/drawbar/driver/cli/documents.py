@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from drawbar.driver import errors, output
 
 API_VERSION = "cli.drawbar.dev/v1alpha1"
@@ -50,7 +52,8 @@ def write(
 
         text = yaml.safe_dump(whole, sort_keys=False)
     elif form == "json":
-        text = output.ascii_json(json.dumps(whole, indent=2).encode()) + "\n"
+        # json.dumps takes a second more for 10,000 devices.
+        text = output.ascii_json(msgspec.json.format(msgspec.json.encode(whole))) + "\n"
     else:
         text = evaluate(form.removeprefix("jsonpath="), whole) + "\n"
     sys.stdout.write(text)

@@ -54,6 +54,12 @@ class Monitor:
     _inventory: tainting.Inventory | None = None
     _logged: str = ""
 
+    def __post_init__(self) -> None:
+        for followed in self.mirrors:
+            followed.report_unreadable(self._unreadable_changed)
+        self.policies.follow(self._changed)
+        self.slices.follow(self._changed)
+
     def missing(self) -> str | None:
         """Return what the monitor waits for, as a clause; None once it takes signals."""
         if self._started:
@@ -75,14 +81,14 @@ class Monitor:
         """What is followed of the API server."""
         return (self.policies, self.rules, self.slices)
 
-    def unreadable_changed(
+    def _unreadable_changed(
         self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
     ) -> None:
         """Report an object that cannot be read."""
         if new is not None:
             self.recorder.unreadable(new)
 
-    def changed(self, _old: object, _new: object) -> None:
+    def _changed(self, _old: object, _new: object) -> None:
         """Note that something of the cluster changed."""
         self._inventory = None
         self._signalled.set()

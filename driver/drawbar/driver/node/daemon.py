@@ -17,13 +17,12 @@ import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import assert_never
 
-from drawbar.driver import clocks, evaluation
+from drawbar.driver import clocks, evaluation, watching
 from drawbar.driver.api import attachments, claims, nodepools
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, treatment, uevents
+from drawbar.driver.node import claim_versions, errors, kernel, settings, treatment, uevents, watches
 from drawbar.driver.node.attachments import context, exclusiveness, executor, reporting
 from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
@@ -183,11 +182,11 @@ class _Node:
             cleaning.Surroundings(
                 node_name=options.node_name,
                 treatment=treated,
-                devices=self._local,
+                card=self._local.card,
                 reader=reader,
                 holder=self._holder,
                 hooks=self._hooks,
-                changed=lambda: self._wake(routing.CleaningChange()),
+                changed=lambda: self._changes.tell(watches.CleaningChange()),
                 over=self._over,
             ),
             clean=options.local_pool.clean,
@@ -225,7 +224,7 @@ class _Node:
             boot_id=boot_id,
             released=self._device_released,
             prepared=self._networks.report,
-            leave=self._cleaner.leave,
+            leave=self._cleaner.mark_for_cleaning,
             seen=self._claim_read,
             recorder=self._recorder,
             waits=options.prepare,
@@ -278,6 +277,14 @@ class _Node:
             contained=contained,
             recorder=self._recorder,
         )
+        self._changes = watching.Dispatcher(
+            watching.Reconciler(watches.ATTACHMENTS, self._queue.add),
+            watching.Reconciler(watches.HEALTH, self._verdicts.changed),
+            watching.Reconciler(watches.WAITING_CLAIMS, lambda _: self._preparer.changed()),
+            watching.Reconciler(watches.LOCAL_POOL, lambda _: self._publisher.changed()),
+            watching.Reconciler(watches.CLEANING, lambda _: self._cleaner.changed()),
+            watching.Reconciler(watches.DEMANDS, lambda _: self._demanded.changed()),
+        )
         self._watch()
 
     def _local_devices(self, marks: cleaning.Marks) -> local_devices.LocalDevices:
@@ -290,7 +297,7 @@ class _Node:
             cleaner=self._cleaner,
             card=self._local.card,
             published=lambda: self._publisher.published,
-            changed=lambda: self._wake(routing.DemandChange()),
+            changed=lambda: self._changes.tell(watches.DemandChange()),
         )
         return local_devices.LocalDevices(around, self._contained)
 
@@ -499,7 +506,9 @@ class _Node:
             return
         is_own = self._own.has(attachment)
         is_of_card = residents.marks(old) != residents.marks(new)
-        self._wake(routing.AttachmentChange(name=attachment.metadata.name, own=is_own, card=is_of_card))
+        self._changes.tell(
+            watches.AttachmentChange(name=attachment.metadata.name, own=is_own, card=is_of_card)
+        )
         if is_own:
             self._measured.meter.changed(old, new)
             self._watched.changed(old, new)
@@ -512,19 +521,21 @@ class _Node:
 
     def _hardware_changed(self, changes: live.Changes) -> None:
         names = tuple(attachment.metadata.name for attachment in self._own)
-        self._wake(routing.HardwareChange(functions=changes.functions, attachments=names))
+        self._changes.tell(watches.HardwareChange(functions=changes.functions, attachments=names))
 
     def _neighbour_changed(self) -> None:
         names = tuple(attachment.metadata.name for attachment in self._own)
-        self._wake(routing.NeighbourChange(attachments=names))
+        self._changes.tell(watches.NeighbourChange(attachments=names))
 
     def _device_released(self, pool: str, device: str) -> None:
-        self._wake(routing.HolderChange(attachments=self._attached(pool, device)))
-        self._cleaner.left(pool, device)
+        self._changes.tell(watches.HolderChange(attachments=self._attached(pool, device)))
+        self._cleaner.start_cleaning(pool, device)
 
     def _verdict_changed(self, key: verdicts.Key) -> None:
         is_local = nodepools.is_pool(key.pool, self._options.node_name)
-        self._wake(routing.VerdictChange(attachments=self._attached(key.pool, key.device), local=is_local))
+        self._changes.tell(
+            watches.VerdictChange(attachments=self._attached(key.pool, key.device), local=is_local)
+        )
 
     def _attached(self, pool: str, device: str) -> tuple[str, ...]:
         """The names of the attachments of a device."""
@@ -533,27 +544,6 @@ class _Node:
             for attachment in self._own
             if (attachment.spec.pool, attachment.spec.device) == (pool, device)
         )
-
-    def _wake(
-        self,
-        change: routing.Change,
-    ) -> None:
-        for wake in routing.route(change):
-            match wake:
-                case routing.Reconcile(name=name):
-                    self._queue.add(name)
-                case routing.Examine(addresses=addresses):
-                    self._verdicts.changed(addresses)
-                case routing.Part.WAITING_CLAIMS:
-                    self._preparer.changed()
-                case routing.Part.LOCAL_POOL:
-                    self._publisher.changed()
-                case routing.Part.CLEANING:
-                    self._cleaner.changed()
-                case routing.Part.DEMANDS:
-                    self._demanded.changed()
-                case _:
-                    assert_never(wake)
 
     def _card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
         return self._context.card(attachment)

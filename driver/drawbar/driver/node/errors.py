@@ -14,7 +14,7 @@
     ├── BitstreamNotLoaded  an FPGA does not take the bitstream that a claim asks for: mend the file, class or claim
     ├── CannotSetUp     a device cannot be made what its class or claim asks for
     │   └── CannotInterleave    its memory cannot be one region with that of others
-    ├── NotCleaned      what a user left on a device cannot be taken away: keep the device out of service
+    ├── NotCleaned      a user's data cannot be removed from a device: keep the device out of service
     └── PrepareError    one claim cannot be prepared now; the kubelet shows the reason and tries again
         └── DeviceLate      because a device is not here yet: wait for the next change
 
@@ -122,4 +122,4 @@ class CannotInterleave(CannotSetUp):
 
 
 class NotCleaned(NodeError):
-    """What a user left on a device cannot be taken away, so no other user may have it."""
+    """A user's data cannot be removed from a device, so no other user may have it."""

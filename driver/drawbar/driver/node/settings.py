@@ -19,7 +19,7 @@ from drawbar.driver.node import treatment
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import nulls, residents
-from drawbar.driver.node.preparation import lookup
+from drawbar.driver.node.preparation import limits
 from drawbar.driver.node.treatment import hooks
 from drawbar.driver.operation import address
 
@@ -117,7 +117,7 @@ class Settings:
     log: logs.Options = field(default_factory=logs.Options)
     http: Http = field(default_factory=Http)
     discovery: devices.Tracking = field(default_factory=devices.Tracking)
-    prepare: lookup.Limits = field(default_factory=lookup.Limits)
+    prepare: limits.Limits = field(default_factory=limits.Limits)
     release: treatment.Timeouts = field(default_factory=treatment.Timeouts)
     initialise: hooks.Settings = field(default_factory=hooks.Settings)
     local_pool: residents.Selection = field(default_factory=residents.Selection)
@@ -140,7 +140,7 @@ def problems(settings: Settings) -> list[str]:
     topics = {
         "http": http_problems(settings.http),
         "discovery": devices.problems(settings.discovery),
-        "prepare": lookup.problems(settings.prepare),
+        "prepare": limits.problems(settings.prepare),
         "release": treatment.problems(settings.release),
         "initialise": hooks.problems(settings.initialise),
         "localPool": residents.problems(settings.local_pool),

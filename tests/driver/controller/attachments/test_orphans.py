@@ -286,7 +286,7 @@ async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(control
 
         def report():
             over = contract.Connection(host_id="host-node-2", mark=OTHERS_MARK)
-            session.learn(dataclasses.replace(session.device("gpu-0"), connection=over))
+            session.inventory.learn(dataclasses.replace(session.device("gpu-0"), connection=over))
 
         if moment == "before the claim has the device":
             report()

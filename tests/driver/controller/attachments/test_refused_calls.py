@@ -10,7 +10,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.doctor.plans import attachments as doctor
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
-from drawbar.fabric import errors
+from drawbar.fabric import contract, errors
 
 BUSY = attachments.Failure(reason=reasons.FABRIC_BUSY, message="423: the zone is locked", retryable=True)
 UNREACHED = attachments.Failure(reason=reasons.FABRIC_UNREACHABLE, message="no route to host", retryable=True)
@@ -33,7 +33,7 @@ def said(message=WORDS, reason=reasons.FABRIC_BUSY, kind="Attached"):
 
 
 def record(side, message=WORDS):
-    return actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, message=message)
+    return actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words=BUSY.message, message=message)
 
 
 @pytest.mark.parametrize(
@@ -62,6 +62,18 @@ def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     body = statements.refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
     shown = {condition["type"]: condition["status"] for condition in body["status"]["conditions"]}
     assert shown == {"Attached": "True", "Detached": "False"}
+    assert "refusal" not in body["status"]
+
+
+def test_the_words_against_an_attach_are_recorded_for_the_next_process():
+    body = statements.refused(attachment(), record(ATTACH), NOW)
+    assert body["status"]["refusal"] == BUSY.message
+
+
+# As the process before left it.
+RECORDED = msgspec.structs.replace(
+    attachment(said()), status=attachments.AttachmentStatus(refusal=BUSY.message)
+)
 
 
 @pytest.mark.parametrize(
@@ -69,10 +81,7 @@ def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     [
         ({"attach": refused()}, reasons.ATTACH_DEADLINE_EXCEEDED),
         ({"attach": refused("unknown")}, reasons.FABRIC_UNREACHABLE),
-        (
-            {"attachment": attachment(said()), "attach": call("failed", failure=BUSY)},
-            reasons.ATTACH_DEADLINE_EXCEEDED,
-        ),
+        ({"attachment": RECORDED, "attach": call("failed", failure=BUSY)}, reasons.ATTACH_DEADLINE_EXCEEDED),
     ],
 )
 def test_the_claim_fails_with_the_same_words(changes, reason):
@@ -123,7 +132,10 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
     known.failed("a1", ATTACH, errors.Aborted("busy"), 0.0)
     known.next_attempt("a1", ATTACH)
     assert known.view("a1", ATTACH, 1.0).refused.message == "busy"
-    known._forget_refusal("a1", ATTACH)
+    done = contract.Operation(
+        id="o", request_id="a1-a2", kind=contract.OperationKind.ATTACH, done=True, percent=100
+    )
+    known.settle("a1", ATTACH, done, 2.0)
     assert known.view("a1", ATTACH, 1.0).refused is None
 
 

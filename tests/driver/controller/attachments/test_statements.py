@@ -8,7 +8,7 @@ from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import identities, statements
 from drawbar.fabric import contract
 
-POLICY = {"nvme": Clean.RESET, "cxlMemory": Clean.NONE}
+POLICY = fabrics.CleanPolicy(nvme=Clean.RESET, cxl_memory=Clean.NONE)
 FABRIC = fabrics.FabricSpec(
     adapter="a", endpoint="e", driver="d.example", policy=fabrics.Policy(clean=POLICY)
 )

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drawbar.driver.controller.offers import any_of_model
+from drawbar.driver.controller.offers import any_of_model, holdings
 from drawbar.fabric import contract
 
 MARK = "drawbar/c/f"
@@ -21,13 +21,13 @@ def device(name, host=None, *, model="m", request=None, mark=MARK, **changes):
 
 
 def hold(place, *, uid="u1", host="h1", recorded="", model="m"):
-    return any_of_model.Hold(place=place, uid=uid, model=model, host_id=host, device_id=recorded)
+    return holdings.Holding(name=place, uid=uid, model=model, host_id=host, device_id=recorded)
 
 
 def arrange(devices, *holds, claimed=(), memory=None, mark=MARK):
-    taken = any_of_model.Taken(holds=holds, claimed=frozenset(claimed))
+    held = holdings.Holdings.of(holds, claimed=claimed)
     return any_of_model.arrange(
-        {each.id: each for each in devices}, taken, memory or any_of_model.Memory(), mark
+        {each.id: each for each in devices}, held, memory or any_of_model.Memory(), mark
     )
 
 

@@ -11,8 +11,15 @@ from hypothesis import strategies as st
 from drawbar.driver.api import attachments, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.offers import group
+from drawbar.driver.controller.offers.offer import Stock
 from drawbar.driver.controller.pools import devices as pool_devices
 from drawbar.fabric import contract
+
+
+def arrange(fabric, devices, held=None, given=(), **changes):
+    """Return the composites of a Fabric with these devices."""
+    stock = Stock(spec=fabric, devices=tuple(devices), held=held or {}, given=given, **changes)
+    return group.arrange(stock)
 
 
 def device(name, enclosure="e1", model="A", **fields):
@@ -33,7 +40,7 @@ DEVICES = [device("a"), device("b"), device("c"), device("far", enclosure="e2")]
 
 
 def test_named_devices_are_one_and_are_not_offered_alone():
-    arranged = group.arrange(spec(named("duo", "a", "b")), DEVICES)
+    arranged = arrange(spec(named("duo", "a", "b")), DEVICES)
     assert arranged == group.Arrangement(members={"duo": ("a", "b")}, withheld=frozenset({"a", "b"}))
 
 
@@ -49,7 +56,7 @@ def test_named_devices_are_one_and_are_not_offered_alone():
     ],
 )
 def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sentence(wanted, sentence):
-    arranged = group.arrange(spec(*wanted), DEVICES)
+    arranged = arrange(spec(*wanted), DEVICES)
     assert arranged.problems == (f"composite {sentence}",)
     assert wanted[-1].name not in arranged.members
     listed = {"a", "b", "c", "far"}
@@ -58,14 +65,14 @@ def test_what_cannot_be_attached_together_is_not_offered_and_reported_in_a_sente
 
 def test_a_device_with_slices_is_no_member():
     origin = contract.Slice(origin_id="a")
-    arranged = group.arrange(spec(named("duo", "a", "b")), [*DEVICES, device("s", slice_of=origin)])
+    arranged = arrange(spec(named("duo", "a", "b")), [*DEVICES, device("s", slice_of=origin)])
     assert arranged.problems == (
         "composite duo is not offered: device a is not attached as a whole, since it has slices",
     )
 
 
 def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
-    arranged = group.arrange(spec(named("duo", "a", "b")), DEVICES, given={"a"})
+    arranged = arrange(spec(named("duo", "a", "b")), DEVICES, given={"a"})
     assert arranged.problems == (
         "composite duo is not offered: device a was given to a claim by itself, which has to end first",
     )
@@ -74,14 +81,14 @@ def test_a_device_that_was_given_alone_becomes_a_member_when_its_claim_ended():
 
 def test_a_held_composite_keeps_its_members_when_the_fabric_names_others():
     held = {"duo": ("a", "b")}
-    arranged = group.arrange(spec(named("duo", "c", "d")), [*DEVICES, device("d")], held, {"a", "b", "duo"})
+    arranged = arrange(spec(named("duo", "c", "d")), [*DEVICES, device("d")], held, {"a", "b", "duo"})
     assert arranged.members == held
     assert arranged.withheld == {"a", "b", "c", "d"}
-    assert group.arrange(spec(), DEVICES, held).withheld == {"a", "b"}
+    assert arrange(spec(), DEVICES, held).withheld == {"a", "b"}
 
 
 def test_ids_are_members_by_their_dra_names():
-    arranged = group.arrange(spec(named("duo", "GPU:1", "GPU:2")), [device("GPU:1"), device("GPU:2")])
+    arranged = arrange(spec(named("duo", "GPU:1", "GPU:2")), [device("GPU:1"), device("GPU:2")])
     (members,) = arranged.members.values()
     assert members == tuple(map(names.label, ("GPU:1", "GPU:2")))
     assert arranged.composite_of(members[0]) == attachments.Composite(name="duo", devices=members)
@@ -107,7 +114,7 @@ def test_a_composite_has_what_its_members_agree_in_and_their_summed_memory():
 def test_no_device_is_in_two_composites_and_every_one_that_is_offered_is_whole(wanted, listed, given_alone):
     wanted = [named(f"duo-{number}", *ids) for number, ids in enumerate(wanted)]
     devices = [device(name, enclosure="e1" if name < "d" else "e2") for name in sorted(listed)]
-    arranged = group.arrange(spec(*wanted), devices, given=given_alone)
+    arranged = arrange(spec(*wanted), devices, given=given_alone)
     members = [member for ids in arranged.members.values() for member in ids]
     assert len(members) == len(set(members))
     assert set(members) <= listed & arranged.withheld
@@ -185,7 +192,7 @@ def by_rule(devices, *rules, maintenance=(), reserved=(), **circumstances):
     policy = fabrics.Policy(immediate=fabrics.Reservation(devices=reserved))
     fabric = spec(composite_rules=rules or (rule(),), policy=policy)
     scope = maintenances.Scope(devices=frozenset(maintenance))
-    return group.arrange(fabric, devices, maintenance=scope, **circumstances)
+    return arrange(fabric, devices, maintenance=scope, **circumstances)
 
 
 def called(*members, name="pair"):
@@ -283,7 +290,7 @@ def test_what_cannot_be_attached_now_is_left_over_before_others_but_replaced_in_
 def test_what_is_reserved_or_named_is_in_no_composite_of_a_rule():
     assert groups(by_rule(GPUS, reserved=("g1",))) == ["g2+g10"]
     fabric = spec(named("duo", "g1", "gone"), composite_rules=(rule(),))
-    assert groups(group.arrange(fabric, GPUS)) == ["g2+g10"]
+    assert groups(arrange(fabric, GPUS)) == ["g2+g10"]
 
 
 @pytest.mark.parametrize(
@@ -399,7 +406,7 @@ def test_a_published_composite_goes_with_its_rule_unless_a_claim_has_it(rules):
     (name,) = PUBLISHED
     assert name not in by_rule(GPUS[1:], *rules, published=PUBLISHED).members
     assert by_rule(GPUS, *rules, published=PUBLISHED, given={name}).members[name] == ("g2", "g10")
-    assert group.arrange(spec(), GPUS, published=PUBLISHED, given={name}).members == PUBLISHED
+    assert arrange(spec(), GPUS, published=PUBLISHED, given={name}).members == PUBLISHED
 
 
 def test_what_is_published_under_a_name_that_is_not_derived_from_it_is_no_composite():

@@ -6,7 +6,7 @@ import pytest
 
 from drawbar.driver.api import attachments, claims
 from drawbar.driver.controller import names
-from drawbar.driver.controller.offers import memory_chunk
+from drawbar.driver.controller.offers import holdings, memory_chunk
 from drawbar.fabric import contract
 
 GIB = 1 << 30
@@ -24,7 +24,7 @@ POOL = contract.Device(
 
 def hold(share_id=ONE, *, slice_id=""):
     share = attachments.Share(device="pool-0", device_id="pool-0", share_id=share_id, memory_bytes=GIB)
-    return memory_chunk.Hold(name=names.share(share_id), uid="u", share=share, host_id="h", slice_id=slice_id)
+    return holdings.Holding(name=names.share(share_id), uid="u", share=share, host_id="h", device_id=slice_id)
 
 
 def made(share_id=ONE, *, slice_id="slice-1", host=None, mark=MARK, request=None):

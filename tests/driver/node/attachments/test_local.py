@@ -11,7 +11,7 @@ from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import kernel, treatment
-from drawbar.driver.node.attachments import local
+from drawbar.driver.node.attachments import local, probation
 from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
@@ -75,7 +75,7 @@ class Clean:
     def failure(self, _):
         return self.why
 
-    def left(self, _, device):
+    def start_cleaning(self, _, device):
         self.looked_at.append(device)
 
 
@@ -222,7 +222,7 @@ async def test_a_device_that_is_left_half_done_has_a_mark_and_the_cleaner_looks_
 
 
 async def test_a_device_that_is_not_clean_is_not_made_ready_before(world):
-    world.cleaner.refused = "what its last user left on it is being taken away"
+    world.cleaner.refused = "its last user's data are being removed"
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
         await world.until(lambda: looks_again(made))
@@ -276,7 +276,7 @@ async def test_a_hook_of_the_class_that_fails_keeps_others_away_for_a_minute(wor
         taint = made.taint(DEVICE)
         assert (taint.key, taint.value, taint.effect) == ("attach-failed", "HookFailed", "NoSchedule")
         assert "no such port" in taint.message
-        world.passes(local.SETUP_PROBATION_SECONDS - 1)
+        world.passes(probation.SETUP_PROBATION_SECONDS - 1)
         assert made.taint(DEVICE) is not None
         world.passes(2)
         assert made.taint(DEVICE) is None
@@ -288,7 +288,7 @@ async def test_a_device_that_fails_again_is_kept_away_for_longer_and_a_day_at_mo
         for number in range(12):
             made.claim_changed(None, claim(f"c{number}", minimumVersions={"driver": "999"}))
             await world.until(lambda: made.taint(DEVICE) is not None)
-            length = made._blames[DEVICE].seconds
+            length = made._probations._blames[DEVICE].seconds
             lengths.append(length)
             world.passes(length + 1)
             assert made.taint(DEVICE) is None

@@ -78,13 +78,13 @@ def wanting(memory_mode):
 
 def waiting(*, last):
     """A device whose last try was to wait for another member of its composite, and that has been attached for long."""
-    attempt = dataclasses.replace(tried(lack="it waits", at=last, since=0), waited=moment(last))
+    attempt = dataclasses.replace(tried(missing="it waits", at=last, since=0), waited=moment(last))
     return {"match": matched(), "attempt": attempt}
 
 
 def bare(**when):
     """Return a match of a device without its driver, and the last try to bind one."""
-    return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
+    return {"match": matched(BARE), "missing": "no driver", "attempt": tried(BARE, "no driver", **when)}
 
 
 def doubtful(kind, **changes):
@@ -123,13 +123,13 @@ ARRIVAL = {
     "its-own-time-begins-when-all-are-there": (
         arriving(
             matched(),
-            attempt=dataclasses.replace(tried(lack="no", at=1059, since=1001), waited=moment(1000)),
+            attempt=dataclasses.replace(tried(missing="no", at=1059, since=1001), waited=moment(1000)),
         ),
         1060,
         fails(reasons.NOT_INITIALISED),
     ),
     "cannot-be-interleaved": (
-        arriving(matched(), attempt=tried(lack="why", reason=reasons.NOT_INTERLEAVED, final=True)),
+        arriving(matched(), attempt=tried(missing="why", reason=reasons.NOT_INTERLEAVED, final=True)),
         0,
         fails(reasons.NOT_INTERLEAVED),
     ),
@@ -179,7 +179,7 @@ ARRIVAL = {
     "its-link-is-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
     "its-link-stays-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 60, fails(reasons.LINK_DOWN)),
     "it-answers-ones": (
-        arriving(matched(), attempt=tried(lack="ones", reason=reasons.LINK_DOWN)),
+        arriving(matched(), attempt=tried(missing="ones", reason=reasons.LINK_DOWN)),
         60,
         fails(reasons.LINK_DOWN),
     ),
@@ -206,18 +206,18 @@ ARRIVAL = {
     "came-without-driver": (arriving(**bare(at=5)), 5.5, again(6)),
     "is-tried-again": (arriving(**bare(at=5)), 6, [("Initialise", BARE)]),
     "no-addresses-for-its-memory": (
-        arriving(matched(HOMELESS), lack="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)),
+        arriving(matched(HOMELESS), missing="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)),
         60,
         fails(reasons.RESOURCES_NOT_ASSIGNED),
     ),
     "driver-never-bound": (arriving(**bare(at=59)), 60, fails(reasons.DRIVER_NOT_BOUND)),
     "driver-offers-nothing": (
-        arriving(matched(), lack="no file", attempt=tried(lack="no file", at=59)),
+        arriving(matched(), missing="no file", attempt=tried(missing="no file", at=59)),
         60,
         fails(reasons.NO_DEVICE_FILES),
     ),
     "class-never-done": (
-        arriving(matched(), attempt=tried(lack="no memory", at=59)),
+        arriving(matched(), attempt=tried(missing="no memory", at=59)),
         60,
         fails(reasons.NOT_INITIALISED),
     ),
@@ -273,7 +273,7 @@ ARRIVAL = {
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
     "ill-without-its-driver": (
-        observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(lack="no driver", at=1)),
+        observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(missing="no driver", at=1)),
         1,
         [("ReportHealth", None), *again(1.5)],
     ),
@@ -315,7 +315,7 @@ ARRIVAL = {
         observed(
             attachment(ATTACHED),
             match=matched(),
-            attempt=tried(lack="it ended", reason="HookFailed", final=True),
+            attempt=tried(missing="it ended", reason="HookFailed", final=True),
         ),
         1,
         fails(reasons.HOOK_FAILED),
@@ -324,13 +324,15 @@ ARRIVAL = {
         observed(
             attachment(ATTACHED),
             match=matched(),
-            attempt=tried(lack="no port", reason="BitstreamNotLoaded", final=True),
+            attempt=tried(missing="no port", reason="BitstreamNotLoaded", final=True),
         ),
         1,
         fails(reasons.BITSTREAM_NOT_LOADED),
     ),
     "its-hook-failed-and-is-reported": (
-        observed(attachment(ATTACHED, FAILED), match=matched(), attempt=tried(lack="it ended", final=True)),
+        observed(
+            attachment(ATTACHED, FAILED), match=matched(), attempt=tried(missing="it ended", final=True)
+        ),
         1,
         [],
     ),
@@ -372,6 +374,21 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
     assert failed.reason == reasons.DEVICE_NOT_FOUND
 
 
+@pytest.mark.parametrize(
+    "outcome",
+    [None, BLOCKED, treatment_plan.InProgress(seconds=1.0), treatment_plan.Done()],
+    ids=lambda outcome: type(outcome).__name__,
+)
+@pytest.mark.parametrize("claim", [{}, {"claim": None}], ids=["next claim", "no claim"])
+def test_a_used_device_is_given_to_no_claim_before_its_treatment_is_done(outcome, claim):
+    used = attachment(ATTACHED, VISIBLE, node=HERE, **claim) if claim else USED
+    for seconds in (1, 60, 600):
+        seen = observed(used, **READY | {"treated": outcome})
+        planned = {type(action) for action in plan.plan(seen, moment(seconds))}
+        assert actions.ReportVisible not in planned
+        assert (actions.ReportClean in planned) == isinstance(outcome, treatment_plan.Done)
+
+
 def test_a_daemon_notes_when_it_first_saw_what_holds():
     memory = context.Memory(uid="a")
     for number, of in enumerate(
@@ -408,7 +425,7 @@ NEXT = attachments.ClaimReference(namespace="ns", name="c", uid="claim-2")
         ({"attachment": member(ATTACHED, claim=NEXT), "card": CARD}, "which is not attached with it"),
         ({"attachment": member(ATTACHED)}, "which this node does not show"),
         ({"attachment": member(ATTACHED, node=OLD), "card": CARD}, "which is not clean yet"),
-        ({"attachment": member(ATTACHED), "card": BARE, "lack": "no driver"}, "f.other: no driver"),
+        ({"attachment": member(ATTACHED), "card": BARE, "missing": "no driver"}, "f.other: no driver"),
         ({"attachment": member(ATTACHED), "card": CARD}, None),
         ({"attachment": member(ATTACHED, VISIBLE, node=HERE), "card": CARD}, None),
     ],

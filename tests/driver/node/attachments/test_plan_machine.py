@@ -269,10 +269,12 @@ class Node(stateful.RuleBasedStateMachine):
                 self._say(action)
         return False, None
 
-    def _tried(self, card, lack):
+    def _tried(self, card, missing):
         attempt = self.attempt
-        same = attempt is not None and (attempt.card is None) == (card is None) and attempt.lack
-        return actions.Attempt(card=card, lack=lack, at=self.now, since=attempt.since if same else self.now)
+        same = attempt is not None and (attempt.card is None) == (card is None) and attempt.missing
+        return actions.Attempt(
+            card=card, missing=missing, at=self.now, since=attempt.since if same else self.now
+        )
 
     def _say(self, action):
         self.writes += 1
@@ -334,7 +336,7 @@ class Node(stateful.RuleBasedStateMachine):
         return actions.Observed(
             attachment=self.attachment,
             match=match,
-            lack=LACK if card is not None and card.first.driver is None else None,
+            missing=LACK if card is not None and card.first.driver is None else None,
             attempt=self.attempt,
             held_by=self.held,
             boot_id=f"boot-{self.boot}",

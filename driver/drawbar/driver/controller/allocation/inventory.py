@@ -10,7 +10,7 @@ from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
-from drawbar.driver.controller.offers import group
+from drawbar.driver.controller.offers import group, memory_chunk
 from drawbar.driver.controller.pools import desired, devices
 from drawbar.fabric import contract
 
@@ -131,7 +131,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
     for fabric, opened in _reserving(cluster):
         does = fabric_of(cluster, fabric, opened)
         # A classic claim is attached before it is allocated; this one would be bound to wait.
-        reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
+        reached[opened.name] = does if opened.manager.silent_since is None else replace(does, hosts={})
         places = devices.homes(
             opened.name,
             {names.label(device.id): device for device in opened.devices},
@@ -143,7 +143,7 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
         resting = opened.faults.resting(probation, now)
-        carved, beyond = desired.carved(opened.devices), cluster.pools.not_offered(opened.name)
+        carved, beyond = memory_chunk.carved(opened.devices), cluster.pools.not_offered(opened.name)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
             if fabric.spec.policy.immediate.holds(device.id, device.model):

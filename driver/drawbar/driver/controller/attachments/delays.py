@@ -16,7 +16,8 @@ from drawbar.driver.api import attachments, claims, meta
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import executor, statements
+from drawbar.driver.controller.attachments import statements
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
@@ -69,7 +70,7 @@ class _Reported:
 class Delays:
     """Emits Events about the claims that wait."""
 
-    context: executor.Context
+    context: Context
     _attaching: _Reported = field(default_factory=_Reported)
     _at_node: _Reported = field(default_factory=_Reported)
     _never: _Reported = field(default_factory=_Reported)
@@ -191,7 +192,7 @@ def cause(
     recorded = _recorded_cause(attachment) if attachment is not None else None
     if recorded is not None:
         return recorded
-    if fabric.turns.is_waiting(key):
+    if fabric.manager.turns.is_waiting(key):
         return Cause.BUSY, "the fabric manager is busy with other devices"
     limit = fabric.spec.policy.attaches_per_namespace_per_minute
     if claim is not None and fabric.attaches.free_at(claim.metadata.namespace, limit, now) is not None:

@@ -24,7 +24,6 @@ import dataclasses
 import datetime
 import enum
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
@@ -61,7 +60,6 @@ SEE_FABRIC = "; see the Fabric's conditions"
 PAUSE_MAX_SECONDS = 60.0
 AGAIN = f"; tried again in at most {PAUSE_MAX_SECONDS:.0f} s"
 FORGOTTEN = "the fabric manager no longer shows this connection"
-_SINCE = re.compile(re.escape(FORGOTTEN) + r": since ([0-9TZ:-]{1,32}) ")
 
 Steps = tuple[actions.Action, ...]
 
@@ -89,6 +87,7 @@ class Call:
             it was first seen to run, and 0.0 where it never was.
         refused: the latest refusal of any attempt, or a call that failed on its way; None since a success.
         is_report_due: a refusal that is recorded may be recorded anew, if its words differ.
+        renewals: how often this process attached the device anew, since the fabric manager did not show its connection.
     """
 
     state: CallState
@@ -98,6 +97,7 @@ class Call:
     age_seconds: float = 0.0
     refused: attachments.Failure | None = None
     is_report_due: bool = True
+    renewals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,6 @@ class Observed:
         is_acknowledged: the node has listed its cards, which a device needs that is recognised by its arrival.
         listed_since: when the node was first waited for to list them.
         contradiction: the fabric manager does not show the connection of an attached device; None where it does.
-        renewals: how often this process attached the device anew for that.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -160,7 +159,6 @@ class Observed:
     is_acknowledged: bool = True
     listed_since: datetime.datetime | None = None
     contradiction: contradictions.Contradiction | None = None
-    renewals: int = 0
 
     @property
     def foreign(self) -> bool:
@@ -364,12 +362,9 @@ def _latest_refusal(observed: Observed) -> str:
     """Return the fabric's latest words against the attach as the end of a sentence; empty without any."""
     if observed.attach.refused is not None:
         return f"; it refused last: {observed.attach.refused.message}"
-    attachment = observed.attachment
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED) if attachment is not None else None
-    if said is None or said.is_true or not said.message.endswith(AGAIN):
-        return ""
-    # Of the process before.
-    return f"; it refused last: {said.message.removesuffix(AGAIN)}"
+    # Else those of the process before.
+    recorded = observed.attachment.status.refusal if observed.attachment is not None else ""
+    return f"; it refused last: {recorded}" if recorded else ""
 
 
 def _until_deadline(observed: Observed, now: datetime.datetime) -> Steps:
@@ -498,40 +493,51 @@ def _contradict(
         return _within(_until_ready(observed, attachment, now), shown.look_seconds)
     reason = reasons.CONNECTION_NOT_SHOWN if shown.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
-        message = _seen_message(attachment, shown)
-        report = _report_contradiction(attachment, reason, message, is_attached=True)
-        return (*report, *_until_ready(observed, attachment, now))
+        record = _record_contradiction(attachment, shown)
+        message = _seen_message(attachment, shown, record)
+        reported = _report_contradiction(attachment, reason, message, record=record)
+        return (*reported, *_until_ready(observed, attachment, now))
     # A fabric that chooses the device may give another one.
-    is_renewed = shown.host_id is None and observed.renewals < RENEWALS and attachment.status.device is None
+    is_renewed = (
+        shown.host_id is None and observed.attach.renewals < RENEWALS and attachment.status.device is None
+    )
     left = observed.seconds_left(now)
     if is_renewed and (left is None or left > 0):
-        more = f"; attached anew, {observed.renewals + 1} of {RENEWALS} times"
+        more = f"; attached anew, {observed.attach.renewals + 1} of {RENEWALS} times"
         message = _not_shown(attachment, shown, more).message
-        record = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
-        return (record, actions.Retry(side=outcomes.Side.ATTACH))
-    times = f", {observed.renewals} times after it was attached anew" if observed.renewals else ""
+        report = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
+        return (report, actions.Retry(side=outcomes.Side.ATTACH))
+    times = (
+        f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
+    )
     if observed.wish is not None:
         return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
     more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"
-    return _report_contradiction(
-        attachment, reason, _not_shown(attachment, shown, more).message, is_attached=False
-    )
+    return _report_contradiction(attachment, reason, _not_shown(attachment, shown, more).message)
 
 
-def _seen_message(attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction) -> str:
-    """Return what is reported of a device that its node has seen; the date of a report that stands is kept."""
+def _record_contradiction(
+    attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction
+) -> attachments.ContradictionRecord:
+    """Return what is recorded of a contradiction: the record that stands while the manager shows the same."""
+    recorded, host_id = attachment.status.contradiction, shown.host_id or ""
+    if recorded is not None and recorded.host_id == host_id:
+        return recorded
+    return attachments.ContradictionRecord(since=shown.since, host_id=host_id)
+
+
+def _seen_message(
+    attachment: attachments.DeviceAttachment,
+    shown: contradictions.Contradiction,
+    record: attachments.ContradictionRecord,
+) -> str:
+    """Return the report on a device that its node has seen."""
     spec = attachment.spec
     more = (
         f"; node {spec.node_name} has seen the device, so nothing is changed under it; connect it to host {spec.host_id} again at "
         f"the fabric manager, or {_release_hint(spec)}"
     )
-    said = outcomes.contradiction(attachment)
-    recorded = _SINCE.match(said.message) if said is not None else None
-    if said is not None and recorded is not None:
-        message = _not_shown(attachment, shown, more, since=recorded[1]).message
-        if meta.cut(message) == said.message:
-            return message
-    return _not_shown(attachment, shown, more, since=shown.since).message
+    return _not_shown(attachment, shown, more, since=record.since).message
 
 
 def _release_hint(spec: attachments.AttachmentSpec) -> str:
@@ -541,16 +547,20 @@ def _release_hint(spec: attachments.AttachmentSpec) -> str:
 
 
 def _report_contradiction(
-    attachment: attachments.DeviceAttachment, reason: str, message: str, *, is_attached: bool
+    attachment: attachments.DeviceAttachment,
+    reason: str,
+    message: str,
+    *,
+    record: attachments.ContradictionRecord | None = None,
 ) -> Steps:
+    """Return the report; none where it stands. With a record the device stays attached."""
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if said is not None and (said.is_true, said.reason, said.message) == (
-        is_attached,
-        reason,
-        meta.cut(message),
-    ):
+    wanted, is_attached = meta.cut(message), record is not None
+    if said is not None and (said.is_true, said.reason, said.message) == (is_attached, reason, wanted):
         return ()
-    return (actions.RecordContradiction(reason=reason, message=message, is_attached=is_attached),)
+    return (
+        actions.RecordContradiction(reason=reason, message=message, is_attached=is_attached, record=record),
+    )
 
 
 def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
@@ -632,7 +642,7 @@ def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcome
         is_same = refused.reason == reasons.FABRIC_UNREACHABLE or said.message == message
         if is_same or not call.is_report_due:
             return ()
-    return (actions.RecordRefusal(side=side, reason=refused.reason, message=message),)
+    return (actions.RecordRefusal(side=side, reason=refused.reason, words=refused.message, message=message),)
 
 
 def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:

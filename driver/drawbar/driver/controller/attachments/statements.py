@@ -53,7 +53,7 @@ def intent(
         identity=identity or identities.identify(device),
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
         composite=composite,
         share=wish.share,
@@ -84,7 +84,7 @@ def restored(
         identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         idle_since=meta.timestamp(now),
     )
     return _object(key, spec)
@@ -112,7 +112,7 @@ def held_by_hand(
         identity=identity,
         model=device.model,
         attributes=devices.own_attributes(fabric.driver, device),
-        clean=fabric.policy.cleaning_of(device.device_class.value),
+        clean=fabric.policy.clean.way(device.device_class.value),
         unclean=unclean,
     )
     return _object(key, spec)
@@ -172,7 +172,7 @@ def refused(
         condition = _condition(
             attachment, status=False, reason=action.reason, message=action.message, now=now
         )
-        return _kept(attachment, {attachments.ATTACHED: condition})
+        return _kept(attachment, {attachments.ATTACHED: condition}, refusal=meta.cut(action.words))
     moment = meta.timestamp(now)
     condition = msgspec.to_builtins(
         meta.transition(
@@ -194,12 +194,14 @@ def contradicted(
     condition = _condition(
         attachment, status=action.is_attached, reason=action.reason, message=action.message, now=now
     )
-    changes = {} if action.is_attached else {"phase": ""}
+    changes: dict[str, Any] = {} if action.is_attached else {"phase": ""}
+    if action.record is not None:
+        changes["contradiction"] = msgspec.to_builtins(action.record)
     return _kept(attachment, {attachments.ATTACHED: condition}, **changes)
 
 
 def _kept(
-    attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: str
+    attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
     """Return the attachment's status as the controller wrote it before, with other conditions of the controller."""
     own = {
@@ -218,6 +220,8 @@ def _kept(
         ("connection", current.connection),
         ("device", current.device),
         ("error", current.error),
+        # It goes with the condition that has its reason.
+        ("contradiction", current.contradiction if attachments.ATTACHED not in conditions else None),
     ):
         if value is not None:
             status[name] = msgspec.to_builtins(value)

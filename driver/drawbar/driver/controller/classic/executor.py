@@ -26,9 +26,9 @@ from drawbar.driver.api import (
 )
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names, outcomes
-from drawbar.driver.controller.attachments import executor as attachment_executor
 from drawbar.driver.controller.attachments import identities
 from drawbar.driver.controller.attachments import statements as attachment_statements
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import actions, claim_watch
 from drawbar.driver.kube import errors as kube_errors
 
@@ -42,7 +42,7 @@ WRITERS = 16
 class Executor:
     """Carries out actions."""
 
-    context: attachment_executor.Context
+    context: Context
     watch: claim_watch.ClaimWatch
     _writers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
@@ -96,7 +96,7 @@ class Executor:
 class _Subject:
     """One claim or one context, while something is done about it."""
 
-    def __init__(self, context: attachment_executor.Context, watch: claim_watch.ClaimWatch) -> None:
+    def __init__(self, context: Context, watch: claim_watch.ClaimWatch) -> None:
         self._context = context
         self._watch = watch
         # Of the claim, after our own writes.
@@ -171,7 +171,7 @@ class _Subject:
         fabric = context.cluster.fabrics.get(key.fabric)
         unclean = fabric is not None and device.id in fabric.status.unclean
         identity = identities.identify(
-            device, shared=session.numbers.shared(device), host=session.host(step.host_id)
+            device, shared=session.inventory.numbers.shared(device), host=session.inventory.host(step.host_id)
         )
         body = attachment_statements.intent(
             session.spec, key, device, wanted, identity=identity, unclean=unclean

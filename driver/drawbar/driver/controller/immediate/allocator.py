@@ -14,14 +14,13 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver import backoff, evaluation
-from drawbar.driver.api import attachments, claims, core, demands, slices
+from drawbar.driver.api import attachments, claims, core, demands
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.immediate import decisions
-from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, workers
 
@@ -71,23 +70,59 @@ class _Memory:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class Waiting:
+    """The claims that ask for immediate allocation; kept while another controller leads.
+
+    Attributes:
+        settle_seconds: how long a device is not given that was withdrawn from the scheduler.
+        memories: by claim.
+        withdrawn: when a device was withdrawn from the scheduler, on the loop's clock.
+    """
+
+    settle_seconds: float = SETTLE_SECONDS
+    queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
+    memories: dict[Name, _Memory] = field(default_factory=dict)
+    withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
+
+    def ask(self, name: Name, uid: str) -> None:
+        """Have a claim looked at; one without a uid is forgotten."""
+        if not uid:
+            self.memories.pop(name, None)
+            return
+        memory = self.memories.get(name)
+        if memory is None or memory.uid != uid:
+            self.memories[name] = _Memory(uid=uid)
+        self.queue.add(name)
+
+    def withdraw(self, device: names.DeviceKey) -> None:
+        """Note that a device is no longer shown to the scheduler."""
+        self.withdrawn = self.settling() | {device: asyncio.get_running_loop().time()}
+
+    def look_again(self) -> None:
+        """Have all claims looked at again, since devices or nodes changed."""
+        for name in self.memories:
+            self.queue.add_after(name, GATHER_SECONDS)
+
+    def settling(self) -> dict[names.DeviceKey, float]:
+        """Return the devices that were withdrawn so recently that the scheduler may still be giving them to a claim."""
+        now = asyncio.get_running_loop().time()
+        return {key: at for key, at in self.withdrawn.items() if now - at < self.settle_seconds}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Allocator:
-    """Allocates claims at once. Run `run()` as a task while this controller leads.
+    """Allocates claims at once, during one term of leadership. Run `run()` as a task.
 
     Attributes:
         enabled: by the configuration; otherwise a claim that asks for it gets an Event.
         evaluator: of the claims' selectors.
-        settle_seconds: how long a device is not given that was withdrawn from the scheduler.
+        waiting: the claims.
     """
 
     cluster: Cluster
     enabled: bool
     evaluator: evaluation.Evaluator
-    settle_seconds: float = SETTLE_SECONDS
-    _queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
-    _memories: dict[Name, _Memory] = field(default_factory=dict)
-    # When a device was withdrawn from the scheduler, on the loop's clock.
-    _withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
+    waiting: Waiting
     # None for a class that does not exist, and when it was read, on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
     _judge: selectors.Judge = field(init=False)
@@ -97,42 +132,11 @@ class Allocator:
         self._judge = selectors.Judge(self.cluster.driver, self.evaluator)
         self._budget = selectors.Budget()
 
-    def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        """Take over a change of any claim."""
-        claim = new or old
-        assert claim is not None
-        name = (claim.metadata.namespace, claim.metadata.name)
-        if new is None or not demands.is_immediate(new.metadata):
-            self._memories.pop(name, None)
-            return
-        memory = self._memories.get(name)
-        if memory is None or memory.uid != new.metadata.uid:
-            self._memories[name] = _Memory(uid=new.metadata.uid)
-        self._queue.add(name)
-
-    def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """Take over a change of what is published to the scheduler; also while another controller leads."""
-        fabric = desired.fabric_of(old)
-        if old is None or fabric is None or not self.enabled:
-            return
-        shown = frozenset(device.name for device in new.spec.devices) if new is not None else frozenset()
-        gone = (
-            names.DeviceKey(fabric=fabric, device=device.name)
-            for device in old.spec.devices
-            if device.name not in shown
-        )
-        self._withdrawn = self._settling() | dict.fromkeys(gone, asyncio.get_running_loop().time())
-
-    def look_again(self) -> None:
-        """Look at all claims again, since devices or nodes changed."""
-        for name in self._memories:
-            self._queue.add_after(name, GATHER_SECONDS)
-
     async def run(self) -> None:
         """Work until cancelled."""
-        for name in self._memories:
-            self._queue.add(name)
-        await self._queue.run(
+        for name in self.waiting.memories:
+            self.waiting.queue.add(name)
+        await self.waiting.queue.run(
             self._round,
             lambda name: {"namespace": name[0], "claim": name[1]},
             worker="immediate-claims",
@@ -147,7 +151,7 @@ class Allocator:
 
     async def _round(self, name: Name) -> float | None:
         """Look at one claim; return the seconds after which to look again, if time alone can change anything."""
-        claim, memory = self.cluster.claims.get(name[1], name[0]), self._memories.get(name)
+        claim, memory = self.cluster.claims.get(name[1], name[0]), self.waiting.memories.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
             self.cluster.refusals.settled(_subject(name))
             return None
@@ -183,10 +187,10 @@ class Allocator:
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
-            self._withdrawn = self._settling()
-            offered = inventory.shown_reserved(self.cluster) | self._withdrawn.keys()
+            self.waiting.withdrawn = self.waiting.settling()
+            offered = inventory.shown_reserved(self.cluster) | self.waiting.withdrawn.keys()
             reserved = inventory.reserved(self.cluster, offered)
-            again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
+            again = self.waiting.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
                 self._report(claim, memory, reasons.NO_RESERVED_DEVICE, message)
@@ -316,11 +320,6 @@ class Allocator:
             if device_class is not None:
                 classes[name] = device_class
         return classes
-
-    def _settling(self) -> dict[names.DeviceKey, float]:
-        """Return the devices that were withdrawn so recently that the scheduler may still be giving them to a claim."""
-        now = asyncio.get_running_loop().time()
-        return {key: at for key, at in self._withdrawn.items() if now - at < self.settle_seconds}
 
     def _report(
         self, claim: claims.ResourceClaim, memory: _Memory, reason: str, message: str, *, warning: bool = True

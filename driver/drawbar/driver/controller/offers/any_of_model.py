@@ -18,10 +18,9 @@ Invariants:
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Self
 
-from drawbar.driver.api import attachments
 from drawbar.driver.controller import names
+from drawbar.driver.controller.offers.holdings import Holding, Holdings
 from drawbar.fabric import contract
 
 _NUMBER_CHARS = 6
@@ -29,47 +28,6 @@ _NUMBER_CHARS = 6
 _OWN_FIELDS = ("id", "serial", "identifiers", "connection", "etag")
 _FIELDS = tuple(field.name for field in fields(contract.Device))
 _EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A DeviceAttachment that holds a place.
-
-    Attributes:
-        place: its name.
-        uid: of the attachment.
-        device_id: the device that its status records; empty while none is recorded.
-    """
-
-    place: str
-    uid: str
-    model: str
-    host_id: str
-    device_id: str = ""
-
-    @classmethod
-    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> Self:
-        """Return the hold of a DeviceAttachment of the fabric."""
-        return cls(
-            place=attachment.spec.device,
-            uid=attachment.metadata.uid,
-            model=attachment.spec.model,
-            host_id=attachment.spec.host_id,
-            device_id=attachment.status.device.id if attachment.status.device is not None else "",
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
-    """What the cluster has taken of a fabric's places.
-
-    Attributes:
-        holds: by DeviceAttachments.
-        claimed: names of places that claims were given.
-    """
-
-    holds: tuple[Hold, ...] = ()
-    claimed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,18 +61,18 @@ class Arrangement:
 
 
 def arrange(
-    devices: Mapping[str, contract.Device], taken: Taken, memory: Memory, mark: str | None
+    devices: Mapping[str, contract.Device], held: Holdings, memory: Memory, mark: str | None
 ) -> Arrangement:
     """Return the places of a fabric with these devices.
 
     Args:
         devices: as the fabric lists them, by id.
-        taken: what the cluster has taken.
+        held: what the cluster holds.
         memory: of the last arrangement.
         mark: ours; None where the fabric keeps no marks.
     """
-    memory = _remembered(devices, taken, memory)
-    occupants = _occupants(devices, taken, memory)
+    memory = _remembered(devices, held, memory)
+    occupants = _occupants(devices, held, memory)
     carved = contract.carved(devices.values())
     whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
     alike: dict[str, list[contract.Device]] = {}
@@ -122,12 +80,12 @@ def arrange(
         if device.model:
             alike.setdefault(_stem(device), []).append(device)
     common = {stem: _common(group) for stem, group in alike.items()}
-    waiting = [hold for hold in taken.holds if _awaits(hold, occupants, memory)]
+    waiting = [hold for hold in held.parts.values() if _awaits(hold, occupants, memory)]
     waited_for = {(hold.host_id, hold.model) for hold in waiting}
     inside = set(occupants.values())
     orphans: dict[str, str] = {}
     foreign: set[str] = set()
-    used = {hold.place for hold in taken.holds}
+    used = {hold.name for hold in held.parts.values()}
     former = {device_id: place for place, device_id in memory.orphans.items()}
     for device in sorted(devices.values(), key=lambda device: device.id):
         connection = device.connection
@@ -144,33 +102,34 @@ def arrange(
         elif device.id in memory.foreign or not may_be_waited_for:
             foreign.add(device.id)
     occupants |= orphans
-    places = _held(devices, taken, occupants, orphans, common)
+    places = _held(devices, held, occupants, orphans, common)
     for stem, count in _free(whole, set(occupants.values()), waiting).items():
-        for name in _free_names(stem, count, used, taken.claimed) if stem in common else ():
+        for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
             places[name] = replace(common[stem], id=name)
     memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
     return Arrangement(places=places, occupants=occupants, memory=memory)
 
 
-def is_needed(can: contract.Capabilities) -> bool:
+def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
     """Return whether a fabric attaches devices by model alone."""
+    del mark
     return can.select_by_model and not can.exact_device
 
 
-def named(memory: Memory, hold: Hold, device_id: str) -> Memory:
+def named(memory: Memory, hold: Holding, device_id: str) -> Memory:
     """Return the memory with the device that an operation named; an earlier attachment of the device has it no more."""
     elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
     return replace(memory, named=elsewhere | {hold.uid: device_id})
 
 
-def unnamed(memory: Memory, hold: Hold) -> Memory:
+def unnamed(memory: Memory, hold: Holding) -> Memory:
     """Return the memory without the device of an operation that failed."""
     return replace(memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid})
 
 
 def adoptable(
     devices: Mapping[str, contract.Device],
-    hold: Hold,
+    hold: Holding,
     arrangement: Arrangement,
     mark: str | None,
     *,
@@ -231,13 +190,13 @@ def uid_of(request_id: str) -> str:
     return request_id.rpartition("-")[0]
 
 
-def _remembered(devices: Mapping[str, contract.Device], taken: Taken, memory: Memory) -> Memory:
+def _remembered(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
     """Return the memory of what is still there; a new attachment of an orphan's place gets the orphan."""
-    uids = {hold.uid for hold in taken.holds}
+    uids = {hold.uid for hold in held.parts.values()}
     kept = {uid: device_id for uid, device_id in memory.named.items() if uid in uids}
     connected = {device.id for device in devices.values() if device.connection is not None}
-    for hold in taken.holds:
-        orphan = devices.get(memory.orphans.get(hold.place, ""))
+    for hold in held.parts.values():
+        orphan = devices.get(memory.orphans.get(hold.name, ""))
         if orphan is None or orphan.connection is None or hold.uid in kept or hold.device_id:
             continue
         if orphan.connection.host_id == hold.host_id:
@@ -249,39 +208,39 @@ def _remembered(devices: Mapping[str, contract.Device], taken: Taken, memory: Me
     )
 
 
-def _occupants(devices: Mapping[str, contract.Device], taken: Taken, memory: Memory) -> dict[str, str]:
+def _occupants(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
     """Return by place the device that is in it."""
-    by_uid = {hold.uid: hold for hold in taken.holds}
+    by_uid = {hold.uid: hold for hold in held.parts.values()}
     shown = (
         (by_uid.get(uid_of(device.connection.request_id)), device.id)
         for device in devices.values()
         if device.connection is not None and device.connection.request_id
     )
-    answered = ((hold, memory.named.get(hold.uid, "")) for hold in taken.holds)
-    recorded = ((hold, hold.device_id) for hold in taken.holds)
+    answered = ((hold, memory.named.get(hold.uid, "")) for hold in held.parts.values())
+    recorded = ((hold, hold.device_id) for hold in held.parts.values())
     occupants: dict[str, str] = {}
     inside: set[str] = set()
     for hold, device_id in (*shown, *answered, *recorded):
-        if hold is not None and device_id and device_id not in inside and hold.place not in occupants:
-            occupants[hold.place] = device_id
+        if hold is not None and device_id and device_id not in inside and hold.name not in occupants:
+            occupants[hold.name] = device_id
             inside.add(device_id)
     return occupants
 
 
-def _awaits(hold: Hold, occupants: Mapping[str, str], memory: Memory) -> bool:
+def _awaits(hold: Holding, occupants: Mapping[str, str], memory: Memory) -> bool:
     """Return whether no device has come yet."""
-    return hold.place not in occupants and not hold.device_id and hold.uid not in memory.named
+    return hold.name not in occupants and not hold.device_id and hold.uid not in memory.named
 
 
 def _held(
     devices: Mapping[str, contract.Device],
-    taken: Taken,
+    held: Holdings,
     occupants: Mapping[str, str],
     orphans: Mapping[str, str],
     common: Mapping[str, contract.Device],
 ) -> dict[str, contract.Device]:
     """Return the places that are held, without those whose device is not listed."""
-    models = {hold.place: hold.model for hold in taken.holds}
+    models = {hold.name: hold.model for hold in held.parts.values()}
     models |= {place: devices[device_id].model for place, device_id in orphans.items()}
     of_model = {shared.model: shared for shared in common.values()}
     places = {}
@@ -298,7 +257,7 @@ def _held(
 
 
 def _free(
-    devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Hold]
+    devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Holding]
 ) -> dict[str, int]:
     """Return by the stem of their places how many devices are free, without one for each place that waits for its device.
 
@@ -310,7 +269,7 @@ def _free(
         if device.connection is None and device.id not in inside and device.model and is_well:
             free[_stem(device)] = free.get(_stem(device), 0) + 1
     for hold in waiting:
-        free[_stem_of(hold.place)] = free.get(_stem_of(hold.place), 0) - 1
+        free[_stem_of(hold.name)] = free.get(_stem_of(hold.name), 0) - 1
     return free
 
 

@@ -24,10 +24,11 @@ import itertools
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import fields, replace
 
-from drawbar.driver.api import attachments, fabrics, maintenances, slices
+from drawbar.driver.api import attachments, fabrics, slices
 from drawbar.driver.controller import names
+from drawbar.driver.controller.offers.offer import Arrangement, Offer, Stock
 from drawbar.fabric import contract
 
 LEAST_MEMBERS = 2
@@ -62,35 +63,6 @@ _WORST_FIRST = (
 _Members = tuple[str, ...]
 _Place = tuple[str, str, tuple[str, ...]]
 """An enclosure, a switch and reachability groups."""
-NO_MAINTENANCE = maintenances.Scope()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrangement:
-    """The composites of a fabric, with the DRA names of devices.
-
-    Attributes:
-        members: by the name of each composite that is offered or held, its devices in order.
-        unlisted: the same of those that stay as they are published, since a member is not listed and not lost yet.
-        withheld: devices that are not offered alone.
-        problems: why composites are not offered, and which devices rules leave over, one sentence each.
-    """
-
-    members: Mapping[str, _Members] = field(default_factory=dict)
-    unlisted: Mapping[str, _Members] = field(default_factory=dict)
-    withheld: frozenset[str] = frozenset()
-    problems: tuple[str, ...] = ()
-
-    def composite_of(self, device: str) -> attachments.Composite | None:
-        """Return what a device is a member of; None for one that is offered alone."""
-        return next(
-            (
-                attachments.Composite(name=name, devices=members)
-                for name, members in self.members.items()
-                if device in members
-            ),
-            None,
-        )
 
 
 def held(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, _Members]:
@@ -114,70 +86,59 @@ def published(listed: Iterable[slices.ResourceSlice]) -> dict[str, _Members]:
     return composites
 
 
-def arrange(
-    spec: fabrics.FabricSpec | None,
-    devices: Iterable[contract.Device],
-    held: Mapping[str, _Members] | None = None,
-    given: Collection[str] = (),
-    *,
-    published: Mapping[str, _Members] | None = None,
-    missing: Collection[str] = (),
-    chooses: bool = False,
-    maintenance: maintenances.Scope = NO_MAINTENANCE,
-) -> Arrangement:
-    """Return the composites of a fabric with these devices.
+def is_wanted(spec: fabrics.FabricSpec) -> bool:
+    """Return whether a Fabric names composites, or has rules for them."""
+    return bool(spec.composites or spec.composite_rules)
 
-    Args:
-        spec: what the Fabric names, of which the first one that names a device has it, and its rules, likewise; None of a
-            Fabric that goes.
-        devices: as the fabric lists them.
-        held: as `held` returns it.
-        given: names of devices that claims were given, or that are attached for one.
-        published: as `published` returns it.
-        missing: names of the devices that count as they were although they are not listed.
-        chooses: the fabric chooses the device itself, so that its devices are places.
-        maintenance: the devices in maintenance become members last.
-    """
+
+def offer(stock: Stock, taken: Collection[str]) -> Arrangement:
+    """Return the composites of a fabric as offers."""
+    del taken
+    arranged = arrange(stock)
+    return replace(
+        arranged,
+        offers={
+            name: Offer(name=name, device=composed(name, present), parts=members)
+            for name, members in arranged.members.items()
+            if (present := [stock.by_name[member] for member in members if member in stock.by_name])
+        },
+    )
+
+
+def arrange(stock: Stock) -> Arrangement:
+    """Return the composites of a fabric; of those that it names, and of its rules, the first one that names a device has it."""
+    spec = stock.spec
     named, rules = (spec.composites, spec.composite_rules) if spec is not None else ((), ())
-    published = published or {}
-    if not named and not rules and not held and not published:
+    if not named and not rules and not stock.held and not stock.published:
         return Arrangement()
-    room = _Room(devices, held or {}, given, missing, maintenance)
-    for name, members in published.items():
+    room = _Room(stock)
+    for name, members in stock.published.items():
         if name in room.given and name not in room.members and not room.is_taken(members):
             room.add(name, members)
     for composite in named:
         room.add_named(composite)
-    if rules and chooses:
+    if rules and stock.chooses:
         room.problems += [
             f"composite rule {rule.name} makes none: the fabric chooses its devices itself; remove the rule"
             for rule in rules
         ]
     elif rules and spec is not None:
-        room.add_by_rules(spec, published)
+        room.add_by_rules(spec, stock.published)
     return room.arrangement()
 
 
 class _Room:
     """A fabric's devices while they are arranged."""
 
-    def __init__(
-        self,
-        devices: Iterable[contract.Device],
-        held: Mapping[str, _Members],
-        given: Collection[str],
-        missing: Collection[str],
-        maintenance: maintenances.Scope,
-    ) -> None:
-        self.maintenance = maintenance
-        self.listed = {names.label(device.id): device for device in devices}
-        self.given, self.missing = given, missing
-        self.members = dict(held)
+    def __init__(self, stock: Stock) -> None:
+        self.maintenance, self.listed = stock.maintenance, stock.by_name
+        self.given, self.missing = stock.given, stock.missing
+        self.members = dict(stock.held)
         self.unlisted: dict[str, _Members] = {}
         self.problems: list[str] = []
-        self.owners = {device: name for name, members in held.items() for device in members}
+        self.owners = {device: name for name, members in self.members.items() for device in members}
         self.withheld = set(self.owners)
-        self.alone = set(given) - self.owners.keys()
+        self.alone = set(self.given) - self.owners.keys()
         self.carved = {names.label(device_id) for device_id in contract.carved(self.listed.values())}
 
     def arrangement(self) -> Arrangement:

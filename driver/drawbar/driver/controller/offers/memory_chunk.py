@@ -15,10 +15,12 @@ Invariants:
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
 
 from drawbar.driver.api import attachments, claims, quantities
 from drawbar.driver.controller import names
+from drawbar.driver.controller.offers.holdings import Holding
+from drawbar.driver.controller.offers.offer import Arrangement as Offers
+from drawbar.driver.controller.offers.offer import Offer, Stock
 from drawbar.fabric import contract
 
 MEMORY = "memory"
@@ -29,37 +31,6 @@ _DELETION = re.compile(r"(.+)-x[0-9]{1,19}")
 
 class Unfit(ValueError):
     """What a share takes of its device cannot be carved; one sentence."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hold:
-    """A DeviceAttachment of a share.
-
-    Attributes:
-        name: the share's device name.
-        uid: of the attachment.
-        slice_id: the slice that its status records; empty while none is recorded.
-    """
-
-    name: str
-    uid: str
-    share: attachments.Share
-    host_id: str
-    slice_id: str = ""
-
-    @classmethod
-    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> Self | None:
-        """Return the hold of a DeviceAttachment; None where it is of no share."""
-        spec, recorded = attachment.spec, attachment.status.device
-        if spec.share is None:
-            return None
-        return cls(
-            name=spec.device,
-            uid=attachment.metadata.uid,
-            share=spec.share,
-            host_id=spec.host_id,
-            slice_id=recorded.id if recorded is not None else "",
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +52,7 @@ NOTHING = Arrangement(shown={}, occupants={})
 
 
 def arrange(
-    holds: Iterable[Hold],
+    held: Iterable[Holding],
     slices: Iterable[contract.Device],
     origins: Mapping[str, contract.Device],
     carved: Collection[str] = (),
@@ -89,26 +60,28 @@ def arrange(
     """Return the shares of a fabric.
 
     Args:
-        holds: the DeviceAttachments of shares.
+        held: the memory chunks that DeviceAttachments hold.
         slices: all slices that the fabric lists.
         origins: its devices by id.
         carved: as of the last arrangement.
     """
-    holds, by_share, by_id = tuple(holds), dict[str, contract.Device](), dict[str, contract.Device]()
+    by_share, by_id = dict[str, contract.Device](), dict[str, contract.Device]()
     for made in slices:
         by_id[made.id] = made
         name = name_of(made)
         if name is not None:
             by_share[name] = made
     shown, occupants, seen = {}, {}, set()
-    for hold in holds:
+    for hold in held:
+        if hold.share is None:
+            continue
         # Of a fabric that keeps no requests the record alone tells.
-        slice_ = by_share.get(hold.name) or by_id.get(hold.slice_id)
+        slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
         origin = origins.get(hold.share.device_id)
         if slice_ is not None:
             occupants[hold.name] = slice_
             shown[hold.name] = as_share(slice_, hold.name)
-        elif hold.name not in carved and not hold.slice_id and origin is not None:
+        elif hold.name not in carved and not hold.device_id and origin is not None:
             shown[hold.name] = unmade(hold.name, hold.share.memory_bytes, origin)
         if slice_ is not None or hold.name in carved:
             seen.add(hold.name)
@@ -140,6 +113,22 @@ def name_of(made: contract.Device) -> str | None:
     return requested_share(made.slice_of.request_id or "") if made.slice_of is not None else None
 
 
+def made_for(name: str, devices: Iterable[contract.Device]) -> contract.Device | None:
+    """Return the slice that was made for a share; None where there is none."""
+    return next((device for device in devices if name_of(device) == name), None)
+
+
+def made_bytes(origin_id: str, mark: str | None, devices: Iterable[contract.Device]) -> int:
+    """Return the memory of a device that is in slices with this mark."""
+    return sum(
+        device.memory_bytes
+        for device in devices
+        if device.slice_of is not None
+        and device.slice_of.origin_id == origin_id
+        and device.slice_of.mark == mark
+    )
+
+
 def requested_share(request_id: str) -> str | None:
     """Return the name of the share for which a slice was asked for; None of any other request."""
     match = _REQUEST.fullmatch(request_id)
@@ -168,6 +157,47 @@ def deleted_share(request_id: str) -> str | None:
     """Return the name of the share whose slice was to be given back; None of any other request."""
     match = _DELETION.fullmatch(request_id)
     return requested_share(match[1]) if match is not None else None
+
+
+def is_needed(can: contract.Capabilities, mark: str | None) -> bool:
+    """Return whether a fabric carves memory for claims: lost chunks are found by our mark."""
+    return can.slices and can.exact_device and mark is not None
+
+
+def offer(stock: Stock, taken: Collection[str]) -> Offers:
+    """Return the pools of memory that have room for a chunk; no other, and no slice, is offered as a whole."""
+    pools = {
+        name: Offer(name=name, device=device, parts=(name,), made_bytes=stock.made[device.id])
+        for name, device in stock.by_name.items()
+        if name not in taken and device.id in stock.made and room_bytes(device, stock.made[device.id])
+    }
+    whole = carved(stock.devices).difference(stock.kept_whole)
+    # Not even while its chunks are held is a pool of memory offered as a whole.
+    whole |= {name for name, device in stock.by_name.items() if is_pool(device)}
+    return Offers(offers=pools, withheld=whole - pools.keys())
+
+
+def is_pool(device: contract.Device) -> bool:
+    """Return whether claims are given chunks of a device, and never the device."""
+    return device.carving is not None and device.carving.is_pool
+
+
+def carved(devices: Iterable[contract.Device]) -> frozenset[str]:
+    """Return the names of the devices that no claim is given as a whole: what is carved, and a slice that a cluster made."""
+    listed = tuple(devices)
+    marked = (
+        device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
+    )
+    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
+
+
+def room_bytes(device: contract.Device, made_bytes: int) -> int:
+    """Return the memory of a pool in whole steps, free or in chunks of this cluster; 0 without room for one."""
+    if device.carving is None:
+        return 0
+    step, room = step_bytes(device.carving), device.carving.free_bytes + made_bytes
+    # While a slice is made or deleted, what is free and what is made may be reported one after the other.
+    return min(room, device.memory_bytes or room) // step * step
 
 
 def step_bytes(carving: contract.Carving) -> int:

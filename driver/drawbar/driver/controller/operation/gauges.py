@@ -146,7 +146,7 @@ class Gauges:
         watch(
             "fabric_limits_exceeded",
             "How often a fabric manager listed or streamed more than a limit of its Fabric allows.",
-            lambda: {session.name: float(session.exceeded) for session in self.cluster.sessions},
+            lambda: {session.name: float(session.manager.exceeded) for session in self.cluster.sessions},
             label="fabric",
             counter=True,
         )
@@ -192,13 +192,13 @@ class Gauges:
         watch(
             "running_operations",
             "Operations that a fabric is busy with.",
-            lambda: {session.name: float(session.turns.running) for session in cluster.sessions},
+            lambda: {session.name: float(session.manager.turns.running) for session in cluster.sessions},
             label="fabric",
         )
         watch(
             "waiting_operations",
             "Operations that wait for a place in a fabric.",
-            lambda: {session.name: float(session.turns.waiting) for session in cluster.sessions},
+            lambda: {session.name: float(session.manager.turns.waiting) for session in cluster.sessions},
             label="fabric",
         )
         watch(

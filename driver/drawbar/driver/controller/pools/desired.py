@@ -32,7 +32,8 @@ import msgspec
 
 from drawbar.driver.api import attachments, claims, drivers, fabrics, maintenances, meta, slices
 from drawbar.driver.controller import names, policies, reach
-from drawbar.driver.controller.offers import group
+from drawbar.driver.controller.offers import group, table
+from drawbar.driver.controller.offers.offer import Arrangement, Part, Stock
 from drawbar.driver.controller.pools import causes, devices
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
@@ -293,34 +294,64 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
             _Candidate(pool=pool, device=device, causes=_causes(observed, device.name, None))
             for pool, device in published
         )
-    by_name = {names.label(listed_device.id): listed_device for listed_device in observed.devices}
-    arranged = group.arrange(
-        None if observed.facts.fabric.deleting else observed.facts.fabric.spec,
-        observed.devices,
-        observed.composites,
-        observed.attached_by_us.keys() | observed.facts.claimed.keys(),
-        published=group.published(observed.published),
-        missing=observed.facts.missing,
-        chooses=observed.facts.chooses,
-        maintenance=observed.facts.maintenance,
-    )
-    offered = {name: by_name[name] for name in by_name.keys() - arranged.withheld} | {
-        name: group.composed(name, present)
-        for name, members in arranged.members.items()
-        if (present := [by_name[member] for member in members if member in by_name])
-    }
-    listed = frozenset(offered)
-    # Withdrawn under its claim it could not be tainted, and nothing would end its pods; and what one doubtful listing lacks
-    # is there in the next.
-    stays = not observed.facts.fabric.deleting and observed.kept.form is not encoding.Encoding.WITHDRAWN
+    arranged = _arrange(observed, frozenset(device.name for _, device in published))
+    by_name = {names.label(device.id): device for device in observed.devices}
+    kept = _kept(observed, arranged)
+    places = _homes(observed, arranged, kept)
     members_of = {**arranged.unlisted, **arranged.members}
-    kept = (
-        (observed.attached_by_us.keys() | observed.facts.missing | arranged.unlisted.keys())
-        - listed
-        - arranged.withheld
-        if stays
-        else frozenset()
+    kept_whole = {device.name for _, device in published} & observed.attached_by_us.keys()
+    withheld = reserved(observed.policy.immediate, observed.devices) - kept_whole
+    candidates = {
+        name: _Candidate(
+            pool=places[name],
+            device=devices.offered(observed.driver, observed.fabric, offer),
+            causes=_all_causes(observed, name, offer.device, members_of, by_name),
+        )
+        for name, offer in sorted(arranged.offers.items(), key=lambda item: item[1].device.id)
+        if name not in withheld
+    }
+    for pool, device in published:
+        if device.name in kept and device.name not in candidates:
+            candidates[device.name] = _Candidate(
+                pool=pool,
+                device=device,
+                causes=_all_causes(observed, device.name, None, members_of, by_name),
+            )
+    return tuple(candidates.values())
+
+
+def _arrange(observed: FabricState, published: Collection[str]) -> Arrangement:
+    """Return the offers of the fabric; `published` are the names of all devices in its slices."""
+    return table.arrange(
+        Stock(
+            spec=None if observed.facts.fabric.deleting else observed.facts.fabric.spec,
+            devices=observed.devices or (),
+            held=observed.composites,
+            given=observed.attached_by_us.keys() | observed.facts.claimed.keys(),
+            published=group.published(observed.published),
+            missing=observed.facts.missing,
+            chooses=observed.facts.chooses,
+            maintenance=observed.facts.maintenance,
+            kept_whole=observed.attached_by_us.keys() & published,
+            made=observed.facts.made if observed.kept.shares else {},
+        )
     )
+
+
+def _kept(observed: FabricState, arranged: Arrangement) -> frozenset[str]:
+    """Return the names of the devices that stay published although they are not listed.
+
+    Withdrawn under its claim a device could not be tainted, and nothing would end its pods; and what one doubtful listing lacks is
+    in the next one.
+    """
+    if observed.facts.fabric.deleting or observed.kept.form is encoding.Encoding.WITHDRAWN:
+        return frozenset()
+    names_kept = observed.attached_by_us.keys() | observed.facts.missing | arranged.unlisted.keys()
+    return frozenset(names_kept - arranged.offers.keys() - arranged.withheld)
+
+
+def _homes(observed: FabricState, arranged: Arrangement, kept: frozenset[str]) -> dict[str, str]:
+    """Return the pool of each offer by its name."""
     rules = devices.Rules(
         restricted=policies.restricted(observed.policy.models),
         held=observed.attached_by_us,
@@ -330,33 +361,8 @@ def _candidates(observed: FabricState) -> tuple[_Candidate, ...]:
         refusing=reach.refusing_hosts(observed.facts.refused, arranged.members),
         pools_max=observed.policy.limits.slices,
     )
-    places = devices.homes(observed.fabric, offered, observed.published, rules)
-    candidates: dict[str, _Candidate] = {}
-    kept_alone = {device.name for _, device in published} & observed.attached_by_us.keys()
-    pools_of_memory = _shared(observed) if observed.kept.shares else {}
-    withheld = reserved(observed.policy.immediate, observed.devices) | carved(observed.devices)
-    # Not even while its shares are held is a pool of memory offered as a whole.
-    withheld = (withheld - kept_alone | _pools_of_memory(observed.devices)) - pools_of_memory.keys()
-    for name, listed_device in sorted(offered.items(), key=lambda item: item[1].id):
-        members = arranged.members.get(name, ())
-        device = devices.published(
-            observed.driver, observed.fabric, listed_device, name=name, members=members
-        )
-        if device.name in withheld:
-            continue
-        candidates[device.name] = _Candidate(
-            pool=places[device.name],
-            device=pools_of_memory.get(device.name, device),
-            causes=_all_causes(observed, device.name, listed_device, members_of, by_name),
-        )
-    for pool, device in published:
-        if device.name in kept and device.name not in candidates:
-            candidates[device.name] = _Candidate(
-                pool=pool,
-                device=device,
-                causes=_all_causes(observed, device.name, None, members_of, by_name),
-            )
-    return tuple(candidates.values())
+    offered = {name: offer.device for name, offer in arranged.offers.items()}
+    return devices.homes(observed.fabric, offered, observed.published, rules)
 
 
 def _all_causes(
@@ -449,33 +455,6 @@ def reserved(wanted: fabrics.Reservation, listed: Iterable[contract.Device]) -> 
     return frozenset(names.label(device.id) for device in listed if wanted.holds(device.id, device.model))
 
 
-def carved(listed: Iterable[contract.Device]) -> frozenset[str]:
-    """Return the names of the devices that no claim is given as a whole: what is carved, and a slice that a cluster made."""
-    listed = tuple(listed)
-    marked = (
-        device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
-    )
-    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
-
-
-def _pools_of_memory(listed: Iterable[contract.Device]) -> frozenset[str]:
-    return frozenset(
-        names.label(device.id) for device in listed if device.carving is not None and device.carving.is_pool
-    )
-
-
-def _shared(observed: FabricState) -> dict[str, slices.Device]:
-    """Return by name the pools of memory that have room for a share, as they are published."""
-    offered = {}
-    for device in observed.devices or ():
-        if device.id in observed.facts.made:
-            whole = devices.published(observed.driver, observed.fabric, device)
-            shared = devices.shared(whole, device, observed.facts.made[device.id])
-            if shared is not None:
-                offered[shared.name] = shared
-    return offered
-
-
 def observe(
     driver: str,
     facts: Facts,
@@ -501,17 +480,13 @@ def observe(
     reported = {
         name: _counted(causes.of_attachment(attachment, overdue=name in overdue), facts.failures.get(name, 0))
         for name, attachment in by_device.items()
-        if attachment.spec.share is None
+        if not Part.from_attachment(attachment).is_carved
     }
-    # What a node reports of one share does not make its device unfit for the others; that it could not be made may.
+    # What a node reports of one chunk does not make its source unfit for the others; that it could not be carved may.
     for attachment in by_device.values():
-        failed = causes.failure(attachment)
-        if (
-            attachment.spec.share is not None
-            and failed is not None
-            and not attachment.holds(attachments.ATTACHED)
-        ):
-            whole = attachment.spec.allocated
+        failed, part = causes.failure(attachment), Part.from_attachment(attachment)
+        if part.is_carved and failed is not None and not attachment.holds(attachments.ATTACHED):
+            whole = part.source
             reported[whole] = _counted((failed,), facts.failures.get(whole, 0))
     ours = [attachment for attachment in by_device.values() if not attachment.held_by_hand]
     return FabricState(

@@ -198,15 +198,15 @@ class Publisher:
                 probations=view.faults.probations(probation, now),
                 failures=view.faults.failures(),
                 missing=view.missing,
-                chooses=view.chooses,
+                chooses=view.inventory.parts.are_chosen,
                 worn=view.erasures.over(fabric.spec.policy.erases_per_device_per_day, now),
                 maintenance=scope,
                 refused=tuple(refused),
                 refused_until=min(refused.values(), default=None),
                 claimed=self._sources.allocated.pools(name),
                 made={
-                    device.id: view.made_bytes(device)
-                    for device in (self.offered(name) if view.carves else ())
+                    device.id: view.inventory.parts.made_bytes(device, view.mark)
+                    for device in (self.offered(name) if view.inventory.parts.are_carved else ())
                     if device.carving is not None and device.carving.is_pool
                 },
             )

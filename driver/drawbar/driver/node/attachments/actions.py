@@ -12,21 +12,21 @@ from drawbar.driver.node.treatment import plan as treatment_plan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The result of the last try to make the device ready, in this run of the daemon.
+    """The last attempt of this daemon to make the device ready.
 
     Attributes:
         card: as it was then; None: its slot was given power.
-        lack: what was missing then, or why the kernel refused, in a clause; empty: it was ready.
-        reason: one of `failures`, where the lack is of that kind.
-        at: when.
-        since: when the first such try was.
+        missing: the missing requirement, or the refusal of the kernel, in a clause; empty if it was ready.
+        reason: the reason of a failure, if the missing requirement is of that kind.
+        at: its time.
+        since: the time of the first such attempt.
         memory: what the claim made of it then.
-        final: trying again would not help.
+        final: another attempt would not help.
         waited: when it last waited for other devices of its composite, which have a time of their own.
     """
 
     card: model.Card | None
-    lack: str
+    missing: str
     memory: parameters.Memory = field(default_factory=parameters.Memory)
     reason: str = ""
     final: bool = False
@@ -43,13 +43,13 @@ class Member:
         name: of its attachment.
         attachment: None where this node has none.
         card: None while the kernel does not show it.
-        lack: what the card itself shows to be missing before it is ready.
+        missing: the missing requirement that the card itself shows.
     """
 
     name: str
     attachment: attachments.DeviceAttachment | None = None
     card: model.Card | None = None
-    lack: str | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Observed:
     Attributes:
         attachment: as the API server has it.
         match: which of this node's cards the device is.
-        lack: what the card itself shows to be missing before it is ready.
+        missing: the missing requirement that the card itself shows.
         attempt: the last one.
         held_by: uid of the claim that was prepared with it on this node.
         sharers: the claims that were prepared with a virtual function of it on this node, each in a clause.
@@ -79,7 +79,7 @@ class Observed:
 
     attachment: attachments.DeviceAttachment
     match: matching.Match
-    lack: str | None
+    missing: str | None
     attempt: Attempt | None
     held_by: str | None
     boot_id: str
@@ -137,11 +137,11 @@ class Observed:
         attempt, card = self.attempt, self.card
         return (
             card is not None
-            and self.lack is None
+            and self.missing is None
             and attempt is not None
             and attempt.card == card
             and attempt.memory == self.attachment.spec.memory
-            and not attempt.lack
+            and not attempt.missing
         )
 
 

@@ -79,12 +79,9 @@ class Sharing:
     offered: bool = False
 
 
-def _unshared(_: attachments.DeviceAttachment) -> Sharing:
+def unshared(_: attachments.DeviceAttachment) -> Sharing:
+    """Return that no virtual function is used."""
     return Sharing()
-
-
-def _offers_none(_: str) -> bool:
-    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,8 +124,8 @@ class Context:
     hooks: hooks.Runner
     judged: verdicts.Verdicts | None = None
     links: Links = netdevs.set_up_functions
-    sharing: Callable[[attachments.DeviceAttachment], Sharing] = _unshared
-    offers: Callable[[str], bool] = _offers_none
+    sharing: Callable[[attachments.DeviceAttachment], Sharing] = unshared
+    offers: Callable[[str], bool] = lambda _: False
     companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
     attached: Callable[[], Iterable[attachments.DeviceAttachment]] = lambda: ()
     local: Callable[[str, str], model.Card | None] | None = None
@@ -249,10 +246,10 @@ class Context:
     def _member(self, name: str) -> actions.Member:
         attachment = self.companion(name)
         card = self.card(attachment) if attachment is not None else None
-        lack = None
+        missing = None
         if attachment is not None and card is not None:
-            lack = classes.by_name(attachment.identity.device_class).missing_requirements(card)
-        return actions.Member(name=name, attachment=attachment, card=card, lack=lack)
+            missing = classes.by_name(attachment.identity.device_class).missing_requirements(card)
+        return actions.Member(name=name, attachment=attachment, card=card, missing=missing)
 
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
         """Return what keeps the device from being ready, in a clause; empty if this daemon is not at work on it."""
@@ -262,7 +259,7 @@ class Context:
         state = memory.progress.erasure.state()
         if isinstance(state, erasing.Running):
             return state.progress
-        return memory.attempt.lack if memory.attempt is not None else ""
+        return memory.attempt.missing if memory.attempt is not None else ""
 
     def companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
         """Return the cards of the other members of its composite that this node has."""

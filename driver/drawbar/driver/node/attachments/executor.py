@@ -112,12 +112,12 @@ class _Acting:
 
     async def _power(self, slot: str, now: datetime.datetime) -> _Effect:
         """Power a slot on. A card in it arrives with an event."""
-        lack = "it was switched on, and stays off"
+        missing = "it was switched on, and stays off"
         try:
             await self._context.kernel.power_slot(slot, on=True)
         except errors.KernelRefused as refused:
-            lack = str(refused)
-        initialisation.remember(self._memory, self._attachment, None, lack, now)
+            missing = str(refused)
+        initialisation.remember(self._memory, self._attachment, None, missing, now)
         return _Effect()
 
     async def _treat(self, card: model.Card, now: datetime.datetime) -> _Effect:

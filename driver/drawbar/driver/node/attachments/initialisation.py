@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime
+from collections.abc import Mapping
 from typing import assert_never
 
 from drawbar.driver.api import attachments, parameters
@@ -19,6 +20,13 @@ _IN_ITS_PLACE = (
     "its class asks for virtual functions, and this node offers those of its own devices in place of the device: leave virtualFunctions "
     "out of the class, or turn localPool.virtualFunctions off"
 )
+_FINAL: Mapping[type[Exception], str] = {
+    errors.HookFailed: reasons.HOOK_FAILED,
+    errors.BitstreamNotLoaded: reasons.BITSTREAM_NOT_LOADED,
+    errors.CannotInterleave: reasons.NOT_INTERLEAVED,
+    errors.CannotSetUp: reasons.FUNCTIONS_NOT_SET_UP,
+}
+"""The reasons of failures that another attempt does not change."""
 _ALL_ONES = "its configuration space answers with ones alone"
 
 
@@ -35,31 +43,25 @@ class Initialisation:
         reason, final, waits = "", False, False
         try:
             if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
-                lack, reason = _ALL_ONES, reasons.LINK_DOWN
+                missing, reason = _ALL_ONES, reasons.LINK_DOWN
             else:
-                lack = self._awaited_member()
-                waits = bool(lack)
+                missing = self._awaited_member()
+                waits = bool(missing)
                 operations = self._operations
                 if not waits:
                     said = parameters.DeviceParameters(memory=self._attachment.spec.memory)
-                    lack = await operations.initialise(self._context.kernel, card, said) or ""
-                old = await self._too_old(card) if not lack else None
+                    missing = await operations.initialise(self._context.kernel, card, said) or ""
+                old = await self._too_old(card) if not missing else None
                 if old is not None:
-                    lack, reason, final = old, reasons.VERSION_TOO_OLD, True
-                elif not lack:
-                    lack = await self._functions(card, needs_driver=operations.needs_driver)
-                    lack = lack or self._hook(card)
+                    missing, reason, final = old, reasons.VERSION_TOO_OLD, True
+                elif not missing:
+                    missing = await self._functions(card, needs_driver=operations.needs_driver)
+                    missing = missing or self._hook(card)
         except errors.KernelRefused as refused:
-            lack = str(refused)
-        except errors.HookFailed as failed:
-            lack, reason, final = str(failed), reasons.HOOK_FAILED, True
-        except errors.BitstreamNotLoaded as failed:
-            lack, reason, final = str(failed), reasons.BITSTREAM_NOT_LOADED, True
-        except errors.CannotInterleave as impossible:
-            lack, reason, final = str(impossible), reasons.NOT_INTERLEAVED, True
-        except errors.CannotSetUp as impossible:
-            lack, reason, final = str(impossible), reasons.FUNCTIONS_NOT_SET_UP, True
-        remember(self._memory, self._attachment, card, lack, now, reason=reason, final=final, waits=waits)
+            missing = str(refused)
+        except tuple(_FINAL) as failed:
+            missing, reason, final = str(failed), _FINAL[type(failed)], True
+        remember(self._memory, self._attachment, card, missing, now, reason=reason, final=final, waits=waits)
 
     @property
     def _operations(self) -> classes.Class:
@@ -119,7 +121,7 @@ class Initialisation:
         if steps and not begun:
             memory.functions_for = self._attachment.user
             return "its virtual functions are being made"
-        return functions.lack(card, wanted, needs_driver=needs_driver)
+        return functions.find_missing(card, wanted, needs_driver=needs_driver)
 
     async def _set_up(self, step: functions.Step) -> None:
         kernel = self._context.kernel
@@ -169,7 +171,7 @@ def remember(
     memory: Memory,
     attachment: attachments.DeviceAttachment,
     card: model.Card | None,
-    lack: str,
+    missing: str,
     now: datetime.datetime,
     *,
     reason: str = "",
@@ -178,12 +180,12 @@ def remember(
 ) -> None:
     """Remember the result of an attempt. Failed attempts of the same kind in a row count from the first."""
     before = memory.attempt
-    same = before is not None and (before.card is None) == (card is None) and bool(before.lack)
+    same = before is not None and (before.card is None) == (card is None) and bool(before.missing)
     since = before.since if before is not None and same else now
     waited = now if waits else before.waited if before is not None else None
     memory.attempt = actions.Attempt(
         card=card,
-        lack=lack,
+        missing=missing,
         memory=attachment.spec.memory,
         reason=reason,
         final=final,

@@ -33,7 +33,7 @@ async def observe(
     return actions.Observed(
         attachment=attachment,
         match=match,
-        lack=classes.by_name(attachment.identity.device_class).missing_requirements(card)
+        missing=classes.by_name(attachment.identity.device_class).missing_requirements(card)
         if card is not None
         else None,
         attempt=memory.attempt,

@@ -4,7 +4,8 @@ Invariants: `ReportVisible` is planned only while the kernel shows the device it
 `ReportFailed` only while it is not; `ReportReleased` only while no claim holds the device on this node, and after a
 release step of this very round found nothing left of it, or if it was never here. A slot is powered only for a device
 that the fabric has connected and the controller has not given up, and never for one that was here in this boot: so what
-was pulled does not come back by itself. Whatever is observed, once the plan is carried out there is nothing more to
+was pulled does not come back by itself. A device that another claim has used is reported as clean only after its treatment was Done, and
+as visible only after that report. Whatever is observed, once the plan is carried out there is nothing more to
 report until something changes, and from whatever a crash left the next plan goes on.
 
 A failure is reported once, with a reason of `catalogue.attachment_conditions`: the record
@@ -71,7 +72,7 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
         case matching.Unrecognised():
             return _unrecognised(observed, observed.match)
         case matching.Unpowered(slot=slot):
-            why = observed.attempt.lack if observed.attempt is not None else ""
+            why = observed.attempt.missing if observed.attempt is not None else ""
             text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
             return actions.ReportFailed(reason=reasons.SLOT_NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
@@ -126,17 +127,17 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.Repo
 
 def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
     attempt = observed.attempt
-    lack = (
-        observed.lack
-        or (attempt.lack if attempt is not None else "")
+    missing = (
+        observed.missing
+        or (attempt.missing if attempt is not None else "")
         or dead_link(card)
         or "it is not known why"
     )
     if attempt is not None and attempt.reason:
-        reason, lack = attempt.reason, attempt.lack
-    elif observed.lack is not None and card.unassigned_bars:
+        reason, missing = attempt.reason, attempt.missing
+    elif observed.missing is not None and card.unassigned_bars:
         reason = reasons.RESOURCES_NOT_ASSIGNED
-    elif observed.lack is not None:
+    elif observed.missing is not None:
         reason = reasons.DRIVER_NOT_BOUND if card.first.driver is None else reasons.NO_DEVICE_FILES
     elif dead_link(card) is not None:
         reason = reasons.LINK_DOWN
@@ -146,8 +147,8 @@ def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFa
     serial = observed.attachment.identity.serial
     name = f"{card.address} (serial {serial})" if serial else card.address
     if attempt is not None and attempt.final:
-        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {lack}")
-    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
+        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {missing}")
+    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {missing}")
 
 
 def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
@@ -305,8 +306,8 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
             return f"it waits for {member.name}, which this node does not show"
         if theirs.has_traces:
             return f"it waits for {member.name}, which is not clean yet"
-        if member.lack is not None:
-            return f"it waits for {member.name}: {member.lack}"
+        if member.missing is not None:
+            return f"it waits for {member.name}: {member.missing}"
     return None
 
 
@@ -431,7 +432,7 @@ def _treat(
                 return ()
             if now < begun + observed.patience:
                 return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
-            message = f"{card.address} cannot be handed on, for traces of its last use are left: {why}"
+            message = f"{card.address} cannot be handed on, for its last user's data are left: {why}"
             return (actions.ReportFailed(reason=reasons.NOT_CLEANED, message=message),)
 
 

@@ -121,15 +121,15 @@ class Generic:
             errors.KernelRefused: the kernel will not; the message has the remedy.
         """
         del said
-        lack = self.missing_requirements(card)
-        if lack is not None:
+        missing = self.missing_requirements(card)
+        if missing is not None:
             for function in card.functions:
                 if function.driver is None and function.device_class is not DeviceClass.BRIDGE:
                     await kernel.probe(function.address)
         elif driverfiles.is_slow(card):
             host = Host.from_sysfs(kernel.sysfs)
-            lack = await asyncio.to_thread(driverfiles.find_missing, card, host)
-        return lack
+            missing = await asyncio.to_thread(driverfiles.find_missing, card, host)
+        return missing
 
     def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
         """Return the users of the device, each in a clause; an empty result is no proof (see `users`). Reads files.

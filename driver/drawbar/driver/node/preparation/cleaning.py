@@ -1,4 +1,4 @@
-"""Takes away what a claim left on a device that lives in the node, before another claim gets it.
+"""Decides when a device that lives in the node is treated after its claim, and keeps other claims from it until then.
 
 Before the record of a claim goes, each of its devices here gets a mark, `unclean/DEVICE.json` in the driver's directory
 at the kubelet, and keeps it until nothing of the claim is left on the device: over a restart, a reboot, a failure. A
@@ -8,9 +8,8 @@ its allocation, the data are its own, also between two of its pods.
 A device that is made ready for a claim (`attachments.local`) has its mark before the first step of that, so a step that was left
 half done is a trace, too.
 
-It is cleaned once the claim, or its allocation, is gone. From then on its mark is of no claim. It is cleaned as a fabric's device
-that stays on its node: data are erased where the class of device has a way to, the class's hook runs, and each function is
-reset. Memory that an administrator has set up stays as it is.
+It is treated (`treatment`) once the claim or its allocation is gone. From then on its mark is of no claim. Memory that an
+administrator has set up stays as it is.
 
 Only the instance that acts on the node's devices cleans; every instance sets marks and respects them.
 """
@@ -22,7 +21,6 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -57,15 +55,11 @@ class Marks:
     """The marks of this node, on disk. Every method but `get` blocks for a write."""
 
     def __init__(self, directory: Path) -> None:
-        """Nothing is read yet.
-
-        Args:
-            directory: the driver's, at the kubelet.
-        """
+        """Read nothing yet; `directory` is the driver's directory at the kubelet."""
         self._folder = directory / FOLDER
 
     def all(self) -> dict[str, demands.Mark]:
-        """Every mark, by device. One that cannot be read is of an unknown claim."""
+        """Return every mark by device. One that cannot be read is of an unknown claim."""
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names alone
         except FileNotFoundError:
@@ -79,7 +73,7 @@ class Marks:
         return {device: mark for device, mark in marks if mark is not None}
 
     def get(self, device: str) -> demands.Mark | None:
-        """The mark of a device; None without one."""
+        """Return the mark of a device, or None."""
         try:
             with self._file(device).open("rb") as opened:
                 raw = opened.read(FILE_BYTES)
@@ -109,7 +103,7 @@ class Marks:
             ) from error
 
     def remove(self, device: str) -> None:
-        """The device is clean.
+        """Remove the mark of a clean device.
 
         Raises:
             errors.CheckpointError: the mark cannot be removed.
@@ -125,23 +119,12 @@ class Marks:
         return self._folder / f"{device}{SUFFIX}"
 
 
-def _unnoticed(_: demands.Mark) -> None:
-    """Nothing follows."""
-
-
-class Devices(Protocol):
-    """The part of `pool.LocalPool` that this needs."""
-
-    def card(self, pool: str, device: str) -> model.Card | None:
-        """The device as it is now, or None while it is not here."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a cleaner works with.
+    """The surroundings of a cleaner.
 
     Attributes:
+        card: returns a device as it is now, by pool and name; None while it is not here.
         holder: the uid of the claim that has the device on this node, or is about to get it; by pool and device.
         hooks: runs the programs that drain and clean devices.
         changed: called after the state of a device changed.
@@ -150,12 +133,12 @@ class Surroundings:
 
     node_name: str
     treatment: treatment.Executor
-    devices: Devices
+    card: Callable[[str, str], model.Card | None]
     reader: claim_versions.Reader
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
     changed: Callable[[], None]
-    over: Callable[[demands.Mark], None] = _unnoticed
+    over: Callable[[demands.Mark], None] = lambda _: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -200,11 +183,11 @@ class Cleaner:
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         self._work: dict[str, _Work] = {}
 
-    async def leave(self, claim: records.PreparedClaim) -> None:
-        """A claim is about to let go of its devices.
+    async def mark_for_cleaning(self, claim: records.PreparedClaim) -> None:
+        """Mark the devices that a claim is about to release.
 
         Raises:
-            errors.CheckpointError: that cannot be noted, so it has to keep them.
+            errors.CheckpointError: a mark cannot be written, so the claim keeps its devices.
         """
         devices = [device for device in claim.devices if self._is_cleaned(device)]
         if devices:
@@ -230,8 +213,8 @@ class Cleaner:
         if marks:
             self._marks.put(marks)
 
-    def left(self, pool: str, device: str) -> None:
-        """A claim has let go of a device."""
+    def start_cleaning(self, pool: str, device: str) -> None:
+        """Have a device cleaned once the allocation of its last claim is over."""
         if nodepools.is_pool(pool, self._around.node_name):
             self._queue.add(device)
 
@@ -256,8 +239,8 @@ class Cleaner:
             # Two claims do not have one device: the former allocation is over, whatever was seen of it.
             self._queue.add(device)
         if work is not None and work.why:
-            return f"what its last user left on it cannot be taken away: {work.why}"
-        return "what its last user left on it is being taken away"
+            return f"its last user's data cannot be removed: {work.why}"
+        return "its last user's data are being removed"
 
     def failure(self, device: str) -> str:
         """Return why a device could not be cleaned the last time, in a clause; empty where it could, or is clean."""
@@ -265,7 +248,7 @@ class Cleaner:
         return work.why if work is not None else ""
 
     def taint(self, device: str) -> verdicts.Taint | None:
-        """What keeps claims from a device that is not clean yet."""
+        """Return the taint of a device that is not clean yet, or None."""
         work = self._work.get(device)
         if work is None or not work.begun:
             return None
@@ -286,12 +269,12 @@ class Cleaner:
         )
 
     def changed(self) -> None:
-        """The kernel shows something new."""
+        """Look at the devices again: the kernel shows something new."""
         for device in self._work:
             self._queue.add(device)
 
     def _is_cleaned(self, device: records.PreparedDevice) -> bool:
-        """Whether a device of a claim is one to clean after it."""
+        """Return whether a device of a claim is cleaned after it."""
         around = self._around
         if (
             self._way is attachments.Clean.NONE
@@ -325,10 +308,10 @@ class Cleaner:
                 return LOOK_SECONDS
             work.begun = True
             log.info(
-                "taking away what a claim left on a device", extra={"device": device, "claim": mark.name}
+                "a device is being cleaned after its claim", extra={"device": device, "claim": mark.name}
             )
             around.changed()
-        card = around.devices.card(pool, device)
+        card = around.card(pool, device)
         if card is None:
             return None
         match await self._treat(card, mark, work):
@@ -380,7 +363,7 @@ class Cleaner:
             work.progress.draining.end()
 
     async def _is_over(self, mark: demands.Mark) -> bool:
-        """Whether the claim, or its allocation, is gone."""
+        """Return whether the claim or its allocation is gone."""
         try:
             claim = await self._around.reader.read(mark.name, mark.namespace)
         except kube_errors.NotFound:

@@ -1,73 +1,31 @@
-"""Which devices a claim has here, and whether they are.
+"""Looks up the devices of a claim, and whether they are here and ready.
 
-Which claim may use a device is known in two ways. The attachments of this node show it, if they are all there: each
+The devices of a claim are known in two ways. The attachments of this node show it, if they are all there: each
 names its requests and how many devices of this driver its claim has. Then a Prepare reads nothing. Otherwise the claim
 is read. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
 claim is read.
 
-Nothing here writes, and only `Lookup` waits, for the API server. After `errors.DeviceLate` the next change may bring the device.
+Nothing here writes. Only `Lookup` waits, for the API server. After `errors.DeviceLate` the next change may bring the device.
 """
 
 import asyncio
 import dataclasses
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import msgspec
 
-from drawbar.cdi import files, spec
+from drawbar.cdi import spec
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, classes, edits, errors
-from drawbar.driver.node.classes import driverfiles
-from drawbar.driver.node.inventory import attributes, model
-from drawbar.driver.node.inventory import files as inventory_files
+from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, nulls, pool, residents
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import readiness, records
+from drawbar.driver.node.preparation import claimdevices, readiness, records
 
-# The kubelet gives up a call after 45 s and then tells its user nothing but that; the waits come one after the other.
 CLAIM_READ_SECONDS = 5.0
-LATE_DEVICE_MAX_SECONDS = 30.0
-LOCK_MAX_SECONDS = 10.0
-# Kubelets of before 1.28 give up after 10 s. What is left of that for the write and the answer, when a wait ends.
-ANSWER_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The waits of a Prepare.
-
-    Attributes:
-        late_device_seconds: how long a call waits for a device that is not here yet; 0 does not wait.
-        lock_seconds: how long another instance may keep the record of prepared claims to itself.
-    """
-
-    late_device_seconds: float = 30.0
-    lock_seconds: float = 10.0
-
-
-def problems(limits: Limits) -> list[str]:
-    """One sentence per wrong value."""
-    wrong = []
-    # Written so that they hold for no NaN.
-    if not 0 <= limits.late_device_seconds <= LATE_DEVICE_MAX_SECONDS:
-        wrong.append(
-            f"the wait for a late device, {limits.late_device_seconds} s, is not between 0 and "
-            f"{LATE_DEVICE_MAX_SECONDS:g} s; the kubelet gives up a call after 45 s"
-        )
-    if not 0 < limits.lock_seconds <= LOCK_MAX_SECONDS:
-        wrong.append(
-            f"the wait for the checkpoint, {limits.lock_seconds} s, is not above 0 and at most {LOCK_MAX_SECONDS:g} s; "
-            f"the kubelet gives up a call after 45 s"
-        )
-    return wrong
-
-
 AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
 # The card of an attachment as the kernel shows it now, or None while it is not here.
 CardOf = Callable[[attachments.DeviceAttachment], model.Card | None]
@@ -80,255 +38,16 @@ class LocalDevices(Protocol):
     """The devices that live in this node, by their DRA names."""
 
     def card(self, pool: str, device: str) -> model.Card | None:
-        """The device as it is now, or None while it is not here."""
+        """Return the device as it is now, or None while it is not here."""
         ...
 
     def device_class(self, pool: str, device: str) -> str:
-        """One of `drawbar.fabric.classes.DeviceClass`."""
+        """Return one of `drawbar.fabric.classes.DeviceClass`."""
         ...
 
     def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
         """Return the attachment of the card that the device is a virtual function of; None of any other device."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """A device that the scheduler gave to a claim.
-
-    Attributes:
-        requests: of the claim; a request with alternatives counts under its own name, which the kubelet knows.
-        share_id: which share, where several claims may use the device.
-        admin: admin access, which holds nothing.
-        said: the parameters that hold for it.
-        first_interface: see `records.PreparedDevice`.
-        composite: see `records.PreparedDevice`.
-        allocation_timestamp: of the claim; None if its allocation was not read.
-    """
-
-    pool: str
-    device: str
-    requests: tuple[str, ...]
-    share_id: str | None = None
-    admin: bool = False
-    said: records.Json = field(default_factory=dict)
-    first_interface: int = 0
-    composite: str = ""
-    allocation_timestamp: str | None = None
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether other claims may use the same device; a share that is a device of its own has its claim alone."""
-        return self.share_id is not None and not self.composite
-
-    @property
-    def name(self) -> str:
-        """For people."""
-        return f"device {self.pool}/{self.device}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """A device that is here.
-
-    Attributes:
-        record: what is recorded of it.
-        card: as the kernel shows it.
-        device_class: one of `drawbar.fabric.classes.DeviceClass`.
-        claim_uid: of the claim that it is for.
-        host: whose device it is.
-        origin: attributes that tell where a fabric has it, and those of the fabric's adapter.
-        occupied: of a device that lives in the node, which of its interfaces the host uses; see `pool.Interfaces`.
-        companions: the other members of its composite, those that this node shows.
-    """
-
-    record: records.PreparedDevice
-    card: model.Card
-    device_class: str
-    claim_uid: str
-    host: classes.Host
-    origin: Mapping[str, attributes.Value] = field(default_factory=dict)
-    occupied: pool.Interfaces | None = None
-    companions: tuple[model.Card, ...] = ()
-
-    @property
-    def values(self) -> dict[str, attributes.Value]:
-        """Its attributes, by name."""
-        return attributes.from_card(self.card) | {
-            name: value for name, value in self.origin.items() if attributes.fits(value)
-        }
-
-    @property
-    def asks_the_driver(self) -> bool:
-        """Whether `content` asks the kernel what may take as long as the device's driver does."""
-        operations = classes.by_name(self.device_class)
-        return self.occupied is not None or operations.asks_the_driver or driverfiles.is_slow(self.card)
-
-    @property
-    def container_view(self) -> model.Card:
-        """Return the card, including its virtual functions only if the DeviceClass passes them to the claim."""
-        return self.card if self._said.virtual_functions.given else self.card.bare
-
-    @property
-    def _said(self) -> parameters.DeviceParameters:
-        return (
-            parameters.from_record(self.record.parameters) if self.record.parameters else parameters.NOTHING
-        )
-
-    @property
-    def interfaces(self) -> int | None:
-        """How many network interfaces a container gets; None of a class that has none."""
-        names = classes.by_name(self.device_class).interfaces(self.container_view)
-        return None if names is None else len(names)
-
-    @property
-    def vendor_kind(self) -> str | None:
-        """The kind of the vendor's CDI files that must have it, where its class wants that."""
-        return self._said.vendor_kind
-
-    def vendor_id(self, directories: Sequence[Path]) -> str | None:
-        """The device by its vendor's own CDI files; None where it has no `vendor_kind`. Call it in a thread.
-
-        Args:
-            directories: of CDI files, from the lowest priority to the highest.
-
-        Raises:
-            errors.DeviceLate: no file has it.
-        """
-        kind = self.vendor_kind
-        if kind is None:
-            return None
-        operations = classes.by_name(self.device_class)
-        nodes = operations.edits(self.container_view, self.host).device_nodes
-        names = operations.names(self.card, self.host)
-        # Files that all devices of a driver share are left to the runtime to look up.
-        own = frozenset(node.path for node in nodes if node.major is not None)
-        common = frozenset(node.path for node in nodes) - own
-        vendor_id = files.find(directories, kind, names=names, own=own, common=common)
-        if vendor_id is None:
-            looked = ", ".join(map(str, directories))
-            raise errors.DeviceLate(
-                f"device {self.record.pool}/{self.record.device} ({', '.join(sorted(names))}) is in no CDI file of kind {kind} "
-                f"in {looked}; see that the vendor's service that writes them runs on this node",
-                reason=reasons.VENDOR_FILE_MISSING,
-            )
-        return vendor_id
-
-    def content(self) -> spec.Device:
-        """What a container gets. Call it in a thread where it `asks_the_driver`.
-
-        Raises:
-            errors.DeviceLate: the device went since the kernel last told of it.
-            errors.PrepareError: the host uses an interface of it.
-        """
-        # A plain call: this is on the way of every Prepare.
-        if not os.path.exists(f"{self.host.sysfs}/{self.card.first.path}"):  # noqa: PTH110 - see above
-            raise errors.DeviceLate(
-                f"device {self.record.pool}/{self.record.device} has just gone from {self.card.address}; trying again",
-                reason=reasons.DEVICE_NOT_VISIBLE,
-            )
-        missing = driverfiles.find_missing(self.container_view, self.host)
-        if missing is not None:
-            raise errors.DeviceLate(
-                f"device {self.record.pool}/{self.record.device} is not ready on this node: {missing}",
-                reason=reasons.DEVICE_NOT_READY,
-            )
-        self._refuse_occupied()
-        return edits.device(
-            name=self.record.device,
-            serial=self.record.serial,
-            device_class=self.device_class,
-            card=self.container_view,
-            claim_uid=self.claim_uid,
-            host=self.host,
-            said=self._said,
-            first_interface=self.record.first_interface,
-            mounts=_mounts(self.record),
-            companions=self.companions,
-        )
-
-    def _refuse_occupied(self) -> None:
-        names = classes.by_name(self.device_class).interfaces(self.container_view)
-        if self.occupied is None or not names:
-            return
-        uses = self.occupied(names)
-        said = "whether the host uses its network interfaces is unknown" if uses is None else ""
-        for name, use in sorted((uses or {}).items()):
-            said = said or f"network interface {name} {use}"
-        if said:
-            raise errors.PrepareError(
-                f"device {self.record.pool}/{self.record.device} is in use by this node: {said}; take that away, or delete the pod",
-                reason=reasons.HOST_USES_DEVICE,
-            )
-
-    def network(self, content: spec.Device) -> records.Network | None:
-        """The first of the interfaces that the container runtime moves, by what a container gets."""
-        if not content.edits.net_devices or self.record.admin:
-            return None
-        first = content.edits.net_devices[0]
-        address = inventory_files.text(f"{self.host.sysfs}/class/net/{first.host_name}/address")
-        return records.Network(interface_name=first.name, hardware_address=address or "")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Nothing:
-    """What a request without a device is given: it is always here, and touches no hardware.
-
-    Attributes:
-        record: what is recorded of it.
-        claim_uid: of the claim that it is for.
-    """
-
-    record: records.PreparedDevice
-    claim_uid: str
-
-    @property
-    def interfaces(self) -> None:
-        """It never has any."""
-        return None
-
-    @property
-    def asks_the_driver(self) -> bool:
-        """There is no driver."""
-        return False
-
-    @property
-    def vendor_kind(self) -> None:
-        """There is no vendor."""
-        return None
-
-    def vendor_id(self, directories: Sequence[Path]) -> None:
-        """See `vendor_kind`."""
-        del directories
-
-    def content(self) -> spec.Device:
-        """What a container gets."""
-        content = nulls.content(self.claim_uid, self.record.requests)
-        edits = msgspec.structs.replace(content.edits, mounts=_mounts(self.record))
-        return msgspec.structs.replace(content, edits=edits)
-
-    @property
-    def values(self) -> dict[str, attributes.Value]:
-        """It has no attribute."""
-        return {}
-
-    def network(self, content: spec.Device) -> None:
-        """It has no interface."""
-        del content
-
-
-Given = Found | Nothing
-
-
-def _mounts(record: records.PreparedDevice) -> tuple[spec.Mount, ...]:
-    return tuple(
-        spec.Mount(host_path=mount.host_path, container_path=mount.container_path, options=("ro", "bind"))
-        for mount in record.mounts
-    )
-
-
-# By prefix the interfaces of each device, as pool and name, in order of these.
-_NamedInterfaces = dict[str, dict[tuple[str, str], int]]
 
 
 # Why a claim cannot have a local device yet, by pool, device, the claim's uid, which is None for admin access, and its allocation.
@@ -346,7 +65,7 @@ def _ignore(_: claims.ResourceClaim) -> None:
 
 
 def _unknown(_: attachments.DeviceAttachment) -> str:
-    """Nothing is known of what the node does."""
+    """Return that nothing is known of the work of the node."""
     return ""
 
 
@@ -384,8 +103,8 @@ class Finder:
         self._standing = standing
         self._occupied = occupied
 
-    def wanted_by_attachments(self, uid: str) -> tuple[Wanted, ...] | None:
-        """The devices of a claim, if the attachments alone tell of all of them; else None."""
+    def wanted_by_attachments(self, uid: str) -> tuple[claimdevices.Wanted, ...] | None:
+        """Return the devices of a claim if the attachments show all of them, else None."""
         mine = self.attached_for(uid)
         if not mine or mine[0].spec.allocation_timestamp is None:
             return None
@@ -402,11 +121,11 @@ class Finder:
             ):
                 return None
             spec_ = attachment.spec
-            wanted.append(Wanted(pool=spec_.pool, device=spec_.device, requests=claim.requests))
+            wanted.append(claimdevices.Wanted(pool=spec_.pool, device=spec_.device, requests=claim.requests))
         return tuple(wanted)
 
-    def wanted(self, claim: claims.ResourceClaim) -> tuple[Wanted, ...]:
-        """The devices of a claim, as its allocation says.
+    def wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
+        """Return the devices of a claim by its allocation.
 
         Raises:
             errors.PrepareError: its parameters cannot be obeyed.
@@ -423,7 +142,7 @@ class Finder:
                 # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
                 requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
         return tuple(
-            Wanted(
+            claimdevices.Wanted(
                 pool=pool,
                 device=device,
                 requests=tuple(sorted(names)),
@@ -440,7 +159,7 @@ class Finder:
         )
 
     def _members(self, pool: str, given: str, share_id: str | None, uid: str) -> tuple[tuple[str, str], ...]:
-        """The devices behind what a claim was given, each with the name of that where it is another one."""
+        """Return the devices behind an allocated device, each with the name of that if it is another one."""
         for attachment in self.attached_for(uid):
             spec_ = attachment.spec
             if spec_.share is not None and (spec_.pool, spec_.share_id) == (pool, share_id):
@@ -449,13 +168,13 @@ class Finder:
                 return tuple((device, given) for device in spec_.composite.devices)
         return ((given, ""),)
 
-    def label(self, wanted: Wanted) -> str:
-        """What names the device in CDI behind the claim's uid."""
+    def label(self, wanted: claimdevices.Wanted) -> str:
+        """Return the name of the device in CDI, which follows the claim's UID."""
         is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
         return nulls.label(wanted.requests) if is_null else wanted.device
 
-    def find(self, wanted: Wanted, uid: str, *, prepared: bool = False) -> Given:
-        """The device, ready to be handed to the claim with that uid.
+    def find(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool = False) -> claimdevices.Given:
+        """Return the device, ready for the claim with that UID.
 
         Args:
             wanted: the device.
@@ -467,18 +186,18 @@ class Finder:
             errors.PrepareError: it cannot be handed out, and waiting does not help.
         """
         if nulls.is_here(wanted.pool, wanted.device, self.node_name):
-            return Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
+            return claimdevices.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
         if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
             return self._found_local(self._local, wanted, uid, prepared=prepared)
         return self._found_attached(wanted, uid, prepared=prepared)
 
     def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
-        """What a container gets of a device that was prepared in this boot, if it is still that very device.
+        """Return what a container gets of a device that was prepared in this boot, if it is still the same device.
 
         Raises:
             errors.PrepareError: it is not here, or another one is in its place.
         """
-        wanted = Wanted(
+        wanted = claimdevices.Wanted(
             pool=held.pool,
             device=held.device,
             requests=held.requests,
@@ -489,7 +208,7 @@ class Finder:
             composite=held.composite,
         )
         given = self.find(wanted, uid, prepared=True)
-        given = with_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
+        given = claimdevices.with_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
         if held.serial and given.record.serial != held.serial:
             raise errors.PrepareError(
                 f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
@@ -498,7 +217,7 @@ class Finder:
         return given.content()
 
     def attached_for(self, uid: str) -> list[attachments.DeviceAttachment]:
-        """What is attached here for the claim."""
+        """Return the attachments for the claim on this node."""
         return [
             attachment
             for attachment in self._attached()
@@ -507,7 +226,7 @@ class Finder:
             and attachment.spec.driver == self.driver
         ]
 
-    def _found_attached(self, wanted: Wanted, uid: str, *, prepared: bool) -> Found:
+    def _found_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
         use = readiness.Use(
             claim_uid=uid,
             allocation_timestamp=wanted.allocation_timestamp,
@@ -556,7 +275,9 @@ class Finder:
         cards = (self._card(member) for member in members)
         return tuple(card for card in cards if card is not None)
 
-    def _found_local(self, local: LocalDevices, wanted: Wanted, uid: str, *, prepared: bool) -> Found:
+    def _found_local(
+        self, local: LocalDevices, wanted: claimdevices.Wanted, uid: str, *, prepared: bool
+    ) -> claimdevices.Found:
         lender = local.lender(wanted.pool, wanted.device)
         if lender is not None:
             # The claim of the virtual function does not name it.
@@ -590,7 +311,9 @@ class Finder:
         has_interfaces = bool(given.interfaces)
         return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
 
-    def _check_local(self, wanted: Wanted, uid: str, card: model.Card, *, prepared: bool) -> None:
+    def _check_local(
+        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, prepared: bool
+    ) -> None:
         """Demand that the device was made ready for its claim, where the claim's parameters ask for that."""
         said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
         if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
@@ -601,17 +324,21 @@ class Finder:
         standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
         self._check(standing, card, use, f"{wanted.name} of this node")
 
-    def _found(self, wanted: Wanted, uid: str, card: model.Card, *, serial: str, device_class: str) -> Found:
+    def _found(
+        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
+    ) -> claimdevices.Found:
         # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
-        lack = classes.by_name(device_class).missing_requirements(card)
-        if lack is not None:
+        missing = classes.by_name(device_class).missing_requirements(card)
+        if missing is not None:
             raise errors.DeviceLate(
-                f"{wanted.name} is not ready on this node: {lack}", reason=reasons.DEVICE_NOT_READY
+                f"{wanted.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
             )
         record = self._record(wanted, uid, serial=serial)
-        return Found(record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host)
+        return claimdevices.Found(
+            record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host
+        )
 
-    def _record(self, wanted: Wanted, uid: str, *, serial: str) -> records.PreparedDevice:
+    def _record(self, wanted: claimdevices.Wanted, uid: str, *, serial: str) -> records.PreparedDevice:
         return records.PreparedDevice(
             pool=wanted.pool,
             device=wanted.device,
@@ -625,7 +352,7 @@ class Finder:
             composite=wanted.composite,
         )
 
-    def _attachment(self, wanted: Wanted, uid: str) -> attachments.DeviceAttachment:
+    def _attachment(self, wanted: claimdevices.Wanted, uid: str) -> attachments.DeviceAttachment:
         """Return the attachment of the device, if there are several that for the claim."""
         of_device = [
             attachment
@@ -656,13 +383,13 @@ class Lookup:
         finder: Finder,
         seen: Callable[[claims.ResourceClaim], None] = _ignore,
     ) -> None:
-        """Nothing is read yet; `seen` is called with each claim that was."""
+        """Read nothing yet; `seen` is called with each claim that was."""
         self._claims = claims_
         self._finder = finder
         self._seen = seen
 
-    async def wanted(self, claim: servicers.ClaimName) -> tuple[Wanted, ...]:
-        """The devices of the claim.
+    async def wanted(self, claim: servicers.ClaimName) -> tuple[claimdevices.Wanted, ...]:
+        """Return the devices of the claim.
 
         Raises:
             errors.PrepareError: the claim is gone, has none, or cannot be read; or the handle cannot be used.
@@ -685,7 +412,7 @@ class Lookup:
                     reason=reasons.CLAIM_GONE,
                 )
 
-    async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[Wanted, ...]:
+    async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
         where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
         handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
         if not self._finder.attached_for(claim.uid):
@@ -694,7 +421,7 @@ class Lookup:
         return self._finder.wanted(allocated)
 
     async def read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
-        """The claim, which is allocated.
+        """Return the claim, which is allocated.
 
         Raises:
             errors.PrepareError: it cannot be read, or is another one by now.
@@ -726,53 +453,3 @@ class Lookup:
             raise errors.PrepareError(f"{where} is not allocated", reason=reasons.CLAIM_NOT_ALLOCATED)
         self._seen(current)
         return current
-
-
-def interface_prefix(said: records.Json) -> str | None:
-    """What recorded parameters call the interfaces, if they do."""
-    return parameters.from_record(said).network.interface_prefix
-
-
-def numbered(given: Sequence[Given]) -> list[Given]:
-    """Number the network interfaces of a claim's devices, where its parameters name them.
-
-    No two interfaces of one claim get the same name, in whichever container they meet.
-
-    Returns:
-        the same with the number of the first interface in each record, in order of pool and device.
-    """
-    first: dict[tuple[str, str], int] = {}
-    for counts in _named(given).values():
-        used = 0
-        for key, count in counts.items():
-            first[key] = used
-            used += count
-    return [_with(device, first.get((device.record.pool, device.record.device), 0)) for device in given]
-
-
-def are_all_here(given: Sequence[Given]) -> bool:
-    """Return whether `numbered` gives the numbers of their preparation: a container takes its interfaces with it."""
-    return all(len(counts) < 2 or all(counts.values()) for counts in _named(given).values())
-
-
-def _named(given: Sequence[Given]) -> _NamedInterfaces:
-    by_prefix: _NamedInterfaces = {}
-    for device in sorted(given, key=lambda device: (device.record.pool, device.record.device)):
-        said = interface_prefix(device.record.parameters)
-        if said is not None and device.interfaces is not None:
-            # Two shares of one device are one device to the container.
-            by_prefix.setdefault(said, {}).setdefault(
-                (device.record.pool, device.record.device), device.interfaces
-            )
-    return by_prefix
-
-
-def _with(device: Given, first: int) -> Given:
-    if not first:
-        return device
-    return with_record(device, msgspec.structs.replace(device.record, first_interface=first))
-
-
-def with_record(device: Given, record: records.PreparedDevice) -> Given:
-    """Return the same device with another record."""
-    return dataclasses.replace(device, record=record)

@@ -26,7 +26,7 @@ from drawbar.driver.api import attachments, claims
 from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import lookup, metadata, records, restoring, store
+from drawbar.driver.node.preparation import claimdevices, limits, lookup, metadata, records, restoring, store
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Preparer:
         leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
         seen: Callable[[claims.ResourceClaim], None] = _unnoticed,
         recorder: Recorder | None = None,
-        waits: lookup.Limits | None = None,
+        waits: limits.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
         # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it,
@@ -113,7 +113,7 @@ class Preparer:
         self._leave = leave
         self._reader = reader
         self._described = described
-        self._waits = waits or lookup.Limits()
+        self._waits = waits or limits.Limits()
         self._complaints = Complaints(recorder)
         self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
@@ -199,7 +199,7 @@ class Preparer:
         Raises:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
-        async with self._lock(uid):
+        async with self._claims.setdefault(uid, asyncio.Lock()):
             before = self.store.claims.get(uid)
             if before is not None and (not states or before.state in states):
                 await self._leave(before)
@@ -216,7 +216,7 @@ class Preparer:
     @asynccontextmanager
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
         """Have one call at a time for the claim, and report a device that it was about to get and did not."""
-        async with self._lock(claim.uid):
+        async with self._claims.setdefault(claim.uid, asyncio.Lock()):
             self._underway[claim.uid] = set()
             try:
                 yield
@@ -240,7 +240,7 @@ class Preparer:
 
     async def _arrived(
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
-    ) -> list[lookup.Given]:
+    ) -> list[claimdevices.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
         wanted = await self._lookup.wanted(claim) if about is None else self._finder.wanted(about)
         late: errors.DeviceLate | None = None
@@ -259,7 +259,7 @@ class Preparer:
             raise late from None
 
     async def _vendor_ids(
-        self, claim: servicers.ClaimName, given: Iterable[lookup.Given]
+        self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
         """The devices by their vendors' CDI files, by ours; waits for a file that is late."""
         wanted = [device for device in given if device.vendor_kind is not None]
@@ -281,9 +281,9 @@ class Preparer:
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
         """Until when a late device is waited for, in the loop's time: the kubelet must still get the reason."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
-        return ends if claim.answer_by is None else min(ends, claim.answer_by - lookup.ANSWER_SECONDS)
+        return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _found(self, wanted: Iterable[lookup.Wanted], uid: str) -> list[lookup.Given]:
+    def _found(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
         """Return the claim's devices, which count as held from now on: the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each as if the claim was not there.
@@ -297,7 +297,7 @@ class Preparer:
             for device in wanted
         ]
         self._underway[uid].update((device.pool, device.device) for device in held)
-        return lookup.numbered(given)
+        return claimdevices.numbered(given)
 
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device with which the claim was prepared in this boot."""
@@ -306,22 +306,23 @@ class Preparer:
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
-    def _refuse_overlap(self, wanted: lookup.Wanted, uid: str) -> None:
+    def _refuse_overlap(self, wanted: claimdevices.Wanted, uid: str) -> None:
         # The commit looks again.
         records.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(
-        self, claim: servicers.ClaimName, given: list[lookup.Given], about: claims.ResourceClaim | None
+        self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None
     ) -> None:
         if about is not None:
             recorded = metadata.mounted([device.record for device in given], about, self._described)
             given = [
-                lookup.with_record(device, record) for device, record in zip(given, recorded, strict=True)
+                claimdevices.with_record(device, record)
+                for device, record in zip(given, recorded, strict=True)
             ]
         if any(device.asks_the_driver for device in given):
-            devices, content = await asyncio.to_thread(self._content, given)
+            devices, content = await asyncio.to_thread(_content, given, self._finder.driver)
         else:
-            devices, content = self._content(given)
+            devices, content = _content(given, self._finder.driver)
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
@@ -351,17 +352,6 @@ class Preparer:
             },
         )
 
-    def _content(self, given: list[lookup.Given]) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
-        contents = [device.content() for device in given]
-        recorded = tuple(
-            device.record if network is None else msgspec.structs.replace(device.record, network=network)
-            for device, content in zip(given, contents, strict=True)
-            for network in (device.network(content),)
-        )
-        # Two shares of one device are one device to the container.
-        devices = {content.name: content for content in contents}
-        return recorded, spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
-
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""
         if before is not None:
@@ -373,5 +363,16 @@ class Preparer:
         for pool, device in devices:
             self._released(pool, device)
 
-    def _lock(self, uid: str) -> asyncio.Lock:
-        return self._claims.setdefault(uid, asyncio.Lock())
+
+def _content(
+    given: list[claimdevices.Given], driver: str
+) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
+    contents = [device.content() for device in given]
+    recorded = tuple(
+        device.record if network is None else msgspec.structs.replace(device.record, network=network)
+        for device, content in zip(given, contents, strict=True)
+        for network in (device.network(content),)
+    )
+    # Two shares of one device are one device to the container.
+    devices = {content.name: content for content in contents}
+    return recorded, spec.Spec(kind=edits.kind(driver), devices=tuple(devices.values()))

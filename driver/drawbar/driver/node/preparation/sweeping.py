@@ -18,7 +18,7 @@ from drawbar.driver import backoff, containment
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, errors
-from drawbar.driver.node.preparation import lookup, preparer, records
+from drawbar.driver.node.preparation import claimdevices, lookup, preparer, records
 
 log = logging.getLogger(__name__)
 
@@ -157,22 +157,24 @@ class Sweeper:
             boot_id=before.boot_id,
         )
 
-    def _first_interfaces(self, wanted: Collection[lookup.Wanted], uid: str) -> Mapping[tuple[str, str], int]:
+    def _first_interfaces(
+        self, wanted: Collection[claimdevices.Wanted], uid: str
+    ) -> Mapping[tuple[str, str], int]:
         """The number of the first network interface of each device, where several were numbered through."""
-        named = [device for device in wanted if lookup.interface_prefix(device.said) is not None]
+        named = [device for device in wanted if claimdevices.interface_prefix(device.said) is not None]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
         given = [self._finder.find(device, uid, prepared=True) for device in named]
-        if not lookup.are_all_here(given):
+        if not claimdevices.are_all_here(given):
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so their numbers are unknown"
             )
-        numbered = lookup.numbered(given)
+        numbered = claimdevices.numbered(given)
         return {
             (device.record.pool, device.record.device): device.record.first_interface for device in numbered
         }
 
-    def _wanted(self, claim: claims.ResourceClaim) -> tuple[lookup.Wanted, ...]:
+    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
         try:
             return self._finder.wanted(claim)
         except errors.PrepareError as error:

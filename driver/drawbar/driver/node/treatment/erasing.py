@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from drawbar.driver import backoff
 from drawbar.driver.node import errors
 from drawbar.driver.node.classes.generic import Eraser
 
@@ -73,7 +74,7 @@ class Erasure:
                 return Running(progress=self._progress, seconds=passed)
             if self._done:
                 return Done()
-            if self._why and passed < min(AGAIN_SECONDS * 2 ** (self._failures - 1), AGAIN_MAX_SECONDS):
+            if self._why and passed < backoff.longest(self._failures, AGAIN_SECONDS, AGAIN_MAX_SECONDS):
                 return Failed(why=self._why)
             return NotStarted()
 

@@ -129,13 +129,9 @@ class Runner:
     def begin(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
     ) -> asyncio.Task[str]:
-        """Begin to make a device ready; the task returns why it is not, empty where it is."""
-        assert self.tasks is not None
+        """Begin to make a device ready; the task returns why it is not, empty if it is."""
         run = self._run if asked.hook else self._load
-        name = attachment.metadata.name
-        return self.tasks.create_task(
-            self._attempt(name, run(attachment, asked, card)), name=f"initialisation of {name}"
-        )
+        return self._start("initialisation", attachment, run(attachment, asked, card))
 
     def drain(self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None) -> Drain | None:
         """Return the hook that makes other programs close the device, or None if none is asked for."""
@@ -146,24 +142,25 @@ class Runner:
     def _begin_drain(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook, card: model.Card
     ) -> asyncio.Task[str]:
+        environment = variables(attachment, card, None, self._sysfs)
+        return self._start("drain hook", attachment, run(self._settings, asked, environment))
+
+    def _start(
+        self, what: str, attachment: attachments.DeviceAttachment, work: Coroutine[Any, Any, None]
+    ) -> asyncio.Task[str]:
         assert self.tasks is not None
         name = attachment.metadata.name
-        run = self._drain(asked, variables(attachment, card, None, self._sysfs))
-        return self.tasks.create_task(self._attempt(name, run), name=f"drain hook of {name}")
+        return self.tasks.create_task(self._attempt(name, work), name=f"{what} of {name}")
 
-    async def _attempt(self, attachment: str, run: Coroutine[Any, Any, str]) -> str:
-        """Return why the run failed, also unexpectedly; empty if it did not."""
+    async def _attempt(self, attachment: str, work: Coroutine[Any, Any, None]) -> str:
+        """Return why the work failed, also unexpectedly; empty if it did not."""
         attempt = self._contained.attempt("hooks", attachment, extra=lambda: {"attachment": attachment})
         with attempt:
-            return await run
+            try:
+                await work
+            except (errors.HookFailed, errors.BitstreamNotLoaded, errors.KernelRefused) as failed:
+                return str(failed)
         return attempt.failure
-
-    async def _drain(self, asked: attachments.Hook, environment: Mapping[str, str]) -> str:
-        try:
-            await run(self._settings, asked, environment)
-        except errors.HookFailed as failed:
-            return str(failed)
-        return ""
 
     def clean_up(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Hook | None
@@ -188,17 +185,16 @@ class Runner:
 
     async def _run(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
-    ) -> str:
-        try:
-            path = await bitstream(self._settings, asked)
-            await run(self._settings, asked, variables(attachment, card, path, self._sysfs))
-        except errors.HookFailed as failed:
-            return str(failed)
-        return await asyncio.to_thread(not_loaded, asked, card, self._sysfs) if path is not None else ""
+    ) -> None:
+        path = await bitstream(self._settings, asked)
+        await run(self._settings, asked, variables(attachment, card, path, self._sysfs))
+        why = await asyncio.to_thread(not_loaded, asked, card, self._sysfs) if path is not None else ""
+        if why:
+            raise errors.HookFailed(why)
 
     async def _load(
         self, attachment: attachments.DeviceAttachment, asked: attachments.Initialisation, card: model.Card
-    ) -> str:
+    ) -> None:
         claim = attachment.spec.claim
         whose = f" for claim {claim.namespace}/{claim.name}" if claim is not None else ""
         ends = time.monotonic() + asked.timeout_seconds
@@ -207,18 +203,15 @@ class Runner:
             self._load_now, asked, card, lambda: time.monotonic() < ends and not given_up.is_set()
         )
         try:
-            # Whoever gave up on a kernel that does not answer keeps the next from the same card.
+            # A load that a kernel does not end keeps the next one from the same card.
             await self._kernel.run(
                 f"the design of {card.address}",
                 f"to load bitstream {asked.bitstream} into {card.address}{whose}",
                 load,
                 seconds=asked.timeout_seconds,
             )
-        except (errors.HookFailed, errors.BitstreamNotLoaded, errors.KernelRefused) as failed:
-            return str(failed)
         finally:
             given_up.set()
-        return ""
 
     def _load_now(
         self, asked: attachments.Initialisation, card: model.Card, is_wanted: Callable[[], bool]

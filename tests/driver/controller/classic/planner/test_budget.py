@@ -37,7 +37,7 @@ class Rounds(service.Rounds):
         self.cluster, self.evaluator = cluster, Slow()
         watch = types.SimpleNamespace(forget_wanted=lambda: None)
         judge = selectors.Judge("drawbar.dev", self.evaluator)
-        super().__init__(types.SimpleNamespace(), watch, judge)
+        super().__init__(types.SimpleNamespace(), watch, judge, asyncio.Event())
 
     def observed(self):
         return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)

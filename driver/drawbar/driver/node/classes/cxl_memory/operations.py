@@ -324,9 +324,9 @@ class CxlMemory(generic.Generic):
         Raises:
             errors.CannotInterleave: they cannot be one region.
         """
-        lack = await generic.Generic.initialise(self, kernel, card)
-        if lack is not None:
-            return lack
+        missing = await generic.Generic.initialise(self, kernel, card)
+        if missing is not None:
+            return missing
         host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
         # Every member decides on the same region, in the same order.
         cards = sorted((card, *self.companions), key=lambda member: member.address)

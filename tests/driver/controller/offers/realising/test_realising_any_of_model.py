@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.scenes import sessions, waiting
 
-from drawbar.driver.controller.fabrics import places_adapter
-from drawbar.driver.controller.offers import any_of_model
+from drawbar.driver.controller.offers import holdings
+from drawbar.driver.controller.offers.realising import any_of_model
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
@@ -255,21 +255,28 @@ async def rack():
 
 def restarted(fabric, holds, *, marks=True):
     """Return the adapter as a process has it that has just begun."""
-    return places_adapter.PlacesAdapter(
+    return any_of_model.AnyOfModel(
         fabric,
-        mark=MARK if marks else None,
-        taken=lambda: any_of_model.Taken(holds=tuple(holds)),
+        MARK if marks else None,
+        held=holdings.Holdings.of(holds),
         report=lambda event: None,
+        withdraw=lambda name: None,
     )
 
 
+def hold(adapter, holds, *more):
+    """Have DeviceAttachments made, and the adapter given them."""
+    holds += more
+    adapter.hold(holdings.Holdings.of(holds), arranges=False)
+
+
 def held(name, uid):
-    return any_of_model.Hold(place=name, uid=uid, model="m", host_id="h1")
+    return holdings.Holding(name=name, uid=uid, model="m", host_id="h1")
 
 
 def wanted(hold, attempt=1):
     return contract.AttachRequest(
-        request_id=f"{hold.uid}-a{attempt}", device_id=hold.place, host_id="h1", mark=MARK
+        request_id=f"{hold.uid}-a{attempt}", device_id=hold.name, host_id="h1", mark=MARK
     )
 
 
@@ -281,7 +288,7 @@ def connected(fabric):
 async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rack, marks):
     fabric, holds, adapter = await rack(marks=marks, lost=1)
     await adapter.devices()
-    holds.append(held("m-2", "u1"))
+    hold(adapter, holds, held("m-2", "u1"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(wanted(holds[0]))
     await fabric.console.forget_operations()
@@ -290,7 +297,7 @@ async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rac
     operation = await again.attach(wanted(holds[0]))
     assert operation.succeeded
     assert operation.device.id == "m-2"
-    assert again.occupant("m-2").id == "d3"
+    assert again.occupants["m-2"].id == "d3"
     assert connected(fabric) == ["d3"]
     await again.detach(
         contract.DetachRequest(request_id="u1-d1", device_id="m-2", host_id="h1", host_prepared=True)
@@ -301,7 +308,7 @@ async def test_a_lost_attach_is_adopted_by_a_new_process_without_request_ids(rac
 async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    holds.append(held("m-1", "u1"))
+    hold(adapter, holds, held("m-1", "u1"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(wanted(holds[0]))
     assert (await adapter.attach(wanted(holds[0], attempt=2))).succeeded
@@ -311,20 +318,20 @@ async def test_a_retry_adopts_what_the_attempt_before_it_connected(rack):
 async def test_what_another_request_has_connected_is_not_adopted(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    holds += [held("m-1", "u1"), held("m-2", "u2")]
+    hold(adapter, holds, held("m-1", "u1"), held("m-2", "u2"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(wanted(holds[0]))
     await adapter.attach(wanted(holds[1]))
     assert connected(fabric) == ["d2", "d3"]
-    assert adapter.occupant("m-2").id == "d2"
+    assert adapter.occupants["m-2"].id == "d2"
     assert (await adapter.operation(request_id="u1-a1")).device.id == "m-1"
-    assert adapter.occupant("m-1").id == "d3"
+    assert adapter.occupants["m-1"].id == "d3"
 
 
 async def test_a_release_detaches_what_a_lost_attach_has_connected(rack):
     fabric, holds, adapter = await rack(lost=1)
     await adapter.devices()
-    holds.append(held("m-1", "u1"))
+    hold(adapter, holds, held("m-1", "u1"))
     with pytest.raises(errors.Unavailable):
         await adapter.attach(wanted(holds[0]))
     await fabric.console.forget_operations()
@@ -365,16 +372,6 @@ async def test_an_attach_without_an_attachment_is_refused(rack):
 # --- the session with such a fabric, in virtual time ---
 
 
-class Listener(sessions.Listener):
-    """Has taken what it is given."""
-
-    def __init__(self, *holds):
-        self.holds = holds
-
-    def taken(self, fabric):
-        return any_of_model.Taken(holds=self.holds)
-
-
 class Manager(sessions.Manager):
     """A fabric that chooses among three disks; with or without a watch."""
 
@@ -401,19 +398,18 @@ def shown(opened):
 
 @virtualtime.in_virtual_time
 async def test_an_attachment_that_is_gone_arranges_the_places_anew():
-    listener, manager = Listener(held("m-3", "u1")), Manager(watch=True)
+    manager, holding = Manager(watch=True), holdings.Holdings.of([held("m-3", "u1")])
     manager.devices_now = (manager.disk(1, "h9"), manager.disk(2), manager.disk(3))
-    async with sessions.running(manager, listener) as opened:
+    async with sessions.running(manager, held=holding) as opened:
         assert shown(opened) == ["m-1", "m-3"]
-        listener.holds = ()
-        opened.reconsider("m-3")
+        opened.hold(holding.with_part("m-3", None))
         assert shown(opened) == ["m-1", "m-2"]
 
 
 @virtualtime.in_virtual_time
 async def test_a_listing_with_devices_of_other_owners_withdraws_places_and_one_that_lacks_devices_does_not():
     manager = Manager(watch=False)
-    async with sessions.running(manager, Listener()) as opened:
+    async with sessions.running(manager) as opened:
         assert shown(opened) == ["m-1", "m-2", "m-3"]
         manager.devices_now = (manager.disk(1, "h9"), manager.disk(2, "h9"), manager.disk(3))
         await opened.read()
@@ -453,11 +449,12 @@ class Busy:
 
 async def test_many_changes_of_a_large_fabric_are_arranged_together():
     reported = []
-    adapter = places_adapter.PlacesAdapter(
+    adapter = any_of_model.AnyOfModel(
         Busy(),
-        mark=None,
-        taken=lambda: any_of_model.Taken(holds=(), claimed=frozenset()),
+        None,
+        held=holdings.Holdings(),
         report=reported.append,
+        withdraw=reported.append,
     )
     version = (await adapter.devices()).version
     began = time.process_time()

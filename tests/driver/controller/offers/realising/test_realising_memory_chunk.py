@@ -8,8 +8,8 @@ import pytest
 
 from drawbar.driver.api import attachments
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import shares_adapter
-from drawbar.driver.controller.offers import memory_chunk
+from drawbar.driver.controller.offers import holdings, memory_chunk
+from drawbar.driver.controller.offers.realising import memory_chunk as chunks
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import SimulatedFabric, configuration, faults
 
@@ -45,17 +45,23 @@ class Bench:
     def __init__(self, fabric):
         self.fabric = fabric
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=STEP)
-        self.holds = [memory_chunk.Hold(name=NAME, uid=UID, share=share, host_id="h1")]
+        self.held = holdings.Holdings.of([holdings.Holding(name=NAME, uid=UID, share=share, host_id="h1")])
         self.reported, self.withdrawn = [], []
         self.adapter = self.connected()
 
     def connected(self):
-        return shares_adapter.SharesAdapter(
+        return chunks.MemoryChunks(
             self.fabric,
-            holds=lambda: tuple(self.holds),
+            MARK,
+            held=self.held,
             report=self.reported.append,
             withdraw=self.withdrawn.append,
         )
+
+    def hold(self, *parts):
+        """Have the adapter given what DeviceAttachments hold now."""
+        self.held = holdings.Holdings.of(parts)
+        self.adapter.hold(self.held, arranges=False)
 
     async def shown(self):
         return {device.id: device for device in (await self.adapter.devices()).devices}
@@ -102,12 +108,12 @@ async def test_an_attach_makes_the_slice_and_connects_it_and_a_detach_leaves_the
         assert shown[NAME].memory_bytes == STEP
         (slice_,) = await at.made()
         assert slice_.slice_of.mark == MARK
-        assert at.adapter.occupant(NAME).id == slice_.id
+        assert at.adapter.occupants[NAME].id == slice_.id
 
         operation = await at.done(await at.adapter.detach(DETACH))
         assert (operation.kind, operation.error) == (contract.OperationKind.DETACH, None)
         assert (await at.shown())[NAME].connection is None
-        at.holds.clear()
+        at.hold()
         assert (await at.shown()).keys() == {"pool-0", slice_.id}, "an orphan is shown by itself"
         assert NAME in at.withdrawn
 
@@ -143,9 +149,9 @@ async def test_a_slice_that_cannot_be_made_is_an_attach_that_failed_and_the_next
 
 async def test_more_than_is_left_is_refused_as_no_capacity(bench):
     async with bench() as at:
-        (hold,) = at.holds
+        (hold,) = at.held.parts.values()
         share = attachments.Share(device="pool-0", device_id="pool-0", share_id=ONE, memory_bytes=8 * STEP)
-        at.holds[:] = [memory_chunk.Hold(name=NAME, uid=UID, share=share, host_id=hold.host_id)]
+        at.hold(holdings.Holding(name=NAME, uid=UID, share=share, host_id=hold.host_id))
         with pytest.raises(errors.ResourceExhausted) as refused:
             await at.adapter.attach(ATTACH)
         assert refused.value.reason == errors.Reason.NO_CAPACITY
