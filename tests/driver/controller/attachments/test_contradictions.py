@@ -172,7 +172,7 @@ def test_what_stands_is_not_written_again():
 @pytest.mark.parametrize(
     ("claim", "hint"),
     [
-        (None, "run drawbar detach d --fabric f"),
+        (None, "run drawbar fabric detach d --fabric f"),
         (attachment().spec.claim, "delete the pods of claim "),
     ],
 )

@@ -74,7 +74,7 @@ class FabricActions:
             and not self._waits
             and not self._part.context.calls.is_running(uid)
         ):
-            self._part.session.give_place(self._part.key)
+            self._part.session.manager.end_operation(self._part.key)
 
     def _pause_seconds(self, side: outcomes.Side) -> float:
         """Return the seconds until an attach may begin for this namespace; 0.0 if it may."""

@@ -542,7 +542,7 @@ def _seen_message(
 
 def _release_hint(spec: attachments.AttachmentSpec) -> str:
     if spec.claim is None:
-        return f"run drawbar detach {spec.device_id} --fabric {spec.fabric}"
+        return f"run drawbar fabric detach {spec.device_id} --fabric {spec.fabric}"
     return f"delete the pods of claim {spec.claim.namespace}/{spec.claim.name}"
 
 
