@@ -38,6 +38,24 @@ class Pod(meta.Struct, frozen=True):
         return tuple(dict.fromkeys(claim.resource_claim_name for claim in named if claim.resource_claim_name))
 
 
+class UnscheduledStatus(PodClaims, frozen=True):
+    """The status of a pod without a node."""
+
+    conditions: tuple[meta.Condition, ...] = ()
+
+
+class UnscheduledPod(Pod, frozen=True):
+    """A pod without a node, with the scheduler's reason."""
+
+    status: UnscheduledStatus = UnscheduledStatus()
+
+    @property
+    def reason(self) -> str:
+        """The scheduler's message; empty before it has tried."""
+        scheduled = meta.find(self.status.conditions, "PodScheduled")
+        return scheduled.message if scheduled is not None and not scheduled.is_true else ""
+
+
 class Regarding(meta.Struct, frozen=True):
     """The object of an Event."""
 
