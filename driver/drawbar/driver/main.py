@@ -31,7 +31,6 @@ VERBS = {
     "node": "drawbar.driver.cli.node",
     "status": "drawbar.driver.cli.status.command",
     "taint": "drawbar.driver.cli.taint.command",
-    "top": "drawbar.driver.cli.top.command",
     "ui": "drawbar.driver.cli.ui.command",
     "webhook": "drawbar.driver.cli.webhook",
 }

@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--watch",
         "-w",
         action="store_true",
-        help="read again every 2 s, and print what changed, until Ctrl-C",
+        help="follow the cluster: a live view in a terminal, else a new status after each change",
     )
     parser.add_argument("--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)")
     parser.add_argument(
@@ -89,6 +89,11 @@ async def _run(args: argparse.Namespace) -> int:
     driver = args.driver_name or drivers.DEFAULT
     printed: Any = None
     async with client.connecting(config.load(args.kubeconfig)) as api:
+        if args.watch and args.output is None and sys.stdin.isatty() and sys.stdout.isatty():
+            from drawbar.driver.cli.terminal import view
+
+            await view.show(api, driver=driver, words=name)
+            return 0
         while True:
             async with progress.shown("reading the cluster"):
                 try:
@@ -147,6 +152,7 @@ COMMAND = command.Command(
     description=(
         "Shows fabric, enclosure, device, node, claim and pod as a tree, with the state of each, since when, and what it waits for.\n"
         "What may not be read is named on stderr, and the rest is shown.\n"
+        "keys of --watch in a terminal: / filter, s states, arrows and page keys move, enter opens a device, esc back, q quit.\n"
         "exit status: 0 shown; 1 the cluster is not reached, or there is no object of that name; 2 the command line is wrong; 130 interrupted."
     ),
     examples=EXAMPLES,
