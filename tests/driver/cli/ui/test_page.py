@@ -92,7 +92,8 @@ def test_the_overview_has_tiles_the_map_and_the_pending_claim_with_its_reason(cl
 
 
 def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
-    message = "0/1 nodes are available: 1 cannot allocate all claims."
+    message = "0/1 nodes are available: 1 cannot allocate all claims"
+    preemption = ". still not schedulable, preemption: 0/1 nodes are available: 1 Preemption is not helpful."
 
     async def work(api):
         body = {
@@ -109,7 +110,7 @@ def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
             "type": "PodScheduled",
             "status": "False",
             "reason": "Unschedulable",
-            "message": message,
+            "message": message + preemption,
         }
         await api.patch(
             kinds.POD,
@@ -122,6 +123,7 @@ def test_a_pod_without_a_node_tells_why_its_claim_waits(cluster, served):
         )
         async with served(api) as (url, _), browser.opened(url) as tab:
             await tab.until(shows(message, "#attention"))
+            assert not await tab.evaluate(shows("preemption", "#attention"))
 
     cluster(work)
 

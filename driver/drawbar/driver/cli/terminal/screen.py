@@ -321,7 +321,7 @@ def _devices(visible: Sequence[Line], at: int, now: datetime.datetime, width: in
                 text.Text.assemble((tables.clean(line.title), "bold cyan"), (f"  {line.counts}", "dim"))
             )
             continue
-        drawn = text.Text("> " if index == at else "  ", "bold")
+        drawn = text.Text().append("> " if index == at else "  ")
         for name, length in widths.items():
             content = text.Text(cells[line.key][name], _cell_style(line, name))
             content.truncate(length, overflow="ellipsis", pad=True)

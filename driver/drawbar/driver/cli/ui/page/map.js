@@ -81,7 +81,7 @@ function host(item, rows, problem) {
     make("div", {}, make("h3", {}, problem ? make("i", {"aria-hidden": "true"}, "! ") : "", title), make("p", {class: "dim", title: problem}, item.node && item.node !== item.host || problem ? note : rows.length ? "" : "nothing attached")),
     make("ul", {class: "ports"}, sorted.map((row) => make("li", {},
       make("a", {href: routes.device(row), class: `port ${row.category} spot`, "data-key": row.key, tabindex: "-1", "aria-label": `port ${row.device.port || "unknown"}: ${described(row)}`},
-        make("span", {class: "far"}, row.device.name), make("span", {}, row.device.port || "?"), make("i", {"aria-hidden": "true"}, GLYPHS[row.category]))))));
+        make("span", {class: "far"}, row.device.name), make("span", {}, row.device.port || "–"), make("i", {"aria-hidden": "true"}, GLYPHS[row.category]))))));
 }
 
 // Hosts that need attention are first; the others are counted.
