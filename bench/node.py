@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import contextlib
 import json
 import os
@@ -25,8 +26,9 @@ import sys
 import tempfile
 import threading
 import time
+import urllib.parse
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,6 +37,7 @@ from typing import Any
 import grpc
 import msgspec
 import report
+import yaml
 
 from drawbar.driver.api import attachments, bindings, claims, meta
 from drawbar.driver.kube import client, config, kinds, mirror
@@ -60,6 +63,14 @@ STAMP = "2026-01-02T03:04:05Z"
 # Settings of the caller that would change the daemon.
 UNWANTED = {"NODE_NAME", "POD_UID", "KUBECONFIG"}
 COMPILED = Path(tempfile.gettempdir()) / "drawbar-bench-compiled"
+POD = """
+import functools, pathlib, sys
+from drawbar.driver import main
+from drawbar.driver.kube import config
+config.load = functools.partial(config.load, account=pathlib.Path(sys.argv.pop(1)))
+sys.exit(main.main())
+"""
+"""Starts the program with the mounted service account in another folder than a pod's."""
 MEMORY_MB = 64
 VISIBLE_MS = 50
 
@@ -200,12 +211,14 @@ class Load:
 
 
 @asynccontextmanager
-async def process(*arguments: str, **options: Any) -> AsyncIterator[asyncio.subprocess.Process]:
+async def process(
+    *arguments: str, start: Sequence[str] = ("-m", "drawbar.driver.main"), **options: Any
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """`drawbar` as a process of its own, which ends with the block."""
     environment = {name: value for name, value in os.environ.items() if name not in UNWANTED}
     environment["SSL_CERT_FILE"] = os.devnull  # as the chart has it
     running = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "drawbar.driver.main", *arguments), env=environment, **options
+        *(sys.executable, *start, *arguments), env=environment, **options
     )
     try:
         yield running
@@ -234,7 +247,7 @@ async def cluster(folder: Path) -> AsyncIterator[client.Client]:
         async with asyncio.timeout(30):
             ready = json.loads(await server.stdout.readline())
         (account,) = [path for path in (folder / "kube").iterdir() if "drawbar-node" in path.name]
-        account.rename(folder / "node")
+        mount(account, folder / "account")
         async with client.connecting(config.from_kubeconfig(Path(ready["kubeconfig"]))) as api:
             await deployment.apply(api)
             node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}
@@ -242,15 +255,29 @@ async def cluster(folder: Path) -> AsyncIterator[client.Client]:
             yield api
 
 
+def mount(kubeconfig: Path, folder: Path) -> None:
+    """Write the files of a service account as a pod has them, and set the variables: a pod has no kubeconfig."""
+    content = yaml.safe_load(kubeconfig.read_text())
+    server = content["clusters"][0]["cluster"]
+    folder.mkdir()
+    (folder / "token").write_text(content["users"][0]["user"]["token"])
+    (folder / "ca.crt").write_bytes(base64.b64decode(server["certificate-authority-data"]))
+    address = urllib.parse.urlsplit(server["server"])
+    os.environ["KUBERNETES_SERVICE_HOST"] = str(address.hostname)
+    os.environ["KUBERNETES_SERVICE_PORT"] = str(address.port)
+
+
 @asynccontextmanager
 async def daemon(folder: Path) -> AsyncIterator[int]:
     """The node daemon; its process id, once it serves the kubelet."""
     words = [
-        *("node", "--node-name", NODE, "--kubeconfig", str(folder / "node")),
+        *("node", "--node-name", NODE),
         *("--kubelet-dir", str(folder / "k"), "--cdi-dir", str(folder / "cdi")),
         *("--sysfs", str(folder / "sys"), "--uevents", f"unix:{folder / 'uevents'}"),
     ]
-    async with process(*words, stderr=asyncio.subprocess.PIPE) as running:
+    async with process(
+        *words, start=("-c", POD, str(folder / "account")), stderr=asyncio.subprocess.PIPE
+    ) as running:
         assert running.stderr is not None
         said = deque[str](maxlen=20)
         async with asyncio.timeout(30):

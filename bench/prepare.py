@@ -53,7 +53,7 @@ async def serve(folder: Path, cdi: Path) -> None:
     from drawbar.driver.node.discovery import reader
     from drawbar.driver.node.health import verdicts
     from drawbar.driver.node.plugin import server, sockets
-    from drawbar.driver.node.preparation import finding, metadata, preparer, store
+    from drawbar.driver.node.preparation import cdifiles, lookup, metadata, preparer, store
     from drawbar.fabric.contract import DeviceClass
     from drawbar.mocks import sysfs
     from drawbar.mocks.testing import readers
@@ -109,7 +109,7 @@ async def serve(folder: Path, cdi: Path) -> None:
             return lambda: None
 
     stored = [attachment(number) for number in range(PARALLEL)]
-    finder = finding.Finder(
+    finder = lookup.Finder(
         driver=DRIVER,
         node_name="n",
         boot_id=BOOT_ID,
@@ -117,7 +117,7 @@ async def serve(folder: Path, cdi: Path) -> None:
         card=lambda _: card,
         host=classes.Host.from_sysfs(folder / "sys"),
     )
-    files = store.Store(driver=DRIVER, cdi_dir=cdi, directory=folder)
+    files = store.Store(cdifiles.CdiFiles(cdi, DRIVER), folder)
     api: Any = None
     prepared = preparer.Preparer(
         reader=readers.modern(api, driver=DRIVER, node_name="n"),

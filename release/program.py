@@ -2,8 +2,8 @@
 
     python release/program.py [--scie] FOLDER
 
-The program is a PEX of what `deploy/image/install --login` installs, so it has the packages of the image, each with the hash that
-was asked for, what kubeconfigs with a login need, and no double. --scie puts an interpreter in, which is downloaded; without it
+The program is a PEX of what `deploy/image/install` installs, so it has the packages of the image, each with the hash that
+was asked for, and no double. --scie puts an interpreter in, which is downloaded; without it
 the program needs a Python of this minor version. It is for the operating system and the processor of this machine alone.
 
 FOLDER gets `kubectl-drawbar_VERSION_linux_ARCH.tar.gz` with the program and the licence, and `kubectl-drawbar_VERSION_linux_ARCH.cdx.json`,
@@ -40,8 +40,8 @@ import importlib.util
 from importlib import metadata
 
 import grpc
-import kubernetes.config
-import drawbar.cdi, drawbar.driver, drawbar.fabric, drawbar.proto
+import drawbar.driver.kube.kubeconfig
+import drawbar.cdi, drawbar.fabric, drawbar.proto
 
 adapters = {point.name: point.load() for point in metadata.entry_points(group="drawbar.fabric_adapters")}
 assert adapters.keys() == {"grpc", "redfish"}, adapters
@@ -64,7 +64,7 @@ def make(folder: Path, *, scie: bool) -> Path:
     with tempfile.TemporaryDirectory(prefix="drawbar-program-") as name:
         work = Path(name)
         packages = work / "root"
-        _run(sys.executable, ROOT / "deploy" / "image" / "install", "--login", packages)
+        _run(sys.executable, ROOT / "deploy" / "image" / "install", packages)
         program = _pex(work, packages / "usr/local/lib/drawbar", scie=scie)
         try_out(program)
         archive = folder / f"{stem()}.tar.gz"

@@ -45,7 +45,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 def pytest_configure(config):
     config.addinivalue_line(
-        "markers", "attack: an attack of docs/security.md; the stage `attacks` of `make kubernetes` runs it"
+        "markers", "attack: an attack of docs/attacks.md; the stage `attacks` of `make kubernetes` runs it"
     )
     config.addinivalue_line("markers", "defects: the test has a worker of a daemon fail unexpectedly")
     config.addinivalue_line("markers", "whole: only in `make chart`, which has the time for it")

@@ -78,7 +78,9 @@ def missing(present: Iterable[str], wanted: Iterable[str] = CONTROL_PLANE) -> st
     if not names:
         return ""
     there = "is not there" if len(names) == 1 else "are not there"
-    return f"{', '.join(names)} {there}: CONTRIBUTING.md says where to get the binaries of a release"
+    return (
+        f"{', '.join(names)} {there}: docs/development/checks.md says where to get the binaries of a release"
+    )
 
 
 def find(folder: Path, search: str | None = None) -> Binaries:

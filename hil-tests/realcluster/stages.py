@@ -134,7 +134,7 @@ def flows(context: Context) -> Outcome:
 
 
 def attacks(context: Context) -> Outcome:
-    """The attacks of tenants, nodes and managers; `docs/security.md` lists them."""
+    """The attacks of tenants, nodes and managers; `docs/attacks.md` lists them."""
     return _flows(context, "attack")
 
 

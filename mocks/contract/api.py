@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from drawbar.driver.kube import config
+from drawbar.driver.kube import connections
 
 Json = dict[str, Any]
 # A cluster is slower than doubles on this machine; both are done much sooner when they behave.
@@ -116,7 +116,7 @@ class Client:
         anonymous: send no credentials.
     """
 
-    connection: config.Connection
+    connection: connections.Connection
     session: aiohttp.ClientSession
     extra: Mapping[str, str] = field(default_factory=dict)
     anonymous: bool = False

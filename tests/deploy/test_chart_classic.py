@@ -3,7 +3,6 @@
 import contextlib
 
 import pytest
-import yaml
 
 from drawbar.driver.api import classic, classic_v1alpha2, classic_v1alpha3, handles
 from drawbar.driver.kube import client, errors, kinds
@@ -62,23 +61,6 @@ async def test_a_cluster_that_cannot_have_it_is_refused_with_the_reason_before_a
         assert words in str(caught.value)
     off = {"policies": {"enabled": False}, "uninstallGuard": {"enabled": False}}
     assert await render(classic=ON, kube_version="1.29.0", **off)
-
-
-def test_the_table_of_further_permissions_is_the_role(pytestconfig):
-    page = (pytestconfig.rootpath / "docs" / "security.md").read_text()
-    section = page.partition("`drawbar-controller-classic`\n")[2].partition("\nThe policy")[0]
-    _, _, *rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
-    file = pytestconfig.rootpath / "deploy" / "manifests" / "classic" / "controller-classic.yaml"
-    (role,) = [
-        document for document in yaml.safe_load_all(file.read_text()) if document["kind"] == "ClusterRole"
-    ]
-    granted = [
-        [group, resource, ", ".join(rule["verbs"])]
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    ]
-    assert sorted([cell.strip() for cell in row[:3]] for row in rows) == sorted(granted)
 
 
 @pytest.fixture(params=profiles.CLASSIC_VERSIONS)

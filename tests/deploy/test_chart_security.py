@@ -1,10 +1,11 @@
-"""docs/security.md lists what the chart grants, and docs/examples/claims.yaml a claim for each of its classes."""
+"""The catalogue lists what the chart grants, and docs/examples/claims.yaml a claim for each of its classes."""
 
 import re
 
 import pytest
 import yaml
 
+from drawbar.driver.catalogue import permissions
 from drawbar.mocks.scheduler import objects, selectors
 
 
@@ -33,31 +34,23 @@ def rows(text):
 
 
 @pytest.mark.parametrize(
-    ("title", "file"),
-    [
-        ("The controller: `drawbar-controller`", "controller-rbac.yaml"),
-        ("The node daemon: `drawbar-node`", "node-rbac.yaml"),
-        ("The health monitor: `drawbar-health-monitor`", "health-monitor-rbac.yaml"),
-        ("The viewer: `drawbar-viewer`", "viewer-rbac.yaml"),
-        ("The operator: `drawbar-operator`", "operator-rbac.yaml"),
-        ("The technician: `drawbar-technician`", "technician-rbac.yaml"),
-    ],
+    "role", [role for role in permissions.ROLES if role.manifest], ids=lambda role: role.name
 )
-def test_the_tables_of_permissions_are_the_roles(page, manifest, title, file):
-    _, *documented = rows(section(page, title))
+def test_the_permissions_of_the_catalogue_are_the_roles(manifest, role):
     granted = [
-        [group, resource, ", ".join(rule["verbs"]), ", ".join(rule.get("resourceNames", ()))]
-        for document in manifest(file)
+        (group, resource, " ".join(rule["verbs"]), ", ".join(rule.get("resourceNames", ())))
+        for document in manifest(role.manifest)
         for rule in document.get("rules") or ()
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     ]
-    assert sorted(row[:4] for row in documented) == sorted(granted)
-    assert [row for row in documented if not row[4]] == []
+    listed = [(rule.group, rule.resource, rule.verbs, rule.only) for rule in role.permissions]
+    assert sorted(listed) == sorted(granted)
+    assert [rule for rule in role.permissions if not rule.why] == []
 
 
 def test_every_policy_is_explained(page, manifest):
-    _, *documented = rows(section(page, "What the policies add"))
+    _, *documented = rows(section(page, "Admission policies"))
     policies = [
         document["metadata"]["name"]
         for document in manifest("policies.yaml")

@@ -6,23 +6,9 @@ import re
 import pytest
 import yaml
 
-from drawbar.driver.configuration import schema
-from drawbar.driver.controller import settings as controller_settings
-from drawbar.driver.node import settings as node_settings
 from drawbar.mocks.testing import helm, manifests
 
 # What the chart decides by itself, or what the pod tells.
-DECIDED = {
-    "controller": {
-        "driverName",
-        "leaseNamespace",
-        "nodeDaemonSelector",
-        "kubeconfig",
-        "identity",
-        "http.address",
-    },
-    "node": {*("driverName", "kubeletDir", "cdiDir", "kubeconfig"), *("nodeName", "podUID", "http.address")},
-}
 
 
 def schema_of(pytestconfig):
@@ -174,23 +160,6 @@ def test_no_object_of_the_schema_lets_a_misspelt_key_through(pytestconfig):
     closed_by_path = dict(closed_objects(schema_of(pytestconfig)))
     assert len(closed_by_path) > 30
     assert [path for path, closed in closed_by_path.items() if closed is not False] == []
-
-
-@pytest.mark.parametrize(
-    ("component", "settings"),
-    [("controller", controller_settings.Settings), ("node", node_settings.Settings)],
-)
-def test_the_schema_has_the_settings_of_the_daemons_and_no_others(pytestconfig, component, settings):
-    config = schema_of(pytestconfig)["properties"][component]["properties"]["config"]
-
-    def keys(node, path=""):
-        for key, below in node["properties"].items():
-            if "properties" in below:
-                yield from keys(below, f"{path}{key}.")
-            else:
-                yield f"{path}{key}"
-
-    assert set(keys(config)) == {option.key for option in schema.options(settings)} - DECIDED[component]
 
 
 def test_every_value_has_a_comment_above_it_and_a_place_in_the_schema(pytestconfig):

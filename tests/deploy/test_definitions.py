@@ -6,35 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from drawbar.driver.catalogue import attachment_conditions, reasons
 from drawbar.driver.controller import outcomes
-from drawbar.driver.node.attachments import plan as node_plan
-from drawbar.driver.node.attachments import reporting
-from drawbar.driver.node.release import plan as release_plan
 
-REASONS_OF_NODES = (
-    *(
-        "NOT_FOUND",
-        "WRONG",
-        "NOT_UNIQUE",
-        "NOT_RECOGNISED",
-        "NOT_POWERED",
-        "LINK_DOWN",
-        "NO_DRIVER",
-        "NO_FILES",
-        "NO_RESOURCES",
-        "NOT_INITIALISED",
-    ),
-    *(
-        "HOOK_FAILED",
-        "BITSTREAM_NOT_LOADED",
-        "TOO_OLD",
-        "NOT_SET_UP",
-        "NOT_INTERLEAVED",
-        "NOT_CLEANED",
-        "LOST",
-    ),
-)
-REASONS_OF_RELEASES = ("IN_USE", "REFUSED", "SILENT", "STUCK", "CLEANING", "UNCLEAN")
+NODE = Path(__file__).parents[2] / "driver" / "drawbar" / "driver" / "node"
 # The API server describes these itself, and refuses a description of the metadata.
 OF_EVERY_KIND = {"apiVersion", "kind", "metadata"}
 DEFINITIONS = sorted((Path(__file__).parents[2] / "deploy" / "drawbar" / "crds").glob("*.yaml"))
@@ -98,14 +73,11 @@ def test_nobody_can_write_a_field_of_any_length(file):
 @pytest.mark.parametrize(
     "reason",
     [
-        *(getattr(node_plan, name) for name in REASONS_OF_NODES),
-        *(getattr(release_plan, name) for name in REASONS_OF_RELEASES),
-        node_plan.PREPARED,
-        reporting.DEVICE_READY,
-        reporting.NOT_IN_USE,
+        reasons.DEVICE_READY,
+        reasons.NOT_IN_USE,
         *sorted(outcomes.FAILURES),
         *sorted(outcomes.BLOCKERS),
-        outcomes.OTHER,
+        reasons.OTHER,
     ],
 )
 def test_the_definition_takes_each_reason_of_the_daemons(reason):
@@ -119,7 +91,10 @@ def test_the_definition_takes_each_reason_of_the_daemons(reason):
 
 def test_the_controller_knows_each_reason_of_a_node():
     """A reason that the controller does not know would read `Other`."""
-    failures = {getattr(node_plan, name) for name in REASONS_OF_NODES}
-    assert failures == outcomes.NODE_FAILURES
-    blockers = {getattr(release_plan, name) for name in REASONS_OF_RELEASES}
-    assert blockers | {node_plan.PREPARED, node_plan.NOT_UNIQUE} == outcomes.BLOCKERS
+    texts = [
+        path.read_text() for part in ("attachments", "treatment") for path in (NODE / part).rglob("*.py")
+    ]
+    written = {getattr(reasons, name) for text in texts for name in re.findall(r"reasons\.([A-Z_]+)", text)}
+    others = (attachment_conditions.VISIBLE, attachment_conditions.RELEASED, attachment_conditions.EXCLUSIVE)
+    known = outcomes.NODE_FAILURES.union(outcomes.BLOCKERS, *(table.reasons for table in others))
+    assert written - known == {reasons.INITIALISING, reasons.INVALID_PARAMETERS}

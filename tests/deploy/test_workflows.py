@@ -25,6 +25,7 @@ READ = {"contents": "read"}
 PUBLISH = {"packages": "write", "id-token": "write", "attestations": "write"}
 # All but these may read the code and nothing else.
 RIGHTS = {
+    ("docs", "publish"): {"pages": "write", "id-token": "write"},
     ("release", "image"): READ | PUBLISH,
     ("release", "index"): PUBLISH,
     ("release", "chart"): READ | PUBLISH,
@@ -64,9 +65,10 @@ def made(path):
     }
 
 
-def test_every_change_passes_the_tests_and_the_chart_and_every_night_kubernetes_and_the_lab():
+def test_every_change_passes_tests_chart_and_docs_and_every_night_kubernetes_and_the_lab():
     by_name = {path.stem: made(path) for path in WORKFLOWS}
-    assert by_name["ci"] == {"test", "chart"}
+    assert by_name["ci"] == {"test", "chart", "docs"}
+    assert by_name["docs"] == {"docs"}
     assert by_name["nightly"] == {"kubernetes", "hil"}
 
 

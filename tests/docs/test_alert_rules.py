@@ -12,7 +12,7 @@ from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.operation import gauges
 from drawbar.driver.controller.operation import metrics as controller_metrics
 from drawbar.driver.healthmonitor import metrics as monitor_metrics
-from drawbar.driver.healthmonitor import plan as monitor_plan
+from drawbar.driver.healthmonitor import tainting
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import settings
 from drawbar.driver.node.health import verdicts
@@ -37,7 +37,7 @@ VALUES = {
     "operation": {"attach", "detach"},
     "step": {*controller_metrics.STEPS_THERE, *controller_metrics.STEPS_BACK},
     "health": {str(status) for status in verdicts.Status},
-    "reason": set(monitor_plan.Reason),
+    "reason": set(tainting.Reason),
     "code": {"OK", "UNFINISHED", "NOT_FOUND"},
     "result": {
         *(outcomes.ATTACHED, outcomes.REUSED, *outcomes.FAILURES),

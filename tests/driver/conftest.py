@@ -83,14 +83,17 @@ class World(clusters.Cluster):
         async def run():
             async with client.connecting(config.load(path)) as api, asyncio.TaskGroup() as tasks:
                 parts = measured or instrumentation.Instrumentation(options)
-                controller = daemon._Controller(
+                basis = daemon.collect_basis(
                     options, api, around or daemon.Surroundings(), parts, watches.Served()
                 )
+                controller = daemon.Controller(basis)
                 made.set_result(controller)
                 await controller.serve(tasks)
 
-        self.controllers.append(asyncio.Task(run()))
-        return await made
+        task = asyncio.Task(run())
+        self.controllers.append(task)
+        await asyncio.wait({task, made}, return_when=asyncio.FIRST_COMPLETED)
+        return made.result() if made.done() else task.result()
 
     async def stop(self):
         """End the controller that was started first."""

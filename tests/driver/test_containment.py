@@ -333,25 +333,25 @@ async def test_what_a_timer_raises_is_counted_and_logged(contained, caplog):
 # Where else whatever comes is caught, or a task of a daemon begins that ends with its group; each with the reason.
 BROAD = {
     "supervision.py": "names the error that ends the process",
-    "node/erasing.py": "the error is the reason of a condition",
+    "node/treatment/erasing.py": "the error is the reason of a condition",
     "node/kernel.py": "the error is handed to the task that waits",
     "node/health/monitor.py": "the error is handed to the task that waits",
     "cli/fabric/connections.py": "foreign code in a verb",
     "controller/fabrics/redacting_adapter.py": "foreign code: its error becomes one of the contract",
-    "controller/fabrics/session.py": "foreign code: its error becomes one of the contract",
+    "controller/fabrics/connection.py": "foreign code: its error becomes one of the contract",
 }
 TASKS = {
     "kube/mirror.py": "the loop of the watch, kept as a whole",
     "node/recording/recorder.py": "of a verb",
-    "node/attachments/hooks.py": "an attempt of one hook",
+    "node/treatment/hooks.py": "an attempt of one hook",
     "node/attachments/local.py": "workers, which keep themselves",
     "node/local/neighbours.py": "the loop of a watch, kept as a whole",
     "node/discovery/devices.py": "the parts of the loop of the inventory, kept as a whole",
     "controller/leadership/elector.py": "the parts of the loop of leadership, kept as a whole",
     "controller/classic/executor.py": "the attempts of a round, which ends with them",
     "controller/daemon.py": "the renewals at the begin of a term, kept with the leadership",
-    "controller/fabric_reconciler.py": "the attempts of a round of labels, which ends with them",
-    "controller/fabrics/session.py": "the parts of the loop of a session, kept as a whole",
+    "controller/node_labels.py": "the attempts of a round of labels, which ends with them",
+    "controller/fabrics/connection.py": "the parts of the loop of a session, kept as a whole",
     "controller/fabrics/sessions.py": "a session, which keeps itself",
     "operation/gate.py": "a handshake, which ends its connection with itself",
 }

@@ -28,7 +28,7 @@ from drawbar.driver.api import parameters as driver_parameters
 from drawbar.driver.cli.fabric import sources
 from drawbar.driver.controller.pools import devices as pool_devices
 from drawbar.driver.healthmonitor import signals
-from drawbar.driver.kube import config, decoding
+from drawbar.driver.kube import decoding, kubeconfig, kubeconfig_files
 from drawbar.driver.node import claim_versions
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node.classes import dfl
@@ -393,8 +393,16 @@ kind: Config
 current-context: a
 contexts: [{name: a, context: {cluster: c, user: u}}]
 clusters: [{name: c, cluster: {server: 'https://127.0.0.1:1'}}]
-users: [{name: u, user: {token: abc}}]
+users: [{name: u, user: {token: abc, as: x, as-groups: [y], exec: {apiVersion: v1, command: /nowhere, env: [{name: e}]}}}]
 """
+
+
+def _read_kubeconfig(file: Path) -> None:
+    """Read all of it, and run no program that it names."""
+    with kubeconfig._explaining(str(file)):
+        kubeconfig._Login(kubeconfig_files.Files([file]), None, str(file), 1.0)
+
+
 _FABRIC_FILE = b"""adapter: redfish
 endpoint: http://127.0.0.1:8000
 timeoutSeconds: 30
@@ -451,7 +459,7 @@ TARGETS = {
         refusals=(fabric_errors.InvalidConfiguration,),
     ),
     "kubeconfig": Target(
-        parse=lambda raw, folder: config.from_kubeconfig(_file(folder, raw, "kubeconfig")),
+        parse=lambda raw, folder: _read_kubeconfig(_file(folder, raw, "kubeconfig")),
         seeds=(_KUBECONFIG,),
         refusals=(errors.DrawbarError,),
     ),

@@ -47,7 +47,7 @@ def shown(tree):
             edits = kind.edits(card.bare, host)
             files = [node.path for node in edits.device_nodes]
             interfaces = [each.host_name for each in edits.net_devices]
-            result[card.first.slot] = (card, files, interfaces, kind.lacks(card))
+            result[card.first.slot] = (card, files, interfaces, kind.missing_requirements(card))
     return result
 
 

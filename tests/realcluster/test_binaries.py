@@ -36,11 +36,11 @@ def test_what_prints_no_version_is_no_binary_of_a_release():
         (binaries.CONTROL_PLANE, ""),
         (
             ("kube-apiserver", "kube-scheduler", "etcd"),
-            "kube-controller-manager is not there: CONTRIBUTING.md says where to get the binaries of a release",
+            "kube-controller-manager is not there: docs/development/checks.md says where to get the binaries of a release",
         ),
         (
             ("kube-apiserver", "kube-controller-manager"),
-            "kube-scheduler, etcd are not there: CONTRIBUTING.md says where to get the binaries of a release",
+            "kube-scheduler, etcd are not there: docs/development/checks.md says where to get the binaries of a release",
         ),
     ],
 )

@@ -58,9 +58,9 @@ HERE = attachments.NodeReport(
 attachment = functools.partial(scenes.attachment, device_class="nvme", serial="SN1", claim=CLAIM)
 
 
-def tried(card=CARD, lack="", *, at=0, since=0, reason="", final=False):
+def tried(card=CARD, missing="", *, at=0, since=0, reason="", final=False):
     return actions.Attempt(
-        card=card, lack=lack, reason=reason, final=final, at=moment(at), since=moment(since)
+        card=card, missing=missing, reason=reason, final=final, at=moment(at), since=moment(since)
     )
 
 
@@ -74,7 +74,7 @@ def since(of, kind):
 
 def observed(of, match=None, **changes):
     fields = {
-        "lack": None,
+        "missing": None,
         "attempt": None,
         "held_by": None,
         "boot_id": "boot-1",

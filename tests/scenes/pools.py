@@ -3,7 +3,7 @@
 import datetime
 
 from drawbar.driver.api import fabrics, maintenances, meta, slices
-from drawbar.driver.controller.pools import causes, plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -37,7 +37,7 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
         devices: the devices that its manager lists.
         ours: names of devices that a claim's attachment covers.
         probation: how long a failure counts.
-        changes: as for `reported`, else fields of `plan.Observed`, of what it consists of, or of the Fabric.
+        changes: as for `reported`, else fields of `desired.FabricState`, of what it consists of, or of the Fabric.
     """
 
     def taken(*names):
@@ -67,9 +67,9 @@ def observed(*devices, ours=(), probation=HOUR, **changes):
         for name, added in causes.failures("drawbar.dev", published).items()
     }
     dropped = () if changes.pop("keeps_conditions", True) else ("bindsToNode",)
-    return plan.Observed(
+    return desired.FabricState(
         driver="drawbar.dev",
-        facts=plan.Facts(
+        facts=desired.Facts(
             fabric=fabric,
             devices=changes.pop("devices", devices),
             silent_seconds=silent,
@@ -128,7 +128,7 @@ def carried_out(before, actions):
 def after(before, *devices, now=NOW, **changes):
     """The slices once the plan for these devices is carried out."""
     states = list(
-        carried_out(before, plan.plan(observed(*devices, published=before, date=now, **changes), now))
+        carried_out(before, desired.plan(observed(*devices, published=before, date=now, **changes), now))
     )
     return states[-1] if states else before
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import connection, session
 from drawbar.fabric import contract
 
 FABRIC = fabrics.Fabric(
@@ -13,19 +13,13 @@ FABRIC = fabrics.Fabric(
 
 
 class Listener:
-    """Ignores all changes; nothing is attached, and nothing was published before."""
+    """Ignores all changes."""
 
     def ignored(self, *_):
         """Not asked for here."""
 
     device_changed = hosts_changed = operation_changed = turn_came = ignored
     troubles_changed = connection_changed = ignored
-
-    def witnesses(self, fabric):
-        return {}
-
-    def published(self, fabric):
-        return ()
 
 
 class Manager:
@@ -71,14 +65,16 @@ class Manager:
 
 
 @contextlib.asynccontextmanager
-async def running(manager, listener=None, *, seconds=1, fabric=FABRIC):
-    """`async with`: a session with the manager, so many seconds of virtual time after its begin."""
+async def running(manager, listener=None, *, held=None, seconds=1, fabric=FABRIC):
+    """`async with`: a session with the manager, so many seconds of virtual time after its begin; `held` is what the cluster holds."""
     opened = session.Session(fabric, listener or Listener(), lambda name: manager)
+    if held is not None:
+        opened.hold(held)
     task = asyncio.Task(opened.run())
     await asyncio.sleep(seconds)
     try:
         yield opened
     finally:
         task.cancel()
-        await asyncio.wait({task}, timeout=session.CLOSE_SECONDS + 1)
+        await asyncio.wait({task}, timeout=connection.CLOSE_SECONDS + 1)
         assert task.cancelled()

@@ -25,7 +25,6 @@ from drawbar.driver import backoff, errors
 log = logging.getLogger(__name__)
 
 MESSAGE = errors.UNEXPECTED_LOGGED
-REASON = errors.UNEXPECTED
 # The same error at the same place is logged once in this time, with the number of times that it came in between.
 LOG_EVERY_SECONDS = 600.0
 PLACES_MAX = 256

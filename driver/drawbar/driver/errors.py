@@ -28,7 +28,5 @@ class UsageError(DrawbarError):
     exit_code = 2
 
 
-UNEXPECTED = "UnexpectedError"
-"""The reason of conditions and Events about a defect of Drawbar's own, which is contained and tried again."""
 UNEXPECTED_LOGGED = "unexpected error, will try again"
-"""The words by which the log has it, with its trace."""
+"""The log's words, with the trace, about a defect of Drawbar itself, which is contained and tried again."""

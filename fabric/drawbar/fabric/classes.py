@@ -4,23 +4,37 @@ from enum import StrEnum
 
 
 class DeviceClass(StrEnum):
-    """What a device is, as far as preparing and quiescing it are concerned.
+    """The classes of device; `make generate` writes every other list of them.
 
     `BRIDGE` and `STORAGE` are what a node's kernel shows besides; no fabric offers them.
+
+    Attributes:
+        number: in the protocol of adapters; 0 if no fabric offers the class.
+        meaning: what its devices are.
+        can_erase: a node can erase the data of its devices.
     """
 
-    GPU = "gpu"
-    ACCELERATOR = "accelerator"
-    FPGA = "fpga"
-    NVME = "nvme"
-    CXL_MEMORY = "cxl-memory"
-    NIC = "nic"
-    OTHER = "other"
+    number: int
+    meaning: str
+    can_erase: bool
+
+    def __new__(cls, name: str, number: int = 0, meaning: str = "", can_erase: bool = False) -> "DeviceClass":
+        """Make one row."""
+        member = str.__new__(cls, name)
+        member._value_ = name
+        member.number, member.meaning, member.can_erase = number, meaning, can_erase
+        return member
+
+    GPU = "gpu", 1, "GPUs"
+    ACCELERATOR = "accelerator", 2, "Accelerators"
+    FPGA = "fpga", 3, "FPGAs"
+    NVME = "nvme", 4, "NVMe disks", True
+    CXL_MEMORY = "cxl-memory", 5, "CXL memory", True
+    NIC = "nic", 6, "Network devices"
+    OTHER = "other", 7, "All the others"
     BRIDGE = "bridge"
     STORAGE = "storage"
 
 
-OFFERED_CLASSES = tuple(
-    listed for listed in DeviceClass if listed not in (DeviceClass.BRIDGE, DeviceClass.STORAGE)
-)
+OFFERED_CLASSES = tuple(listed for listed in DeviceClass if listed.number)
 """What a fabric can list, in the order in which documents name them."""

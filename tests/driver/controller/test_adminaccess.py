@@ -5,6 +5,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import claims as claim_scenes
 
 from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import adminaccess, names
 from drawbar.driver.kube import client, kinds
 
@@ -32,7 +33,7 @@ def said(body):
     }
 
 
-NEVER = {"attach-failed": adminaccess.NEVER_ATTACHES}
+NEVER = {"attach-failed": reasons.ADMIN_ACCESS_NEVER_ATTACHES}
 HERE = {"attached": "Attached", "visible": "DeviceReady"}
 
 

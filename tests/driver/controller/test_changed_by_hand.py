@@ -5,9 +5,8 @@ from tests.scenes import attachments as scenes
 from tests.scenes import maintenances
 
 from drawbar.driver.api import attachments, fabrics
-from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.attachments import executor
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.kube import client, errors, kinds
 
 NAME = "fab.disk-0"
@@ -116,7 +115,7 @@ async def test_an_attachment_made_by_hand_for_another_device_or_machine_attaches
         made = await until(
             lambda: read(cluster, kinds.ATTACHMENT, NAME), lambda value: "error" in value.get("status", {})
         )
-        assert made["status"]["error"]["reason"] == outcomes.MISFIT
+        assert made["status"]["error"]["reason"] == reasons.ATTACHMENT_MISMATCH
         assert words in made["status"]["error"]["message"]
         assert f"kubectl delete deviceattachment {NAME}" in made["status"]["error"]["message"]
         assert cluster.calls("attach") == []
@@ -129,7 +128,7 @@ async def test_an_attachment_without_its_fabric_says_so(served_world, until):
         ((kind, reason, note),) = await until(
             lambda: cluster.events("DeviceAttachment", "lost.disk-0"), lambda value: len(value) == 1
         )
-        assert (kind, reason) == ("Warning", executor.NO_FABRIC)
+        assert (kind, reason) == ("Warning", reasons.FABRIC_MISSING)
         assert "there is no Fabric lost of driver drawbar.dev" in note
 
 
@@ -147,7 +146,7 @@ async def test_an_attachment_that_a_foreign_finalizer_keeps_says_so_and_its_devi
         await cluster.called("detach")
         await until(
             lambda: cluster.events("DeviceAttachment", NAME),
-            lambda value: executor.KEPT in [reason for _, reason, _ in value],
+            lambda value: reasons.FOREIGN_FINALIZER in [reason for _, reason, _ in value],
         )
         shown = await cluster.condition("Degraded", status="True")
         assert "example.com/mine" in shown["message"]
@@ -171,7 +170,7 @@ async def test_the_finalizer_taken_off_while_it_is_released_leaves_no_device_att
 
 SLICE_EDITS = {
     "label removed": lambda it: it["metadata"].update(labels={}),
-    "label of another Fabric": lambda it: it["metadata"].update(labels={pool_plan.FABRIC_LABEL: "other"}),
+    "label of another Fabric": lambda it: it["metadata"].update(labels={desired.FABRIC_LABEL: "other"}),
     "devices removed": lambda it: it["spec"].update(devices=[]),
     "binding conditions removed": lambda it: [
         device.pop(field, None)
@@ -286,7 +285,7 @@ async def test_a_slice_of_a_node_with_the_label_of_a_fabric_is_nothing_of_the_fa
         hostile = {
             "apiVersion": kinds.SLICE.api_version,
             "kind": kinds.SLICE.kind,
-            "metadata": {"name": "a-hostile", "labels": {pool_plan.FABRIC_LABEL: "fab"}},
+            "metadata": {"name": "a-hostile", "labels": {desired.FABRIC_LABEL: "fab"}},
             "spec": {
                 "driver": "drawbar.dev",
                 "pool": {"name": "node-1", "generation": 1, "resourceSliceCount": 1},

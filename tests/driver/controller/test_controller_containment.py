@@ -10,7 +10,7 @@ from tests.scenes import waiting
 
 from drawbar.driver import containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import daemon, fabric_reconciler, hosts, refusals, routing
+from drawbar.driver.controller import daemon, fabric_reconciler, hosts, jobs, node_labels, refusals
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.kube import workers
 from drawbar.driver.operation import readiness
@@ -250,16 +250,18 @@ def test_a_fabric_whose_labels_cannot_be_judged_leaves_the_labels_of_the_others_
             ),
             contained=containment.Containment(),
         )
-        reconciler = fabric_reconciler.FabricReconciler(cluster, readiness.Watchdog())
-        reconciler.done = done.append
-        reconciler.add(routing.Job.LABELS)
+        queue = jobs.Jobs(cluster.nodes, cluster.sessions)
+        reconciler = fabric_reconciler.FabricReconciler(
+            cluster, queue, readiness.Watchdog(), lambda change: done.append(change.job)
+        )
+        queue.add(jobs.Job.LABELS)
         task = asyncio.Task(reconciler.work())
         await asyncio.sleep(1)
         assert (good.reports, bad.reports) == (["node labels", "its name"], [])
-        assert done == [routing.Job.LABELS]
+        assert done == [jobs.Job.LABELS]
         assert events == [("Fabric", "bad")]
         bad.broken = False
-        await asyncio.sleep(fabric_reconciler.FAILED_LABELS_SECONDS)
+        await asyncio.sleep(node_labels.FAILED_SECONDS)
         assert bad.reports == ["node labels", "its name"]
         task.cancel()
         await asyncio.wait({task})

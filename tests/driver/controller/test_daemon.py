@@ -85,7 +85,10 @@ async def test_a_fabric_with_the_name_of_a_node_and_a_host_with_a_foreign_label_
             return (await cluster.fabric_condition("Degraded", NODES[0])).get("message", "")
 
         message = await until(
-            shown, lambda value: "make the Fabric anew" in value and "kubectl label" in value
+            shown,
+            lambda value: (
+                "delete this Fabric and create it with another name" in value and "kubectl label" in value
+            ),
         )
         assert f"the node {NODES[0]} has the name of this Fabric" in message
         assert f"node {NODES[1]} has the label fabric.drawbar.dev/{NODES[0]}=gpu.example.com" in message

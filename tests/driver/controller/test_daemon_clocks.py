@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pytest
 from tests.driver.controller import test_outage as outage
 
-from drawbar.driver.controller import daemon, outcomes, settings
-from drawbar.driver.controller.attachments import statements
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import daemon, settings
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver, claims, scheduler
 from drawbar.mocks.fabric.simulation import SimulatedFabric
@@ -142,10 +142,14 @@ def test_pods_get_their_devices_whatever_the_clocks_say(tmp_path, skews):
         async with cluster.daemons(), cluster.scheduling():
             await outage.make_pods(cluster.api, PODS)
             await cluster.until(kinds.POD, lambda pods: all(pod["spec"].get("nodeName") for pod in pods), 60)
-            reasons = {
+            reported = {
                 event["reason"] for event in await cluster.list(kinds.EVENT) if event["type"] == "Warning"
             }
-            assert not reasons & {outcomes.DEADLINE, outcomes.UNREACHABLE, outcomes.NODE_SILENT}
+            assert not reported & {
+                reasons.ATTACH_DEADLINE_EXCEEDED,
+                reasons.FABRIC_UNREACHABLE,
+                reasons.NODE_NOT_RESPONDING,
+            }
 
     run(tmp_path, scene, **skews)
 
@@ -158,7 +162,7 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
             seconds = await cluster.until(kinds.CLAIM, failed, BINDING_TIMEOUT + 60)
             assert PATIENCE - 5 <= seconds <= PATIENCE + 10
             (claim,) = await cluster.list(kinds.CLAIM)
-            assert conditions(claim)["attach-failed"] == outcomes.NODE_SILENT
+            assert conditions(claim)["attach-failed"] == reasons.NODE_NOT_RESPONDING
             # The scheduler takes the allocation back, and the silent node's device is not given out again.
             await cluster.until(kinds.CLAIM, lambda listed: not failed(listed), 60)
             (first, *_) = await cluster.list(kinds.ATTACHMENT)
@@ -169,7 +173,7 @@ def test_a_silent_node_is_given_up_before_the_scheduler_gives_up(tmp_path, skews
                 for device in slice_["spec"]["devices"]
                 for taint in device.get("taints", ())
             ]
-            assert (f"{outage.DRIVER}/attach-failed", outcomes.NODE_SILENT) in taints
+            assert (f"{outage.DRIVER}/attach-failed", reasons.NODE_NOT_RESPONDING) in taints
 
     run(tmp_path, scene, **skews)
 
@@ -190,7 +194,9 @@ def test_the_attach_of_a_failed_claim_that_is_not_deallocated_is_rolled_back(tmp
             await cluster.until(kinds.ATTACHMENT, lambda listed: not listed, 60)
         assert not any(device.connection for device in (await cluster.fabric.devices()).devices)
         events = [
-            event for event in await cluster.list(kinds.EVENT) if event["reason"] == statements.ROLLED_BACK
+            event
+            for event in await cluster.list(kinds.EVENT)
+            if event["reason"] == reasons.ATTACH_ROLLED_BACK
         ]
         assert {event["regarding"]["kind"] for event in events} == {"ResourceClaim", "Pod"}
 

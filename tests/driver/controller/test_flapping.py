@@ -11,7 +11,7 @@ from tests.driver.controller import test_outage as outage
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller import daemon, damping, fabric_reconciler, settings
+from drawbar.driver.controller import daemon, damping, fabric_status, settings
 from drawbar.driver.kube import client, config, kinds
 from drawbar.fabric import contract
 from drawbar.mocks import apiserver
@@ -113,14 +113,14 @@ def test_a_host_that_flaps_costs_its_node_few_writes_and_is_offered_once_it_stay
         await cluster.flap(port)
         assert 0 < cluster.written("nodes") - before <= WRITES_MAX
         assert not await cluster.is_offered("n0")
-        await asyncio.sleep(fabric_reconciler.STATUS_SECONDS)
+        await asyncio.sleep(fabric_status.SECONDS)
         assert await cluster.is_offered("n1")
         conditions = (await cluster.api.read(kinds.FABRIC, "f", into=dict))["status"]["conditions"]
         degraded = next(condition for condition in conditions if condition["type"] == "Degraded")
         assert "n0 came and went too often lately" in degraded["message"]
         for hold in (10.0, 20.0):
             waited = await cluster.seconds_until(lambda: cluster.is_offered("n0"), hold + SOON_SECONDS)
-            assert waited > hold - fabric_reconciler.STATUS_SECONDS - SOON_SECONDS
+            assert waited > hold - fabric_status.SECONDS - SOON_SECONDS
             port(True)
             await cluster.seconds_until(lambda: is_not(cluster.is_offered("n0")), SOON_SECONDS)
             port(False)
@@ -178,12 +178,12 @@ def test_a_node_that_claims_another_host_by_turns_is_shown_each_time_but_less_an
             mapped = next(condition for condition in conditions if condition["type"] == "HostsMapped")
             return "host h-n0 and node n1 have the annotation in common" in mapped["message"]
 
-        changes, began = 3 * fabric_reconciler.STATUS_BURST, cluster.loop.time()
+        changes, began = 3 * fabric_status.BURST, cluster.loop.time()
         for number in range(changes):
             await claim("" if number % 2 else "h-n0")
             holds = is_reported if number % 2 == 0 else lambda: is_not(is_reported())
-            await cluster.seconds_until(holds, fabric_reconciler.STATUS_SECONDS + SOON_SECONDS)
-        least = (changes - fabric_reconciler.STATUS_BURST - 1) * fabric_reconciler.STATUS_SECONDS
+            await cluster.seconds_until(holds, fabric_status.SECONDS + SOON_SECONDS)
+        least = (changes - fabric_status.BURST - 1) * fabric_status.SECONDS
         assert cluster.loop.time() - began >= least
 
     run(tmp_path, scene)

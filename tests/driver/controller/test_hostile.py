@@ -4,7 +4,8 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import claims
-from drawbar.driver.kube import bodies, client, decoding, errors, events, kinds, mirror
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.kube import bodies, client, decoding, errors, kinds, mirror
 from drawbar.mocks.testing import worlds
 
 DEVICE, OTHER, POOL, AT = "gpu-0", "disk-0", "fab/enc-1", "2026-01-01T00:00:00Z"
@@ -67,11 +68,11 @@ async def test_a_claim_beyond_that_is_reported_once_and_harms_no_other(served_wo
         for text in ("a", "b"):
             with pytest.raises(errors.TooLarge):
                 await annotate(cluster, "large", {"a": text})
-            await until(lambda: notes(cluster, "large"), lambda value: events.UNREADABLE in value)
+            await until(lambda: notes(cluster, "large"), lambda value: reasons.OBJECT_UNREADABLE in value)
         assert "deletionTimestamp" not in (await cluster.attachments())[f"fab.{DEVICE}"]["metadata"]
         await cluster.deallocate("c1")
         await cluster.deleting(f"fab.{DEVICE}")
-        assert len((await notes(cluster, "large"))[events.UNREADABLE]) == 1
+        assert len((await notes(cluster, "large"))[reasons.OBJECT_UNREADABLE]) == 1
 
 
 def images(count):
@@ -115,7 +116,7 @@ async def test_an_object_that_was_never_read_takes_nothing_away(served_world, un
             await cluster.api.patch(kind, name, more, content=merge, subresource=subresource, into=dict)
         monkeypatch.setattr(bodies, "LIMIT_BYTES", 50_000)
         controller = await cluster.controller()
-        await until(lambda: notes(cluster, name), lambda value: events.UNREADABLE in value)
+        await until(lambda: notes(cluster, name), lambda value: reasons.OBJECT_UNREADABLE in value)
         assert mirror.count_unreadable(controller._mirrors.values())[kind.plural] == 1.0
         if kind is not kinds.FABRIC:
             # By then it has looked at everything that it leads.

@@ -8,6 +8,7 @@ from tests.scenes import claims as scenes
 
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import claims, core, fabrics, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import hosts, labels, names, outcomes, settings
 from drawbar.driver.controller.attachments import calls, plan
@@ -219,14 +220,14 @@ def test_a_new_attempt_has_a_new_id_and_a_longer_pause():
 @pytest.mark.parametrize(
     ("error", "reason"),
     [
-        (errors.FailedPrecondition("x", reason=errors.Reason.IN_USE), outcomes.IN_USE),
-        (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), outcomes.NO_FREE_PORT),
-        (errors.NotFound("x"), outcomes.GONE),
-        (errors.FailedPrecondition("x", reason=errors.Reason.INCOMPATIBLE), outcomes.INCOMPATIBLE),
-        (errors.InvalidArgument("x"), outcomes.INCOMPATIBLE),
+        (errors.FailedPrecondition("x", reason=errors.Reason.IN_USE), reasons.DEVICE_IN_USE),
+        (errors.ResourceExhausted("x", reason=errors.Reason.NO_FREE_PORT), reasons.NO_FREE_PORT),
+        (errors.NotFound("x"), reasons.DEVICE_GONE),
+        (errors.FailedPrecondition("x", reason=errors.Reason.INCOMPATIBLE), reasons.DEVICE_INCOMPATIBLE),
+        (errors.InvalidArgument("x"), reasons.DEVICE_INCOMPATIBLE),
         (errors.FailedPrecondition("x", reason="LINK_DOWN"), "FabricError"),
-        (errors.Unauthenticated("x", reason="TOKEN_EXPIRED"), outcomes.CREDENTIALS),
-        (errors.PermissionDenied("x"), outcomes.CREDENTIALS),
+        (errors.Unauthenticated("x", reason="TOKEN_EXPIRED"), reasons.FABRIC_CREDENTIALS_REFUSED),
+        (errors.PermissionDenied("x"), reasons.FABRIC_CREDENTIALS_REFUSED),
     ],
 )
 def test_reasons_are_a_closed_list_and_the_words_are_the_fabrics(error, reason):

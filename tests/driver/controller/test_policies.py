@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drawbar.driver.api import fabrics, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names, policies
 from drawbar.driver.controller.pools import devices
 from drawbar.fabric import contract
@@ -19,11 +20,11 @@ NONE_OF_A = fabrics.ModelRule(model="A", max_per_node=0)
     [
         ([], "A", {"A": 9}, None),
         ([A_AT_MOST_2], "A", {"A": 1}, None),
-        ([A_AT_MOST_2], "A", {"A": 2}, policies.NODE_FULL),
+        ([A_AT_MOST_2], "A", {"A": 2}, reasons.NODE_LIMIT_REACHED),
         ([A_AT_MOST_2], "B", {"A": 2}, None),
-        ([NONE_OF_A], "A", {}, policies.NODE_FULL),
-        ([A_NOT_WITH_B], "A", {"B": 1}, policies.MODELS_CONFLICT),
-        ([A_NOT_WITH_B], "B", {"A": 1}, policies.MODELS_CONFLICT),
+        ([NONE_OF_A], "A", {}, reasons.NODE_LIMIT_REACHED),
+        ([A_NOT_WITH_B], "A", {"B": 1}, reasons.MODELS_CONFLICT),
+        ([A_NOT_WITH_B], "B", {"A": 1}, reasons.MODELS_CONFLICT),
         ([A_NOT_WITH_B], "A", {"A": 3}, None),
         ([A_NOT_WITH_B], "C", {"A": 1, "B": 1}, None),
     ],
@@ -117,7 +118,7 @@ async def test_a_claim_that_breaks_a_rule_fails_before_anything_is_attached_and_
         # The scheduler may not have seen the label yet.
         await cluster.allocate("disk-1", name="c1", pod="c1", pool=pool)
         said = await until(lambda: cluster.said("c1"), lambda value: value.get("disk-1"))
-        assert said["disk-1"] == {"attach-failed": policies.NODE_FULL}
+        assert said["disk-1"] == {"attach-failed": reasons.NODE_LIMIT_REACHED}
         assert cluster.calls("attach") == ["disk-0"]
         assert "fab.disk-1" not in await cluster.attachments()
         assert not any(device.get("taints") for device in (await cluster.slices())[0]["devices"])

@@ -12,7 +12,7 @@ from tests.scenes.pools import NOW, after, device, observed, published
 
 from drawbar.driver.api import core, fabrics, meta
 from drawbar.driver.controller import labels, names, reach
-from drawbar.driver.controller.pools import plan
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
@@ -154,10 +154,10 @@ def test_a_refused_device_moves_once_its_claim_lets_go_of_it_and_returns_when_th
     assert pools(after(apart, *both)) == {"d": "f/e", "e": "f/e"}
     (again,) = [
         action
-        for action in plan.plan(
+        for action in desired.plan(
             observed(*both, published=apart, refused=refused, refused_until=NOW + MINUTE), NOW
         )
-        if isinstance(action, plan.LookAgain)
+        if isinstance(action, desired.LookAgain)
     ]
     assert again.at == NOW + MINUTE
 
@@ -192,8 +192,8 @@ def test_pools_for_refused_devices_leave_room_for_all_others():
     grown = [*listed, *(device(f"n{number}", f"n{number}") for number in range(3))]
     beyond = [
         action
-        for action in plan.plan(observed(*grown, refused=refused, limits=limits), NOW)
-        if isinstance(action, plan.Withheld)
+        for action in desired.plan(observed(*grown, refused=refused, limits=limits), NOW)
+        if isinstance(action, desired.Withheld)
     ]
     assert all("refused" not in pool for pool in kept.values() if pool.startswith("f/n"))
     assert [action.devices for action in beyond] == [2]
@@ -305,12 +305,12 @@ def test_each_published_device_is_offered_to_exactly_the_nodes_that_can_have_it(
         facts = {"refused": refused, "claimed": claimed}
         # Where two pools exchange devices, one of them has to wait for the next round.
         for _ in range(3):
-            actions = plan.plan(observed(*devices, **facts | {"published": standing}), NOW)
+            actions = desired.plan(observed(*devices, **facts | {"published": standing}), NOW)
             for state in scenes.carried_out(standing, actions):
                 listed = [entry.name for each in state for entry in each.spec.devices]
                 assert len(listed) == len(set(listed))
                 standing = state
-        assert plan.plan(observed(*devices, **facts | {"published": standing}), NOW) == ()
+        assert desired.plan(observed(*devices, **facts | {"published": standing}), NOW) == ()
         assert all(len(each.spec.devices) <= slice_plan.DEVICES_MAX for each in standing)
         by_node = labelled(devices, hosts, refused=refused, published_slices=standing)
         shown = offered(standing, by_node)

@@ -1,7 +1,6 @@
 """The settings of the controller, as they are documented and as parts of it define them."""
 
 import json
-import re
 from pathlib import Path
 
 import pytest
@@ -13,27 +12,6 @@ from drawbar.driver.controller import settings
 DOCS = Path(__file__).parents[3] / "docs"
 DOCUMENT = DOCS / "controller.md"
 EXAMPLE = DOCS / "examples" / "controller.yaml"
-ROW = re.compile(r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+) \|$", re.MULTILINE)
-
-
-def shown(value):
-    plain = schema.builtin(value)
-    if isinstance(plain, bool):
-        return "yes" if plain else "no"
-    return "none" if plain in (None, "") else str(plain)
-
-
-def test_the_document_lists_exactly_the_settings_there_are():
-    listed = {row[0]: row[1:] for row in ROW.findall(DOCUMENT.read_text())}
-    assert listed == {
-        option.key: (
-            option.flag,
-            "".join(f", `{name}`" for name in option.variables[1:]),
-            shown(option.default),
-            option.help,
-        )
-        for option in schema.options(settings.Settings)
-    }
 
 
 def test_every_setting_is_described_and_none_has_the_name_of_another():

@@ -18,8 +18,8 @@ from drawbar.driver.controller import settings as controller_settings
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.node import daemon as node
 from drawbar.driver.node import settings as node_settings
-from drawbar.driver.node.attachments import hooks
 from drawbar.driver.node.health import policy as health_policy
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.grpc import server as fabric_server
 from drawbar.mocks.cluster import deployment
 from drawbar.mocks.fabric import configuration

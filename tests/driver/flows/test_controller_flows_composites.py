@@ -7,7 +7,7 @@ import pytest
 from tests.driver.flows import sites
 
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller.offers import group
 from drawbar.driver.kube import kinds
 from drawbar.fabric import contract
 from drawbar.mocks.fabric import configuration, faults
@@ -273,11 +273,11 @@ async def members(cluster):
     """By the name of each composite in the slices its members."""
     return {
         entry["name"]: tuple(
-            entry["attributes"][name]["string"] for name in composites.MEMBERS if name in entry["attributes"]
+            entry["attributes"][name]["string"] for name in group.MEMBERS if name in entry["attributes"]
         )
         for spec in await cluster.slices()
         for entry in spec.get("devices", ())
-        if composites.MEMBERS[0] in entry["attributes"]
+        if group.MEMBERS[0] in entry["attributes"]
     }
 
 

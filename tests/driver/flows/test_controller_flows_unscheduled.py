@@ -12,12 +12,12 @@ from tests.driver.flows.test_controller_flows_hooks import BITSTREAM, config, ma
 
 from drawbar.driver.kube import kinds
 from drawbar.driver.node.classes import nvme
-from drawbar.driver.node.preparation import finding
+from drawbar.driver.node.preparation import limits
 
 pytestmark = pytest.mark.attack
 
 # A Prepare says soon why it waits, and the kubelet asks again.
-SOON = {"prepare": finding.Limits(late_device_seconds=0.5)}
+SOON = {"prepare": limits.Limits(late_device_seconds=0.5)}
 NVME = {"deviceClassName": "nvme.drawbar.dev"}
 
 
@@ -189,7 +189,7 @@ async def test_it_gets_no_disk_of_its_node_that_still_has_the_data_of_another(fl
         await delete(cluster, "victim")
         tolerant = NVME | {"tolerations": [{"operator": "Exists"}]}
         node, _ = await claim_and_scheduled_pod(cluster, tolerant)
-        await unscheduled_pod(cluster, node, "NotCleaned", "is being taken away")
+        await unscheduled_pod(cluster, node, "NotCleaned", "are being removed")
         assert await has_nothing(cluster)
         await cluster.stop(node)
         cluster.start_node(node, **(OWN_DISKS | SOON))

@@ -10,7 +10,6 @@ import yaml
 
 from drawbar.driver import errors, main
 from drawbar.driver.api import healthpolicies
-from drawbar.driver.configuration import schema
 from drawbar.driver.healthmonitor import metrics, settings, signals
 
 ROOT = Path(__file__).parents[3]
@@ -61,10 +60,6 @@ def test_the_definition_has_the_fields_and_the_defaults_that_are_read():
     assert msgspec.convert({"source": "alert"} | flat, healthpolicies.Spec) == healthpolicies.Spec(
         source=healthpolicies.Source.ALERT
     )
-
-
-def test_the_table_of_settings_has_every_setting():
-    assert names(section("Settings")) >= {option.key for option in schema.options(settings.Settings)}
 
 
 def test_the_example_of_a_policy_and_of_a_command_are_read():

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.healthmonitor import metrics, monitor, receiver, signals
 from drawbar.driver.kube import errors, kinds
 
@@ -14,7 +15,17 @@ ALERT = healthpolicies.Source.ALERT
 DEFAULT = healthpolicies.Taint()
 
 
-class Rules:
+class Mirrored(list):
+    """Objects that never change, in place of a mirror."""
+
+    def follow(self, changed):
+        """Nothing changes."""
+
+    def report_unreadable(self, changed):
+        """All of them can be read."""
+
+
+class Rules(Mirrored):
     """The rules of a cluster whose API server refuses to create any."""
 
     def __init__(self):
@@ -28,7 +39,7 @@ class Rules:
         raise errors.Denied("forbidden")
 
 
-class Keeping:
+class Keeping(Mirrored):
     """The rules of a cluster whose API server keeps a rate of evictions, or drops it."""
 
     def __init__(self, *, rates):
@@ -80,9 +91,9 @@ def made():
             driver="drawbar.dev",
             api=None,
             kind=kinds.TAINT_RULES[0],
-            policies=[policy],
+            policies=Mirrored([policy]),
             rules=Rules() if rules is None else rules,
-            slices=published(4),
+            slices=Mirrored(published(4)),
             recorder=Recorder(),
             metrics=metrics.Metrics("drawbar.dev"),
             clock=lambda: NOW,
@@ -150,7 +161,7 @@ async def test_a_rate_of_evictions_is_sent_and_where_it_is_dropped_that_is_repor
     watcher.receive(batch("d0", "d1"))
     await watcher.look()
     assert [rule.spec.taint.evictions_per_second for rule in rules] == [rate if kept else None] * 2
-    dropped = [entry for entry in watcher.recorder.messages if entry[1] == monitor.RATE_DROPPED]
+    dropped = [entry for entry in watcher.recorder.messages if entry[1] == reasons.EVICTION_RATE_DROPPED]
     assert len(dropped) == (rate is not None and not kept)
     assert all(warning and "so 3 has no effect" in message for warning, _, message in dropped)
 

@@ -99,11 +99,11 @@ async def test_a_slow_partition_does_not_delay_another():
     async def work(queue):
         await queue.run(reconcile, lambda key: {})
 
-    queues = workers.PartitionedQueue(lambda key: key[0], work, workers=1)
+    queues = workers.PartitionedQueue(lambda key: key[0], workers=1)
     queues.add(("slow", 1))
     queues.add(("slow", 2))
     async with asyncio.timeout(120), asyncio.TaskGroup() as tasks:
-        queues.start(tasks)
+        queues.start(tasks, work)
         await asyncio.sleep(0)
         queues.add(("quick", 1))
         await done.wait()

@@ -17,10 +17,11 @@ from tests.scenes import nodes
 from drawbar.driver import clocks
 from drawbar.driver.api import attachments, meta
 from drawbar.driver.kube import events, kinds
-from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, hooks, reporting
+from drawbar.driver.node import kernel, treatment
+from drawbar.driver.node.attachments import executor, reporting
+from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.mocks import sysfs
 
 DRIVER = nodes.DRIVER
@@ -55,7 +56,7 @@ class Cluster(nodes.Node):
         await arrivals.read()
         asked = kernel.Kernel(self.tree.root)
         recorder = events.Recorder(self.api, controller=DRIVER, instance="n")
-        yield executor.Context(
+        yield Context(
             hooks=hooks.Runner(hooks.Settings(), asked),
             reporter=reporting.Reporter(
                 api=self.api,
@@ -66,7 +67,7 @@ class Cluster(nodes.Node):
             ),
             arrivals=arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked),
+            treatment=treatment.Executor(asked),
             boot_id="boot-1",
             since=clocks.steady(),
             patience=datetime.timedelta(seconds=60),

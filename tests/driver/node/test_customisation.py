@@ -9,7 +9,7 @@ from drawbar.driver.api import parameters
 from drawbar.driver.node import classes, customisation
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.preparation import finding, records
+from drawbar.driver.node.preparation import claimdevices, records
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -96,7 +96,7 @@ def network_card(tmp_path):
         )
         host = classes.Host.from_sysfs(tree.root)
         shown = card if has_interface else model.Card(functions=(replace(function, net_interfaces=()),))
-        return finding.Found(
+        return claimdevices.Found(
             record=record, card=shown, device_class=DeviceClass.NIC, claim_uid="u", host=host
         )
 
@@ -114,7 +114,7 @@ def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
     ]
     names = [
         [interface.name for interface in again.content().edits.net_devices]
-        for again in finding.numbered(given)
+        for again in claimdevices.numbered(given)
     ]
     plain = network_card("d").content().edits.net_devices[0].name
     assert names == [["data1"], ["data0"], ["ctl0"], [plain], ["data2"]]
@@ -122,16 +122,16 @@ def test_no_two_interfaces_of_a_claim_get_the_same_name(network_card):
 
 def test_shares_of_one_device_are_one_device(network_card):
     given = [network_card("a", "data", "s1"), network_card("a", "data", "s2"), network_card("b", "data")]
-    assert [card.record.first_interface for card in finding.numbered(given)] == [0, 0, 1]
+    assert [card.record.first_interface for card in claimdevices.numbered(given)] == [0, 0, 1]
 
 
 def test_a_device_without_interfaces_takes_no_number(network_card):
     given = [network_card("a", "data", has_interface=False), network_card("b", "data")]
-    assert [card.record.first_interface for card in finding.numbered(given)] == [0, 0]
+    assert [card.record.first_interface for card in claimdevices.numbered(given)] == [0, 0]
 
 
 def test_the_number_is_recorded(network_card):
-    _, second = finding.numbered([network_card("a", "data"), network_card("b", "data")])
+    _, second = claimdevices.numbered([network_card("a", "data"), network_card("b", "data")])
     claim = records.PreparedClaim(namespace="n", name="c", uid="u", state="started", devices=(second.record,))
     written = {"pool": "p", "device": "b", "cdiID": "x/y=b", "firstInterface": 1}
     expected = written | {"parameters": {"network": {"interfacePrefix": "data"}}}

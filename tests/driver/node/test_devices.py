@@ -50,7 +50,7 @@ async def test_a_hot_plugged_device_is_known_with_its_card_and_slot(tmp_path):
         await asyncio.to_thread(tree.detach, 1)
         await waiting.eventually(lambda: tracker.inventory == reader.read(tree.root))
         assert tracker.card_at(ADDRESS) is None
-        assert tracker.slots[0].present is False
+        assert tracker.inventory.slots[0].present is False
 
 
 async def test_an_event_makes_nothing_else_be_read(tmp_path):
@@ -86,7 +86,7 @@ async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it
     powered = []
 
     def note(_):
-        powered.append(tracker.slots[0].powered)
+        powered.append(tracker.inventory.slots[0].powered)
         if powered == [True]:
             (tree.root / "bus/pci/slots/1/power").write_text("0\n")
 
@@ -103,10 +103,10 @@ async def test_what_changes_without_an_event_after_the_last_one_is_found_when_it
 async def test_a_slot_is_read_when_asked_for_since_a_card_without_power_has_no_event(tmp_path):
     async with following(tmp_path) as (tree, tracker, reported):
         await asyncio.to_thread(tree.attach, 2, NVME, arrival=Arrival.UNPOWERED)
-        assert tracker.slots[1].present is False
+        assert tracker.inventory.slots[1].present is False
         slot = await tracker.refresh_slot("2")
         assert (slot.present, slot.powered) == (True, False)
-        assert tracker.slots[1] == slot
+        assert tracker.inventory.slots[1] == slot
         assert [changes.slots for changes in reported] == [frozenset({"2"})]
         assert await tracker.refresh_slot("absent") is None
 

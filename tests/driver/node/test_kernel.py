@@ -58,7 +58,6 @@ CALLS = [
     pytest.param(lambda k: k.unbind(ADDRESS), "bus/pci/drivers/nvme/unbind", f"{ADDRESS}\n", id="unbind"),
     pytest.param(lambda k: k.remove(ADDRESS), f"{DEVICE}/remove", "1\n", id="remove"),
     pytest.param(lambda k: k.reset(ADDRESS), f"{DEVICE}/reset", "1\n", id="reset"),
-    pytest.param(lambda k: k.rescan(), "bus/pci/rescan", "1\n", id="rescan"),
     pytest.param(lambda k: k.set_vfs(ADDRESS, 0), f"{DEVICE}/sriov_numvfs", "0\n", id="virtual functions"),
     pytest.param(
         lambda k: k.set_vf_probing(ADDRESS, on=False),
@@ -174,15 +173,10 @@ async def test_a_dax_device_loses_the_driver_that_it_has_and_no_other(tree):
     assert (tree / "bus/dax/drivers/kmem/unbind").read_text() == "dax0.0\n"
 
 
-@pytest.mark.parametrize("driver", ["vfio-pci", None])
-async def test_a_function_is_bound_to_a_driver_by_name_or_to_the_one_that_fits(tree, driver):
+async def test_a_function_is_bound_to_the_driver_that_fits(tree):
     (tree / DEVICE / "driver").unlink()
-    (tree / "bus/pci/drivers/vfio-pci").mkdir()
-    (tree / "bus/pci/drivers/vfio-pci/bind").write_text("")
-    asked = kernel.Kernel(tree)
-    await (asked.bind(ADDRESS, driver) if driver else asked.probe(ADDRESS))
-    path = f"drivers/{driver}/bind" if driver else "drivers_probe"
-    assert (tree / "bus/pci" / path).read_text() == f"{ADDRESS}\n"
+    await kernel.Kernel(tree).probe(ADDRESS)
+    assert (tree / "bus/pci/drivers_probe").read_text() == f"{ADDRESS}\n"
 
 
 @pytest.mark.parametrize(
@@ -190,7 +184,6 @@ async def test_a_function_is_bound_to_a_driver_by_name_or_to_the_one_that_fits(t
     [
         pytest.param(lambda k: k.power_slot("3", on=True), id="powered"),
         pytest.param(lambda k: k.unbind("0000:02:00.0"), id="no driver"),
-        pytest.param(lambda k: k.bind(ADDRESS, "nvme"), id="bound to it"),
         pytest.param(lambda k: k.probe(ADDRESS), id="bound to something"),
         pytest.param(lambda k: k.remove("0000:02:00.0"), id="no function"),
         pytest.param(lambda k: k.set_vfs(ADDRESS, 2), id="as many"),
@@ -350,11 +343,11 @@ async def test_no_more_than_a_bounded_number_of_calls_is_under_way(tree):
 
 async def test_the_real_error_of_a_write_is_reported(tree):
     """/dev/full stands for a file that answers with an errno."""
-    path = tree / "bus/pci/rescan"
+    path = tree / DEVICE / "remove"
     path.unlink()
     path.symlink_to("/dev/full")
     with pytest.raises(errors.KernelRefused, match="ENOSPC"):
-        await kernel.Kernel(tree).rescan()
+        await kernel.Kernel(tree).remove(ADDRESS)
 
 
 async def test_a_slot_that_its_driver_has_switched_off_is_off(tree):

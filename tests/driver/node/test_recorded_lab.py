@@ -6,13 +6,12 @@ from pathlib import Path
 import pytest
 
 from drawbar.driver.api import attachments
-from drawbar.driver.node import classes, uevents
+from drawbar.driver.node import classes, treatment, uevents
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.classes.cxl_memory import operations as cxl_memory
 from drawbar.driver.node.discovery import live, reader
 from drawbar.driver.node.health import readings
-from drawbar.driver.node.release import plan
-from drawbar.driver.node.release import releaser as release
+from drawbar.driver.node.treatment import observation, plan
 from drawbar.mocks.sysfs import load_events, load_recording
 
 RECORDING = Path(__file__).parents[2] / "data" / "kernel-6.1-lab"
@@ -83,18 +82,23 @@ def test_another_device_in_the_slot_is_known_as_the_wrong_one(after):
     assert outcome.card.address == DISK
 
 
+def look(sysfs, card, slot):
+    order = treatment.Order(card=card, slot=slot)
+    return observation.look(classes.Host.from_sysfs(sysfs), order, treatment.Progress())
+
+
 @pytest.mark.parametrize(("address", "slot"), [(DISK, "1"), (MEMORY, "101")])
 def test_a_release_begins_with_the_driver_resets_and_ends_with_the_power(before, after, address, slot):
     card = reader.read(after).card_of(address)
-    seen = release.look(classes.Host.from_sysfs(after), card, slot, None).observed
+    seen = look(after, card, slot).observed
     assert plan.plan(seen) == plan.Unbind(address=address)
     unbound = dataclasses.replace(
         seen, functions=tuple(dataclasses.replace(each, bound=False) for each in seen.functions)
     )
     assert plan.plan(unbound) == plan.Remove(address=address, reset=True)
     assert plan.plan(dataclasses.replace(seen, functions=())) == plan.PowerOff(slot=slot)
-    gone = release.look(classes.Host.from_sysfs(before), card, slot, None).observed
-    assert plan.plan(gone) == plan.Done()
+    gone = look(before, card, slot).observed
+    assert plan.plan(gone) == plan.Finish()
 
 
 def test_both_are_well(after):

@@ -11,29 +11,6 @@ from drawbar.driver.configuration import schema
 from drawbar.driver.node import settings
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "node.md"
-ROW = re.compile(r"^\| `([\w.]+)` \| `(--[\w-]+)`((?:, `\w+`)*) \| (.+?) \| (.+) \|$", re.MULTILINE)
-
-
-def shown(value):
-    plain = schema.builtin(value)
-    if isinstance(plain, bool):
-        return "yes" if plain else "no"
-    if isinstance(plain, list):
-        return ",".join(plain) or "none"
-    return "none" if plain in (None, "") else str(plain)
-
-
-def test_the_document_lists_exactly_the_settings_that_have_flags():
-    listed = {row[0]: (row[1], row[2], row[3]) for row in ROW.findall(DOCUMENT.read_text())}
-    assert listed == {
-        option.key: (
-            option.flag,
-            "".join(f", `{name}`" for name in option.variables[1:]),
-            shown(option.default),
-        )
-        for option in schema.options(settings.Settings)
-        if option.flag
-    }
 
 
 def test_every_setting_is_described_and_none_has_the_name_of_another():

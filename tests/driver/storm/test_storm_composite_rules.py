@@ -3,7 +3,7 @@
 import asyncio
 
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller.offers import group
 from drawbar.driver.kube import client, kinds
 
 SECONDS = 20  # all that is gathered is done, and nothing is looked at again without a reason
@@ -20,9 +20,7 @@ async def offered(storm):
     """By the name of each device in the slices its members."""
     return {
         device["name"]: tuple(
-            device["attributes"][name]["string"]
-            for name in composites.MEMBERS
-            if name in device["attributes"]
+            device["attributes"][name]["string"] for name in group.MEMBERS if name in device["attributes"]
         )
         for spec in await storm.specs()
         for device in spec.get("devices", ())

@@ -13,7 +13,8 @@ from drawbar.fabric.redfish.adapter import RedfishAdapter
 
 MOCKUPS = os.environ.get("MOCKUPS", "")
 pytestmark = pytest.mark.skipif(
-    not MOCKUPS, reason="MOCKUPS is not set: name the directory of the DMTF's mock-ups (CONTRIBUTING.md)"
+    not MOCKUPS,
+    reason="MOCKUPS is not set: name the directory of the DMTF's mock-ups (docs/development/checks.md)",
 )
 
 

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from drawbar.driver.kube import client, config
+from drawbar.driver.kube import client, config, connections
 from drawbar.mocks import apiserver
 from drawbar.mocks.claims import dialects, discovery, documents, users
 
@@ -55,7 +55,7 @@ async def test_a_server_that_does_not_answer_yet_is_asked_again():
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
         url = "http://{}:{}".format(*server.sockets[0].getsockname())
-        connection = config.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
+        connection = connections.Connection(server=url, tls=None, authorization=lambda: None, origin="test")
         async with client.connecting(connection) as api, asyncio.timeout(120):
             assert await discovery.dialect(api) == dialects.V1ALPHA2
     assert asked == [what for what, _ in ROUNDS]

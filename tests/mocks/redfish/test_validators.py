@@ -76,7 +76,8 @@ validated = pytest.mark.skipif(
     reason="the validators of the DMTF are not installed: run make redfish",
 )
 with_schemas = pytest.mark.skipif(
-    not SCHEMAS, reason="SCHEMAS is not set: name the directory of the DMTF's CSDL schemas (CONTRIBUTING.md)"
+    not SCHEMAS,
+    reason="SCHEMAS is not set: name the directory of the DMTF's CSDL schemas (docs/development/checks.md)",
 )
 
 

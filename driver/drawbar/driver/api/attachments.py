@@ -10,6 +10,7 @@ import hashlib
 import msgspec
 
 from drawbar.driver.api import meta, parameters, slices
+from drawbar.fabric.classes import OFFERED_CLASSES
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "DeviceAttachment"
@@ -28,9 +29,6 @@ DETACHED = "Detached"
 VISIBLE = "Visible"
 RELEASED = "Released"
 EXCLUSIVE = "Exclusive"
-# Reasons of `Released` that the device's taint tells from all others.
-CLEANING = "Cleaning"
-NOT_CLEANED = "NotCleaned"
 # What a node reports of the health of a device that it finds ill.
 UNHEALTHY = "Unhealthy"
 
@@ -119,7 +117,7 @@ class ClaimReference(meta.Struct, frozen=True):
     virtual_functions: parameters.VirtualFunctions = parameters.VirtualFunctions()
 
 
-ERASED_CLASSES = frozenset({"nvme", "cxl-memory"})
+ERASED_CLASSES = frozenset(listed for listed in OFFERED_CLASSES if listed.can_erase)
 UNWEARING_CLASSES = frozenset({"cxl-memory"})
 """Of devices that no number of erasures wears out."""
 """Classes of device that keep their users' data, and are erased unless their Fabric has another policy."""
@@ -407,14 +405,32 @@ class Failure(meta.Struct, frozen=True):
     retryable: bool = False
 
 
+class ContradictionRecord(meta.Struct, frozen=True):
+    """A connection that the fabric manager no longer shows, of a device that its node has seen.
+
+    Attributes:
+        since: when the manager first showed another state.
+        host_id: the host where it shows the device; empty while it shows the device as free.
+    """
+
+    since: str
+    host_id: str = msgspec.field(default="", name="hostID")
+
+
 class AttachmentStatus(meta.Struct, frozen=True):
-    """The record."""
+    """The record.
+
+    Attributes:
+        refusal: the fabric manager's latest words against the attach, while that is tried again.
+    """
 
     phase: str = ""
     conditions: tuple[meta.Condition, ...] = ()
     operation: OperationRecord | None = None
     connection: ConnectionRecord | None = None
     device: DeviceRecord | None = None
+    contradiction: ContradictionRecord | None = None
+    refusal: str = ""
     baseline: Baseline | None = None
     node: NodeReport | None = None
     error: Failure | None = None

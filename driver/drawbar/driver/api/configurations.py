@@ -15,8 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, meta, parameters
-
-REASON = "InvalidParameters"
+from drawbar.driver.catalogue import reasons
 
 Topic = TypeVar("Topic", bound=meta.Struct)
 
@@ -61,7 +60,7 @@ def checked(
     try:
         return by_device(allocation, driver), None
     except parameters.Invalid as invalid:
-        return {}, attachments.Failure(reason=REASON, message=str(invalid))
+        return {}, attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(invalid))
 
 
 def by_device(

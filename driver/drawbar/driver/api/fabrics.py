@@ -4,11 +4,13 @@ Source: `deploy/drawbar/crds/fabrics.yaml`.
 """
 
 import enum
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from drawbar.driver.api import attachments, drivers, meta
 from drawbar.fabric import budget
+from drawbar.fabric.classes import OFFERED_CLASSES
 
 API_VERSION = "drawbar.dev/v1alpha1"
 KIND = "Fabric"
@@ -26,8 +28,6 @@ FEATURES_DROPPED = "FeaturesDropped"
 HOSTS_MAPPED = "HostsMapped"
 PUBLISHED = "Published"
 WRITABLE = "Writable"
-# The reason of Connected as the CRD defaults it: no controller has served the Fabric yet.
-PENDING = "Pending"
 CONDITIONS = frozenset({CONNECTED, DEGRADED, FEATURES_DROPPED, HOSTS_MAPPED, PUBLISHED, WRITABLE})
 
 
@@ -70,21 +70,24 @@ class Reservation(meta.Struct, frozen=True):
         return device_id in self.devices or model in self.models
 
 
-class CleanPolicy(meta.Struct, frozen=True):
-    """What a node does about what a user left on a device, by class of device; None is what the class does."""
-
-    gpu: attachments.Clean | None = None
-    accelerator: attachments.Clean | None = None
-    fpga: attachments.Clean | None = None
-    nvme: attachments.Clean | None = None
-    cxl_memory: attachments.Clean | None = None
-    nic: attachments.Clean | None = None
-    other: attachments.Clean | None = None
+class _CleanPolicy(meta.Struct, frozen=True):
+    """What a node does about the traces of a device's users, by class of device; None is the default of the class."""
 
     def way(self, device_class: str) -> attachments.Clean | None:
         """Return it for one of `drawbar.fabric.classes.DeviceClass`."""
         way: attachments.Clean | None = getattr(self, device_class.replace("-", "_"), None)
         return way
+
+
+if TYPE_CHECKING:
+    CleanPolicy = _CleanPolicy
+else:
+    CleanPolicy = msgspec.defstruct(
+        "CleanPolicy",
+        [(listed.replace("-", "_"), attachments.Clean | None, None) for listed in OFFERED_CLASSES],
+        bases=(_CleanPolicy,),
+        frozen=True,
+    )
 
 
 class Limits(meta.Struct, frozen=True):

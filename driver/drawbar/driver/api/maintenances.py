@@ -16,9 +16,8 @@ KIND = "Maintenance"
 
 # In `devices`: each device of the Fabric.
 ALL = "*"
-# The condition type of the status, and its reason as the CRD defaults it.
+# The condition type of the status.
 APPLIED = "Applied"
-PENDING = "Pending"
 
 
 class MaintenanceSpec(meta.Struct, frozen=True):

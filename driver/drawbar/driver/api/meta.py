@@ -136,3 +136,9 @@ def moment(text: str | None) -> datetime.datetime | None:
     if is_usual:
         return named
     return _FIRST if int(match["year"]) < _FIRST.year else _LAST
+
+
+def camel_case(name: str) -> str:
+    """Return a name with dashes as a field of an object has it: `cxlMemory` for `cxl-memory`."""
+    first, *others = name.split("-")
+    return first + "".join(part.title() for part in others)

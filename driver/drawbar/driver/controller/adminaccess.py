@@ -11,10 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, outcomes
-
-NEVER_ATTACHES = "AdminAccessNeverAttaches"
 
 
 def applied(
@@ -67,7 +66,7 @@ def _absent(
     attachment = observed.get(elsewhere[0])
     where = f"on its way to or on node {attachment.spec.node_name}" if attachment else "attached to no node"
     message = f"admin access never attaches a device, and {elsewhere[0].device} is {where}"
-    return attachments.Failure(reason=NEVER_ATTACHES, message=message)
+    return attachments.Failure(reason=reasons.ADMIN_ACCESS_NEVER_ATTACHES, message=message)
 
 
 def _conditions(
@@ -83,7 +82,10 @@ def _conditions(
         attachment.holds(kind) for kind in (attachments.ATTACHED, attachments.VISIBLE)
     ):
         message = f"in use on node {attachment.spec.node_name}"
-        said = [(bindings.ATTACHED, "Attached", message), (bindings.VISIBLE, "DeviceReady", message)]
+        said = [
+            (bindings.ATTACHED, reasons.ATTACHED, message),
+            (bindings.VISIBLE, reasons.DEVICE_READY, message),
+        ]
     else:
         said = []
     return tuple(

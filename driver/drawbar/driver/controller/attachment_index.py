@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments
+from drawbar.driver.controller import names
 
 # A release that takes longer shows in the pool: the device is not to be given out meanwhile.
 RELEASE_SECONDS = 30.0
@@ -95,6 +96,10 @@ class Index:
         """Return all attachments of a fabric."""
         return iter(tuple(self._by.get(("fabric", fabric), {}).values()))
 
+    def device(self, uid: str) -> names.DeviceKey | None:
+        """Return the device of the attachment of that uid, or None if there is none."""
+        return next(map(device_key, self._by.get(("uid", uid), {}).values()), None)
+
     def on(self, node: str) -> Iterator[attachments.DeviceAttachment]:
         """Return all attachments of a node."""
         return iter(tuple(self._by.get(("node", node), {}).values()))
@@ -102,10 +107,6 @@ class Index:
     def for_claim(self, uid: str) -> Iterator[attachments.DeviceAttachment]:
         """Return all attachments for a claim."""
         return iter(tuple(self._by.get(("claim", uid), {}).values()))
-
-    def of_shares(self, fabric: str) -> Iterator[attachments.DeviceAttachment]:
-        """Return all attachments of shares of a fabric's devices."""
-        return iter(tuple(self._by.get(("shares", fabric), {}).values()))
 
     def composite(self, fabric: str, name: str) -> attachments.Composite | None:
         """Return a composite of which a member has an attachment, by its name."""
@@ -125,15 +126,19 @@ class Index:
         return self._attached[fabric]
 
 
+def device_key(attachment: attachments.DeviceAttachment) -> names.DeviceKey:
+    """Return the device of an attachment."""
+    return names.DeviceKey(fabric=attachment.spec.fabric, device=attachment.spec.device)
+
+
 def _places(attachment: attachments.DeviceAttachment) -> Iterator[tuple[str, str]]:
+    yield "uid", attachment.metadata.uid
     yield "fabric", attachment.spec.fabric
     yield "node", attachment.spec.node_name
     if attachment.spec.claim is not None:
         yield "claim", attachment.spec.claim.uid
     if attachment.spec.composite is not None:
         yield "composite", f"{attachment.spec.fabric}/{attachment.spec.composite.name}"
-    if attachment.spec.share is not None:
-        yield "shares", attachment.spec.fabric
     if (
         attachment.holds(attachments.ATTACHED)
         and not attachment.holds(attachments.VISIBLE)

@@ -12,13 +12,15 @@ from typing import TypeVar
 
 from drawbar.driver import sightings
 from drawbar.driver.api import attachments, bindings, claims, configurations, meta, parameters, references
-from drawbar.driver.controller import names, shares
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers import memory_chunk
 from drawbar.fabric import contract
 
 # Nothing distinguishes this allocation from the next one of the claim, and the API server refuses the timestamp that the scheduler
 # adds when it reserves the claim for a pod (`status.allocation: field is immutable`, 1.36).
 NO_TIMESTAMP = attachments.Failure(
-    reason="NoAllocationTimestamp",
+    reason=reasons.NO_ALLOCATION_TIMESTAMP,
     message=(
         "the claim was allocated without status.allocation.allocationTimestamp, so no scheduler can bind a pod to it; "
         "whatever allocated it must set the timestamp, or leave the claim to the scheduler"
@@ -271,9 +273,9 @@ def wish(
     share = None
     if result.share_id is not None:
         try:
-            share = shares.of_result(result, result.share_id, origin(result.device))
-        except shares.Unfit as error:
-            unfit = attachments.Failure(reason=configurations.REASON, message=str(error))
+            share = memory_chunk.of_result(result, result.share_id, origin(result.device))
+        except memory_chunk.Unfit as error:
+            unfit = attachments.Failure(reason=reasons.INVALID_PARAMETERS, message=str(error))
     if allocation.allocation_timestamp is None:
         unfit = NO_TIMESTAMP
     return Wish(

@@ -16,7 +16,8 @@ from drawbar.driver.controller import (
     retries,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.fabrics import composites, sessions
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.offers import group, holdings, offer, table
 from drawbar.driver.controller.pools import publisher
 from drawbar.driver.kube import claimstatus, client, errors, events, kinds, mirror
 
@@ -26,6 +27,7 @@ MANAGER = "drawbar-controller"
 NAMESPACE = "kube-system"
 PAUSE_FIRST_SECONDS = 1.0
 _Claim = claims.ResourceClaim
+_Attachment = attachments.DeviceAttachment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,38 +78,31 @@ class Cluster:
     retries: retries.Retries
     recorder: events.Recorder
     contained: containment.Containment = field(default_factory=containment.Uncontained)
-    arranged: dict[str, tuple[tuple[object, ...], composites.Arrangement]] = field(default_factory=dict)
+    arranged: dict[str, tuple[offer.Stock, offer.Arrangement]] = field(default_factory=dict)
 
-    def composites(self, fabric: str) -> composites.Arrangement | None:
-        """Return the composites of a Fabric that has or had any; what else is held, its attachments have themselves."""
+    def composites(self, fabric: str) -> offer.Arrangement | None:
+        """Return the offers of a Fabric that has or had any of several parts; what else is held, its attachments have themselves."""
         opened, published = self.sessions.get(fabric), self.pools.composites(fabric)
-        if (
-            opened is None
-            or not opened.listed
-            or not (opened.spec.composites or opened.spec.composite_rules or published)
-        ):
+        if opened is None or not opened.listed or not (table.groups(opened.spec) or published):
             self.arranged.pop(fabric, None)
             return None
         attached = [attachment for attachment in self.placed.in_fabric(fabric) if not attachment.held_by_hand]
-        given = {*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)}
-        held, devices = composites.held(attached), self.pools.offered(fabric)
-        scope = self.maintenance.scope(fabric)
-        observed = (opened.spec, devices, held, given, published, opened.missing, opened.chooses, scope)
-        before = self.arranged.get(fabric)
-        # It is asked for with every device, and much is slower to arrange than to compare.
-        if before is not None and before[0] == observed:
-            return before[1]
-        arranged = composites.arrange(
-            opened.spec,
-            devices,
-            held,
-            given,
+        stock = offer.Stock(
+            spec=opened.spec,
+            devices=self.pools.offered(fabric),
+            held=group.held(attached),
+            given={*(attachment.spec.device for attachment in attached), *self.allocated.pools(fabric)},
             published=published,
             missing=opened.missing,
-            chooses=opened.chooses,
-            maintenance=scope,
+            chooses=opened.inventory.parts.are_chosen,
+            maintenance=self.maintenance.scope(fabric),
         )
-        self.arranged[fabric] = (observed, arranged)
+        before = self.arranged.get(fabric)
+        # It is asked for with every device, and much is slower to arrange than to compare.
+        if before is not None and before[0] == stock:
+            return before[1]
+        arranged = table.arrange(stock)
+        self.arranged[fabric] = (stock, arranged)
         return arranged
 
     def members(self, key: names.DeviceKey) -> tuple[names.DeviceKey, ...]:
@@ -118,6 +113,25 @@ class Cluster:
         if arranged is not None:
             devices = arranged.members.get(key.device, ())
         return tuple(names.DeviceKey(fabric=key.fabric, device=device) for device in devices)
+
+    def realisation(self, part: names.DeviceKey, attachment: _Attachment | None) -> offer.Realisation:
+        """Return the realisation with a part: by its DeviceAttachment, else by how the fabric is arranged."""
+        if attachment is not None:
+            return offer.Realisation.from_composite(part, attachment.spec.composite)
+        arranged = self.composites(part.fabric)
+        composite = arranged.composite_of(part.device) if arranged is not None else None
+        return offer.Realisation.from_composite(part, composite)
+
+    def holdings(self, fabric: str) -> holdings.Holdings:
+        """Return what the cluster holds of a fabric."""
+        parts = tuple(map(holdings.Holding.from_attachment, self.placed.in_fabric(fabric)))
+        gone = {node: self.absences.gone_at(node, (fabric,)) for node in {part.node for part in parts}}
+        return holdings.Holdings(
+            parts={part.name: part for part in parts},
+            gone_at={node: moment for node, moment in gone.items() if moment is not None},
+            claimed=frozenset(self.allocated.pools(fabric)),
+            published={each.metadata.name: holdings.names_in(each) for each in self.pools.in_fabric(fabric)},
+        )
 
     @property
     def manager(self) -> str:

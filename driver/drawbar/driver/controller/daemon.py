@@ -12,29 +12,32 @@ import functools
 import logging
 from dataclasses import dataclass, field
 
-from drawbar.driver import clocks, evaluation
+from drawbar.driver import clocks, containment, evaluation, watching
 from drawbar.driver.api import drivers
 from drawbar.driver.controller import (
     absences,
+    allocators,
     attachment_index,
-    changes,
+    change_kinds,
     cluster,
+    cluster_observer,
     daemons,
     expiry,
+    fabric_observer,
     fabric_reconciler,
+    jobs,
     maintenance,
     names,
+    outcomes,
     refusals,
     retries,
-    routing,
     settings,
     watches,
 )
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.attachments import calls, delays, executor
-from drawbar.driver.controller.classic import service as classic
+from drawbar.driver.controller.attachments import calls, context, delays, executor
+from drawbar.driver.controller.attachments import watches as device_watches
 from drawbar.driver.controller.fabrics import credentials, redacting_adapter, sessions
-from drawbar.driver.controller.immediate import allocator
 from drawbar.driver.controller.leadership import elector
 from drawbar.driver.controller.operation import gauges, instrumentation
 from drawbar.driver.controller.pools import publisher
@@ -84,163 +87,103 @@ async def run(options: settings.Settings, surroundings: Surroundings | None = No
             counted = measured.client(api)
             offered = await watches.offered(counted, tasks, measured.contained)
             around = surroundings or Surroundings(evaluator=evaluator)
-            controller = _Controller(options, counted, around, measured, offered)
-            await controller.serve(tasks)
+            await Controller(collect_basis(options, counted, around, measured, offered)).serve(tasks)
 
 
-class _Controller:
-    """The parts of one controller, made in the order in which they need each other."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Basis:
+    """The parts that all others are made with."""
 
-    def __init__(
-        self,
-        options: settings.Settings,
-        api: client.Client,
-        surroundings: Surroundings,
-        measured: instrumentation.Instrumentation,
-        offered: watches.Served,
-    ) -> None:
-        self._options = options
-        self._measured = measured
-        evaluator, selector = surroundings.evaluator, options.node_daemon_selector
-        self._contained = measured.contained
-        self._recorder = events.Recorder(
-            api,
-            controller=options.driver,
-            instance=options.candidate,
-            clock=asyncio.get_running_loop().time,
-        )
-        self._classic = classic.ClassicAllocation(
-            api,
-            options.driver,
-            offered.versions,
-            evaluator,
-            self._classic_claim_gone,
-            contained=measured.contained,
-            recorder=self._recorder,
-        )
-        pods = watches.DaemonPods(namespace=options.lease_namespace, labels=selector)
-        watched = watches.Watches(
-            api,
-            options.driver,
-            offered,
-            daemons=pods if selector else None,
-            contained=measured.contained,
-            recorder=self._recorder,
-        )
-        self._mirrors = watched.running | self._classic.mirrors
-        self._cluster = self._observed(api, surroundings, watched, modern=offered.modern)
-        self._jobs = fabric_reconciler.FabricReconciler(self._cluster, measured.watchdog)
-        self._context = executor.Context(
-            cluster=self._cluster,
-            patience=datetime.timedelta(seconds=options.patience_seconds),
-            binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
-            calls=calls.Calls(),
-            latency=measured.latency,
-            classic_wish=self._classic.watch.wish if self._classic.watch is not None else None,
-            claim_mirrors=(
-                watched.claims,
-                *(self._classic.watch.claim_mirrors.values() if self._classic.watch is not None else ()),
-            ),
-            watchdog=measured.watchdog,
-        )
-        self._delays = delays.Delays(context=self._context)
-        self._immediate = allocator.Allocator(
-            cluster=self._cluster, enabled=options.immediate_allocation, evaluator=evaluator
-        )
+    options: settings.Settings
+    api: client.Client
+    surroundings: Surroundings
+    measured: instrumentation.Instrumentation
+    offered: watches.Served
+    recorder: events.Recorder
+
+    @property
+    def contained(self) -> containment.Containment:
+        """The unexpected errors of this controller."""
+        return self.measured.contained
+
+
+def collect_basis(
+    options: settings.Settings,
+    api: client.Client,
+    surroundings: Surroundings,
+    measured: instrumentation.Instrumentation,
+    offered: watches.Served,
+) -> Basis:
+    """Return the parts that all others are made with."""
+    recorder = events.Recorder(
+        api, controller=options.driver, instance=options.candidate, clock=asyncio.get_running_loop().time
+    )
+    return Basis(
+        options=options,
+        api=api,
+        surroundings=surroundings,
+        measured=measured,
+        offered=offered,
+        recorder=recorder,
+    )
+
+
+class Controller:
+    """The parts of one controller, made in the order in which they need each other: queues, cluster, reconcilers, observers."""
+
+    def __init__(self, basis: Basis) -> None:
+        self._options, self._measured = basis.options, basis.measured
+        self._contained, self._recorder = basis.contained, basis.recorder
+        watched, opened, placed = _watches(basis), _sessions(basis), attachment_index.Index()
         self._devices = workers.PartitionedQueue[names.DeviceKey](
-            lambda key: key.fabric,
-            functools.partial(executor.work, self._context),
-            workers=executor.WORKERS,
-            contained=measured.contained,
+            lambda key: key.fabric, workers=executor.WORKERS, contained=self._contained
         )
-        self._changes = changes.Changes(
-            cluster=self._cluster,
+        queue = jobs.Jobs(watched.nodes, opened)
+        self._allocators = allocators.allocators(
+            basis.options,
+            basis.api,
+            basis.offered.versions,
+            basis.surroundings.evaluator,
+            lambda uid: self._devices.add_all(map(attachment_index.device_key, placed.for_claim(uid))),
+            contained=self._contained,
+            recorder=self._recorder,
+        )
+        changes = watching.Dispatcher(
+            watching.Reconciler(device_watches.WATCHES, self._devices.add),
+            watching.Reconciler(jobs.WATCHES, queue.add_due),
+            *self._allocators.reconcilers,
+        )
+        self._cluster = _cluster(basis, watched, opened, placed, changes)
+        self._context = _context(basis, self._cluster, self._allocators)
+        self._jobs = fabric_reconciler.FabricReconciler(
+            self._cluster, queue, basis.measured.watchdog, changes.tell
+        )
+        self._listener = fabric_observer.FabricObserver(
+            cluster=self._cluster, calls=self._context.calls, jobs=self._jobs, changes=changes
+        )
+        self._mirrors = watched.running | self._allocators.mirrors
+        self._observer = cluster_observer.ClusterObserver(
+            self._cluster,
+            watched=watched,
+            mirrors=self._mirrors.values(),
             context=self._context,
-            devices=self._devices,
-            jobs=self._jobs,
-            immediate=self._immediate,
-            look_again={
-                routing.Allocation.CLASSIC: self._classic.look_again,
-                routing.Allocation.IMMEDIATE: self._immediate.look_again,
-            },
-            metrics=measured.metrics,
+            changes=changes,
+            metrics=basis.measured.metrics,
         )
-        self._context.calls.settled = self._changes.call_settled
-        self._jobs.done = self._changes.job_done
-        self._cluster.sessions.follow(self._changes)
-        self._changes.follow(watched, self._mirrors.values())
+        self._show(queue)
+
+    def _show(self, queue: jobs.Jobs) -> None:
+        """Show an administrator the state of the parts."""
         shown = gauges.Gauges(
             cluster=self._cluster,
             devices_queue=self._devices,
-            fabrics_queue=lambda: self._jobs.waiting,
+            fabrics_queue=queue.count_waiting,
             mirrors=self._mirrors.values,
         )
-        measured.watch(shown, {name: mirror.synced.is_set for name, mirror in self._mirrors.items()})
-
-    def _observed(
-        self, api: client.Client, surroundings: Surroundings, watched: watches.Watches, *, modern: bool
-    ) -> cluster.Cluster:
-        driver, clock = self._options.driver, surroundings.clock
-        role = drivers.resource(credentials.ROLE, driver)
-        vault = credentials.Vault(api, self._options.lease_namespace, role=role)
-        networks = contract.Networks.parse(self._options.fabric_networks)
-        opened = sessions.Sessions(
-            self._measured.adapters(surroundings.adapters),
-            vault,
-            networks,
-            contained=self._contained,
-            recorder=self._recorder,
-        )
-        sources = publisher.Sources(
-            fabrics=watched.fabrics,
-            sessions=opened,
-            placed=attachment_index.Index(),
-            allocated=claim_index.Index(driver, clock),
-            maintenance=maintenance.Index(),
-        )
-        return cluster.Cluster(
-            api=api,
-            driver=driver,
-            clock=clock,
-            time_of_day=surroundings.time_of_day,
-            fabrics=watched.fabrics,
-            attachments=watched.attachments,
-            claims=watched.claims,
-            nodes=watched.nodes,
-            slices=watched.slices,
-            maintenances=watched.maintenances,
-            maintenance=sources.maintenance,
-            placed=sources.placed,
-            allocated=sources.allocated,
-            observers=claim_index.Index(driver, clock, devices=claim_index.observed_devices),
-            unattached=claim_index.Index(driver, clock, devices=claim_index.without_conditions),
-            sessions=opened,
-            pools=publisher.Publisher(
-                api,
-                driver=driver,
-                published=watched.slices,
-                sources=sources,
-                clock=clock,
-                time_of_day=surroundings.time_of_day,
-                store=None if modern else slice_publisher.Memory(),
-            ),
-            daemons=daemons.Daemons(judged=watched.daemons is not None),
-            absences=absences.Absences(watched.nodes, opened, clock),
-            refusals=refusals.Refusals(self._refusals_changed),
-            retries=retries.Retries(driver, clock),
-            recorder=self._recorder,
-            contained=self._contained,
-        )
-
-    # What is made before `_changes` reports to it.
-
-    def _classic_claim_gone(self, uid: str) -> None:
-        self._changes.classic_claim_gone(uid)
-
-    def _refusals_changed(self, fabric: str) -> None:
-        self._changes.troubles_changed(fabric)
+        self._measured.watch(shown, {name: mirror.synced.is_set for name, mirror in self._mirrors.items()})
 
     async def serve(self, tasks: asyncio.TaskGroup) -> None:
+        """Learn the cluster, wait for the leadership, and work until cancelled."""
         contained = self._contained
         for mirror in self._mirrors.values():
             contained.start(tasks, mirror.worker, mirror.run)
@@ -270,23 +213,119 @@ class _Controller:
                 renewing.create_task(mirror.renew(), name="renew")
         self._context.calls.clear()
         self._cluster.refusals.clear()
-        self._cluster.sessions.cluster = await cluster.identity(self._cluster.api)
+        uid = await cluster.identity(self._cluster.api)
         try:
             with self._measured.leading():
-                await self._work()
+                await self._work(uid)
         finally:
             self._devices.stop()
-            self._changes.end()
+            self._observer.end()
 
-    async def _work(self) -> None:
+    async def _work(self, cluster_uid: str) -> None:
         async with asyncio.TaskGroup() as tasks:
             contained = self._contained
-            self._changes.begin(tasks)
-            contained.start(tasks, "delays", self._delays.run)
-            contained.start(tasks, "immediate", self._immediate.run)
+            self._observer.begin(sessions.Term(tasks=tasks, listener=self._listener, cluster=cluster_uid))
+            contained.start(tasks, "delays", delays.Delays(context=self._context).run)
             contained.start(tasks, "expiry", expiry.Expiry(cluster=self._cluster).run)
-            self._classic.work(tasks, self._context)
-            self._devices.start(tasks)
+            self._allocators.start(tasks, self._context)
+            self._devices.start(tasks, functools.partial(executor.work, self._context))
             for number in range(FABRIC_WORKERS):
                 contained.start(tasks, "fabrics", self._jobs.work, subject=f"worker {number}")
             await asyncio.get_running_loop().create_future()
+
+
+def _watches(basis: Basis) -> watches.Watches:
+    options, selector = basis.options, basis.options.node_daemon_selector
+    pods = watches.DaemonPods(namespace=options.lease_namespace, labels=selector) if selector else None
+    return watches.Watches(
+        basis.api,
+        options.driver,
+        basis.offered,
+        daemons=pods,
+        contained=basis.contained,
+        recorder=basis.recorder,
+    )
+
+
+def _sessions(basis: Basis) -> sessions.Sessions:
+    options = basis.options
+    role = drivers.resource(credentials.ROLE, options.driver)
+    return sessions.Sessions(
+        basis.measured.adapters(basis.surroundings.adapters),
+        credentials.Vault(basis.api, options.lease_namespace, role=role),
+        contract.Networks.parse(options.fabric_networks),
+        contained=basis.contained,
+        recorder=basis.recorder,
+        clock=basis.surroundings.clock,
+    )
+
+
+def _cluster(
+    basis: Basis,
+    watched: watches.Watches,
+    opened: sessions.Sessions,
+    placed: attachment_index.Index,
+    changes: watching.Dispatcher,
+) -> cluster.Cluster:
+    driver, surroundings = basis.options.driver, basis.surroundings
+    clock = surroundings.clock
+    sources = publisher.Sources(
+        fabrics=watched.fabrics,
+        sessions=opened,
+        placed=placed,
+        allocated=claim_index.Index(driver, clock),
+        maintenance=maintenance.Index(),
+    )
+    return cluster.Cluster(
+        api=basis.api,
+        driver=driver,
+        clock=clock,
+        time_of_day=surroundings.time_of_day,
+        fabrics=watched.fabrics,
+        attachments=watched.attachments,
+        claims=watched.claims,
+        nodes=watched.nodes,
+        slices=watched.slices,
+        maintenances=watched.maintenances,
+        maintenance=sources.maintenance,
+        placed=placed,
+        allocated=sources.allocated,
+        observers=claim_index.Index(driver, clock, devices=claim_index.observed_devices),
+        unattached=claim_index.Index(driver, clock, devices=claim_index.without_conditions),
+        sessions=opened,
+        pools=publisher.Publisher(
+            basis.api,
+            driver=driver,
+            published=watched.slices,
+            sources=sources,
+            clock=clock,
+            time_of_day=surroundings.time_of_day,
+            store=None if basis.offered.modern else slice_publisher.Memory(),
+        ),
+        daemons=daemons.Daemons(judged=watched.daemons is not None),
+        absences=absences.Absences(watched.nodes, opened, clock),
+        refusals=refusals.Refusals(lambda fabric: changes.tell(change_kinds.TroublesChange(fabric=fabric))),
+        retries=retries.Retries(driver, clock),
+        recorder=basis.recorder,
+        contained=basis.contained,
+    )
+
+
+def _context(basis: Basis, observed: cluster.Cluster, allocating: allocators.Allocators) -> context.Context:
+    options, measured = basis.options, basis.measured
+
+    def settled(uid: str, side: outcomes.Side, reason: str | None) -> None:
+        key = observed.placed.device(uid)
+        if key is not None:
+            measured.latency.settled(key, side, reason)
+
+    return context.Context(
+        cluster=observed,
+        patience=datetime.timedelta(seconds=options.patience_seconds),
+        binding_timeout=datetime.timedelta(seconds=options.binding_timeout_seconds),
+        calls=calls.Calls(settled),
+        latency=measured.latency,
+        other_wish=allocating.wish,
+        claim_mirrors=(observed.claims, *allocating.claim_mirrors),
+        watchdog=measured.watchdog,
+    )

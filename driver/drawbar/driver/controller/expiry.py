@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import taintrules
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.kube import discovery, errors, kinds
 
@@ -22,7 +23,6 @@ LOOK_SECONDS = 20.0
 LOOKS_PER_DISCOVERY = 30
 """An upgrade may bring or take versions; asked for every 10 minutes, and after a look that failed."""
 RULES_MAX = 50
-EXPIRED = "TaintRuleExpired"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,4 +136,6 @@ class Expiry:
         log.info("DeviceTaintRule expired and was deleted", extra=extra)
         by = metadata.annotations.get(taintrules.CREATED_BY_ANNOTATION, "an unknown user")
         message = f"deleted, since its time ended at {end}; it had effect {effect} and was made by {by}"
-        self.cluster.recorder.rule_normal(kind, metadata.name, metadata.uid, reason=EXPIRED, message=message)
+        self.cluster.recorder.rule_normal(
+            kind, metadata.name, metadata.uid, reason=reasons.TAINT_RULE_EXPIRED, message=message
+        )

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import maintenances, meta
+from drawbar.driver.catalogue import reasons
 
 NAMED_IN_MESSAGE = 5
 
@@ -107,11 +108,11 @@ def judge(
     if not has_fabric:
         return (
             False,
-            "NoFabric",
+            reasons.NO_FABRIC,
             f"there is no {fabric} of driver {spec.driver}; kubectl get fabrics lists them",
         )
     if listed is None:
-        return False, "FabricNotListed", f"{fabric} was not listed yet; see its condition Connected"
+        return False, reasons.FABRIC_NOT_LISTED, f"{fabric} was not listed yet; see its condition Connected"
     missing = [
         f"device {entry}" for entry in spec.devices if entry not in {maintenances.ALL, *listed.devices}
     ]
@@ -120,7 +121,7 @@ def judge(
     if not missing:
         return (
             True,
-            "Applied",
+            reasons.APPLIED,
             f"all {count} entries are in maintenance" if count > 1 else "it is in maintenance",
         )
     more = len(missing) - NAMED_IN_MESSAGE
@@ -129,10 +130,10 @@ def judge(
         "mend the names (drawbar status --all lists devices), or wait until the fabric manager lists them"
     )
     if len(missing) == count:
-        return False, "NothingMatches", f"{fabric} has no {named}; {remedy}"
+        return False, reasons.NOTHING_MATCHES, f"{fabric} has no {named}; {remedy}"
     return (
         True,
-        "PartlyApplied",
+        reasons.PARTLY_APPLIED,
         f"{fabric} has no {named}, and the other entries are in maintenance; {remedy}",
     )
 

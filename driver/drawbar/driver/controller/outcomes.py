@@ -1,6 +1,6 @@
 """How an attach or a detach can end, as closed lists, so that the number of metric series is bounded.
 
-The reasons of a failed attach are those of docs/conditions.md, the node daemon's among them; pure.
+The reasons of a failed attach are those of `catalogue.attachment_conditions`, the node daemon's among them; pure.
 """
 
 import enum
@@ -8,7 +8,7 @@ import enum
 import msgspec
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller import policies
+from drawbar.driver.catalogue import attachment_conditions, reasons
 
 
 class Side(enum.StrEnum):
@@ -18,125 +18,29 @@ class Side(enum.StrEnum):
     DETACH = "d"
 
 
-GONE = "DeviceGone"
-IN_USE = "DeviceInUse"
-NO_HOST = "NodeNotOnFabric"
-NO_FREE_PORT = "NoFreePort"
-NO_CAPACITY = "NoCapacity"
-INCOMPATIBLE = "DeviceIncompatible"
-DEADLINE = "AttachDeadlineExceeded"
-NODE_SILENT = "NodeNotResponding"
-UNREACHABLE = "FabricUnreachable"
-CREDENTIALS = "FabricCredentialsRefused"
-PENDING = "OperationPending"
-MISFIT = "AttachmentMismatch"
-BUSY = "FabricBusy"
-"""The fabric manager refuses for now, or gives no answer; it is asked again."""
-NOT_SHOWN = "ConnectionNotShown"
-ELSEWHERE = "ConnectedElsewhere"
-CONTRADICTIONS = frozenset({NOT_SHOWN, ELSEWHERE})
+CONTRADICTIONS = frozenset({reasons.CONNECTION_NOT_SHOWN, reasons.CONNECTED_ELSEWHERE})
 """The reasons of `Attached` for which the fabric manager's listing contradicts the record."""
 
-NOT_RECOGNISED = "DeviceNotRecognised"
-HOOK_FAILED = "HookFailed"
-BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
-NOT_SET_UP = "FunctionsNotSetUp"
-NOT_INTERLEAVED = "NotInterleaved"
 
-# Reasons for which another device would have failed as well, or may have (a claim chooses what is loaded, cards came at once),
-# the device is tainted already, or it works with other hosts.
 NOT_THE_DEVICE = frozenset(
-    {
-        IN_USE,
-        NO_HOST,
-        NO_FREE_PORT,
-        NO_CAPACITY,
-        INCOMPATIBLE,
-        UNREACHABLE,
-        CREDENTIALS,
-        MISFIT,
-        NOT_RECOGNISED,
-        HOOK_FAILED,
-        BITSTREAM_NOT_LOADED,
-        NOT_SET_UP,
-        NOT_INTERLEAVED,
-        policies.NODE_FULL,
-        policies.MODELS_CONFLICT,
-    }
+    row.reason for table in attachment_conditions.FAILURES for row in table.rows if not row.blames_device
 )
-
+"""The reasons for which another device would have failed as well, or that other hosts and claims do not meet."""
 # With these the device is not connected, whatever the record was.
-NOT_CONNECTED = frozenset({IN_USE, NOT_SHOWN})
+NOT_CONNECTED = frozenset({reasons.DEVICE_IN_USE, reasons.CONNECTION_NOT_SHOWN})
 
 ATTACHED = "Attached"
 REUSED = "Reused"
-OTHER = "Other"
 
-NODE_FAILURES = frozenset(
-    {
-        "DeviceLost",
-        "DeviceNotFound",
-        NOT_RECOGNISED,
-        "DriverNotBound",
-        NOT_SET_UP,
-        HOOK_FAILED,
-        BITSTREAM_NOT_LOADED,
-        "LinkDown",
-        "NoDeviceFiles",
-        "NotCleaned",
-        "NotInitialised",
-        NOT_INTERLEAVED,
-        "ResourcesNotAssigned",
-        "SerialNotUnique",
-        "SlotNotPowered",
-        "VersionTooOld",
-        "WrongDevice",
-    }
-)
+NODE_FAILURES = attachment_conditions.NODE_FAILURES.reasons
 """The reasons of a node for which its device does not become ready."""
-
-FAILURES = NODE_FAILURES | frozenset(
-    {
-        # The controller's own, and the fabric's in our words.
-        "AttachDeadlineExceeded",
-        MISFIT,
-        "DeviceGone",
-        "DeviceInUse",
-        INCOMPATIBLE,
-        "FabricCredentialsRefused",
-        "FabricError",
-        "FabricUnreachable",
-        "InvalidParameters",
-        "ModelsConflict",
-        "NoFreePort",
-        "NoCapacity",
-        "NoAllocationTimestamp",
-        "NodeLimitReached",
-        "NodeNotOnFabric",
-        "NodeNotResponding",
-        NOT_SHOWN,
-        "OperationPending",
-    }
-)
-
-BLOCKERS = frozenset(
-    {
-        attachments.CLEANING,
-        attachments.NOT_CLEANED,
-        "InUse",
-        "KernelRefused",
-        "KernelSilent",
-        "NoProgress",
-        "Prepared",
-        "SerialNotUnique",
-    }
-)
+FAILURES = NODE_FAILURES | attachment_conditions.CONTROLLER_FAILURES.reasons
+BLOCKERS = attachment_conditions.RELEASED.reasons - {reasons.NOT_IN_USE}
 """The reasons of a node for which it does not release a device."""
 
 RELEASED = "Released"
 FORCED = "Forced"
-NODE_GONE = "NodeGone"
-DETACHES = (RELEASED, FORCED, NODE_GONE)
+DETACHES = (RELEASED, FORCED, reasons.NODE_GONE)
 
 # As the two daemons write them, in the order in which an attachment goes through them.
 PHASES = ("Pending", "Attached", "Ready", "Idle", "Failed", "Releasing", "Released")
@@ -144,14 +48,14 @@ PHASES = ("Pending", "Attached", "Ready", "Idle", "Failed", "Releasing", "Releas
 
 def failure(reason: str) -> str:
     """Return the reason, or `Other` for one that is not of the closed list: an object of the API could hold any text."""
-    return reason if reason in FAILURES else OTHER
+    return reason if reason in FAILURES else reasons.OTHER
 
 
 def detach(attachment: attachments.DeviceAttachment) -> str:
     """Return why the device of an attachment that is gone could be detached."""
     if attachment.holds(attachments.RELEASED):
         return RELEASED
-    return FORCED if attachment.forced else NODE_GONE
+    return FORCED if attachment.forced else reasons.NODE_GONE
 
 
 def phase(attachment: attachments.DeviceAttachment) -> str:
@@ -159,7 +63,7 @@ def phase(attachment: attachments.DeviceAttachment) -> str:
     if attachment.deleting:
         return "Released" if attachment.holds(attachments.RELEASED) else "Releasing"
     reported = attachment.status.phase or "Pending"
-    return reported if reported in PHASES else OTHER
+    return reported if reported in PHASES else reasons.OTHER
 
 
 def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | None:
@@ -172,7 +76,7 @@ def problem(attachment: attachments.DeviceAttachment) -> attachments.Failure | N
         return msgspec.structs.replace(recorded, reason=failure(recorded.reason))
     visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
     if visible is not None and visible.status == "False":
-        reason = visible.reason if visible.reason in NODE_FAILURES else OTHER
+        reason = visible.reason if visible.reason in NODE_FAILURES else reasons.OTHER
         return attachments.Failure(reason=reason, message=visible.message)
     return None
 
@@ -188,4 +92,4 @@ def blocker(attachment: attachments.DeviceAttachment) -> str:
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
     if released is None or released.status != "False":
         return ""
-    return released.reason if released.reason in BLOCKERS else OTHER
+    return released.reason if released.reason in BLOCKERS else reasons.OTHER

@@ -9,9 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from drawbar.driver.api import attachments, fabrics
-
-NODE_FULL = "NodeLimitReached"
-MODELS_CONFLICT = "ModelsConflict"
+from drawbar.driver.catalogue import reasons
 
 
 def models_by_node(attached: Iterable[attachments.DeviceAttachment]) -> dict[str, Counter[str]]:
@@ -45,7 +43,7 @@ def forbids(
             and on_node.get(model, 0) >= rule.max_per_node
         ):
             return attachments.Failure(
-                reason=NODE_FULL,
+                reason=reasons.NODE_LIMIT_REACHED,
                 message=f"node {node} has {on_node.get(model, 0)} devices of model {model}, and the Fabric allows "
                 f"{rule.max_per_node}",
             )
@@ -53,7 +51,7 @@ def forbids(
             rival = excluded if rule.model == model else rule.model if excluded == model else None
             if rival is not None and on_node.get(rival, 0):
                 return attachments.Failure(
-                    reason=MODELS_CONFLICT,
+                    reason=reasons.MODELS_CONFLICT,
                     message=f"node {node} has a device of model {rival}, which may not share a node with {model}",
                 )
     return None

@@ -89,7 +89,7 @@ def _monitor(
         clock=asyncio.get_running_loop().time,
     )
     watch = functools.partial(mirror.Mirror, api, contained=counts.contained, recorder=recorder)
-    watcher = monitor.Monitor(
+    return monitor.Monitor(
         driver=options.driver,
         api=api,
         kind=kind,
@@ -107,11 +107,6 @@ def _monitor(
         time_of_day=clocks.time_of_day,
         dry_run=options.dry_run,
     )
-    for followed in watcher.mirrors:
-        followed.report_unreadable(watcher.unreadable_changed)
-    watcher.policies.follow(watcher.changed)
-    watcher.slices.follow(watcher.changed)
-    return watcher
 
 
 @contextlib.asynccontextmanager

@@ -16,7 +16,8 @@ from typing import Any, assert_never
 
 from drawbar.driver import clocks
 from drawbar.driver.api import healthpolicies, meta, slices, taintrules
-from drawbar.driver.healthmonitor import metrics, plan, receiver, signals
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.healthmonitor import metrics, receiver, signals, tainting
 from drawbar.driver.kube import client, errors, events, exclusions, kinds, mirror
 
 log = logging.getLogger(__name__)
@@ -25,9 +26,7 @@ LOOK_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 """Between two looks at least, however many signals arrive."""
 MANAGER = "drawbar-health-monitor"
-RATE_DROPPED = "EvictionRateDropped"
-"""The reason of the Event."""
-WARNINGS = frozenset({plan.Reason.SHARE, plan.Reason.RATE, plan.Reason.LIMIT})
+WARNINGS = frozenset({tainting.Reason.SHARE, tainting.Reason.RATE, tainting.Reason.LIMIT})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,15 +44,21 @@ class Monitor:
     clock: clocks.Clock
     time_of_day: clocks.Clock
     dry_run: bool
-    state: plan.State = field(default_factory=plan.State)
+    state: tainting.State = field(default_factory=tainting.State)
     _step: clocks.Step = field(default_factory=clocks.Step)
     _started: bool = False
     _signalled: asyncio.Event = field(default_factory=asyncio.Event)
-    _withheld: dict[plan.Key, plan.Reason] = field(default_factory=dict)
+    _withheld: dict[tainting.Key, tainting.Reason] = field(default_factory=dict)
     _unrated: set[str] = field(default_factory=set)
     """The UIDs of policies whose rate the API server dropped."""
-    _inventory: plan.Inventory | None = None
+    _inventory: tainting.Inventory | None = None
     _logged: str = ""
+
+    def __post_init__(self) -> None:
+        for followed in self.mirrors:
+            followed.report_unreadable(self._unreadable_changed)
+        self.policies.follow(self._changed)
+        self.slices.follow(self._changed)
 
     def missing(self) -> str | None:
         """Return what the monitor waits for, as a clause; None once it takes signals."""
@@ -63,27 +68,27 @@ class Monitor:
 
     def own_rules(self) -> dict[str, float]:
         """Return how many rules of this monitor there are, by the label value of a metric without labels."""
-        return {"": float(len(plan.own(self.rules, self.driver)))}
+        return {"": float(len(tainting.own(self.rules, self.driver)))}
 
     def withheld(self) -> dict[str, float]:
         """Return by reason how many devices are not tainted, or not freed, though a policy asks for it."""
         counted = Counter(reason.value for reason in self._withheld.values())
-        reasons = sorted({*WARNINGS, plan.Reason.DRY_RUN})
-        return {reason.value: float(counted[reason.value]) for reason in reasons}
+        listed = sorted({*WARNINGS, tainting.Reason.DRY_RUN})
+        return {reason.value: float(counted[reason.value]) for reason in listed}
 
     @property
     def mirrors(self) -> tuple[mirror.Mirror[Any], ...]:
         """What is followed of the API server."""
         return (self.policies, self.rules, self.slices)
 
-    def unreadable_changed(
+    def _unreadable_changed(
         self, _old: exclusions.Unreadable | None, new: exclusions.Unreadable | None
     ) -> None:
         """Report an object that cannot be read."""
         if new is not None:
             self.recorder.unreadable(new)
 
-    def changed(self, _old: object, _new: object) -> None:
+    def _changed(self, _old: object, _new: object) -> None:
         """Note that something of the cluster changed."""
         self._inventory = None
         self._signalled.set()
@@ -97,7 +102,7 @@ class Monitor:
         if (missing := self.missing()) is not None:
             raise receiver.NotReady(missing)
         now = self._now()
-        seen = plan.observe(self.state, batch, plan.served(self.policies), self._devices(), now)
+        seen = tainting.observe(self.state, batch, tainting.served(self.policies), self._devices(), now)
         self.state = seen.state
         for outcome, number in seen.outcomes.items():
             self.metrics.signals.labels(batch.source.value, outcome).inc(number)
@@ -107,7 +112,9 @@ class Monitor:
         """Look until cancelled."""
         for copy in self.mirrors:
             await copy.synced.wait()
-        self.state = plan.restored(plan.own(self.rules, self.driver), plan.served(self.policies), self._now())
+        self.state = tainting.restored(
+            tainting.own(self.rules, self.driver), tainting.served(self.policies), self._now()
+        )
         self._started = True
         while True:
             self._signalled.clear()
@@ -132,19 +139,19 @@ class Monitor:
         Raises:
             errors.KubeError: the API server does not answer, or refuses.
         """
-        policies, now = plan.served(self.policies), self._now()
-        decided = plan.decide(
+        policies, now = tainting.served(self.policies), self._now()
+        decided = tainting.decide(
             self.state, policies, self._devices(), tuple(self.rules), now, dry_run=self.dry_run
         )
         self.state = decided.state
-        withheld: dict[plan.Key, plan.Reason] = {}
+        withheld: dict[tainting.Key, tainting.Reason] = {}
         for decision in decided.decisions:
-            if isinstance(decision, plan.Withhold):
+            if isinstance(decision, tainting.Withhold):
                 withheld[decision.key] = decision.reason
                 if self._withheld.get(decision.key) != decision.reason:
                     self._report(decision, policies)
                 continue
-            self.state = plan.acted(self.state, decision, now)
+            self.state = tainting.acted(self.state, decision, now)
             try:
                 await self._carry_out(decision, policies, now)
             except errors.KubeError:
@@ -156,25 +163,25 @@ class Monitor:
     def _now(self) -> datetime.datetime:
         """Return the time of day; if it was set, move the moments of the state with it, so that spans stay as they are."""
         date = self.time_of_day()
-        self.state = plan.moved(self.state, self._step.measure(date, self.clock()))
+        self.state = tainting.moved(self.state, self._step.measure(date, self.clock()))
         return date
 
-    def _devices(self) -> plan.Inventory:
+    def _devices(self) -> tainting.Inventory:
         if self._inventory is None:
-            self._inventory = plan.inventory(self.driver, self.slices)
+            self._inventory = tainting.inventory(self.driver, self.slices)
         return self._inventory
 
     async def _carry_out(
         self,
-        decision: plan.Taint | plan.Change | plan.Renew | plan.Lift,
-        policies: plan.Policies,
+        decision: tainting.Taint | tainting.Change | tainting.Renew | tainting.Lift,
+        policies: tainting.Policies,
         now: datetime.datetime,
     ) -> None:
         match decision:
-            case plan.Taint():
+            case tainting.Taint():
                 policy = policies[decision.key.policy]
                 self._check_rate(await self.rules.create(self._document(decision, policy, now)), policy)
-            case plan.Change(rule=rule, effect=effect):
+            case tainting.Change(rule=rule, effect=effect):
                 annotations = {
                     healthpolicies.EFFECT_ANNOTATION: effect,
                     healthpolicies.ACTED_ANNOTATION: meta.timestamp(now),
@@ -182,9 +189,9 @@ class Monitor:
                 policy = policies[decision.key.policy]
                 taint = {"effect": effect, "evictionsPerSecond": policy.spec.taint.evictions_per_second}
                 self._check_rate(await self._merge(rule, annotations, {"spec": {"taint": taint}}), policy)
-            case plan.Renew(rule=rule, until=until):
+            case tainting.Renew(rule=rule, until=until):
                 await self._merge(rule, {taintrules.EXPIRES_ANNOTATION: meta.timestamp(until)}, {})
-            case plan.Lift(rule=rule):
+            case tainting.Lift(rule=rule):
                 await self.rules.delete(rule)
             case _:
                 assert_never(decision)
@@ -211,16 +218,16 @@ class Monitor:
         )
         log.warning("a rate has no effect", extra={"problem": message, "policy": policy.metadata.name})
         self.recorder.policy_event(
-            policy.metadata.name, uid, warning=True, reason=RATE_DROPPED, message=message
+            policy.metadata.name, uid, warning=True, reason=reasons.EVICTION_RATE_DROPPED, message=message
         )
 
     def _document(
-        self, decision: plan.Taint, policy: healthpolicies.HealthPolicy, now: datetime.datetime
+        self, decision: tainting.Taint, policy: healthpolicies.HealthPolicy, now: datetime.datetime
     ) -> dict[str, Any]:
         device, name = decision.key.device, decision.key.policy
         return taintrules.document(
             self.kind.api_version,
-            plan.rule_name(decision.key),
+            tainting.rule_name(decision.key),
             taintrules.DeviceSelector(driver=device.driver, pool=device.pool, device=device.name),
             slices.Taint(
                 key=policy.spec.taint.key,
@@ -239,11 +246,11 @@ class Monitor:
             },
         )
 
-    def _report(self, decision: plan.Decision, policies: plan.Policies) -> None:
+    def _report(self, decision: tainting.Decision, policies: tainting.Policies) -> None:
         self.metrics.decisions.labels(_name(decision), decision.reason.value).inc()
         message, reason = sentence(decision), f"Device{_name(decision)}"
         log.info("decided", extra={"decision": message, "policy": decision.key.policy})
-        if isinstance(decision, plan.Renew):
+        if isinstance(decision, tainting.Renew):
             return
         policy = policies.get(decision.key.policy)
         if policy is not None:
@@ -254,51 +261,51 @@ class Monitor:
                 reason=reason,
                 message=message,
             )
-        elif isinstance(decision, plan.Lift):
+        elif isinstance(decision, tainting.Lift):
             metadata = decision.rule.metadata
             self.recorder.rule_normal(self.kind, metadata.name, metadata.uid, reason=reason, message=message)
 
 
-def _name(decision: plan.Decision) -> str:
+def _name(decision: tainting.Decision) -> str:
     return {
-        plan.Taint: "Tainted",
-        plan.Change: "Changed",
-        plan.Renew: "Renewed",
-        plan.Lift: "Lifted",
-        plan.Withhold: "Withheld",
+        tainting.Taint: "Tainted",
+        tainting.Change: "Changed",
+        tainting.Renew: "Renewed",
+        tainting.Lift: "Lifted",
+        tainting.Withhold: "Withheld",
     }[type(decision)]
 
 
 _BECAUSE = {
-    plan.Reason.HELD: "its signal has held for long enough",
-    plan.Reason.POLICY_CHANGED: "the policy has changed",
-    plan.Reason.REPEATED: "its signal was repeated",
-    plan.Reason.CLEAR: "it was clear for long enough",
-    plan.Reason.POLICY_GONE: "the policy is gone",
-    plan.Reason.SHARE: "fewer devices than minimumHealthyPercent of its pool or class would be left",
-    plan.Reason.RATE: "as many devices as spec.rate allows were tainted",
-    plan.Reason.LIMIT: f"there are {plan.RULES_MAX} rules",
-    plan.Reason.DRY_RUN: "this is a dry run",
+    tainting.Reason.HELD: "its signal has held for long enough",
+    tainting.Reason.POLICY_CHANGED: "the policy has changed",
+    tainting.Reason.REPEATED: "its signal was repeated",
+    tainting.Reason.CLEAR: "it was clear for long enough",
+    tainting.Reason.POLICY_GONE: "the policy is gone",
+    tainting.Reason.SHARE: "fewer devices than minimumHealthyPercent of its pool or class would be left",
+    tainting.Reason.RATE: "as many devices as spec.rate allows were tainted",
+    tainting.Reason.LIMIT: f"there are {tainting.RULES_MAX} rules",
+    tainting.Reason.DRY_RUN: "this is a dry run",
 }
 
 
-def sentence(decision: plan.Decision) -> str:
+def sentence(decision: tainting.Decision) -> str:
     """Return what was decided, and why."""
     device, because = decision.key.device, _BECAUSE[decision.reason]
     match decision:
-        case plan.Taint(effect=effect):
+        case tainting.Taint(effect=effect):
             return f"tainted {device} with effect {effect}, since {because}"
-        case plan.Change(effect=effect):
+        case tainting.Change(effect=effect):
             return f"gave the rule of {device} effect {effect}, since {because}"
-        case plan.Renew(until=until):
+        case tainting.Renew(until=until):
             return f"the rule of {device} lasts until {meta.timestamp(until)}, since {because}"
-        case plan.Lift():
+        case tainting.Lift():
             return f"deleted the rule of {device}, since {because}"
-        case plan.Withhold(intended=plan.Taint(effect=effect)):
+        case tainting.Withhold(intended=tainting.Taint(effect=effect)):
             return f"did not taint {device} with effect {effect}, since {because}"
-        case plan.Withhold(intended=plan.Change(effect=effect)):
+        case tainting.Withhold(intended=tainting.Change(effect=effect)):
             return f"did not give the rule of {device} effect {effect}, since {because}"
-        case plan.Withhold():
+        case tainting.Withhold():
             return f"did not delete the rule of {device}, since {because}"
         case _:
             assert_never(decision)

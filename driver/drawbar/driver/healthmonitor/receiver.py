@@ -109,8 +109,9 @@ async def serving(
     Raises:
         errors.AddressError: the address cannot be listened on.
     """
+    entrance = gate.Gate(context)
     handlers = _Handlers(
-        _handler(token, receive, count, contained or containment.Uncontained()),
+        _handler(token, receive, count, contained or containment.Uncontained(), entrance),
         access_log=None,
         logger=_requests,
         max_line_size=LINE_LIMIT_BYTES,
@@ -118,9 +119,10 @@ async def serving(
         max_headers=HEADERS_LIMIT,
         lingering_time=LINGER_SECONDS,
     )
-    entrance = handlers.entrance = gate.Gate(context, handlers)
     try:
-        server = await asyncio.get_running_loop().create_server(entrance, where.address, where.port)
+        server = await asyncio.get_running_loop().create_server(
+            entrance.before(handlers), where.address, where.port
+        )
     except OSError as error:
         raise address.AddressError(
             f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
@@ -135,8 +137,6 @@ async def serving(
 
 
 class _Handlers(web_server.Server):
-    entrance: gate.Gate
-
     def connection_made(self, handler: web_protocol.RequestHandler, transport: asyncio.Transport) -> None:
         """Bound how long a connection lasts."""
         super().connection_made(handler, transport)
@@ -146,11 +146,13 @@ class _Handlers(web_server.Server):
 Handle = Callable[[web_request.BaseRequest], Awaitable[web_response.Response]]
 
 
-def _handler(token: Token, receive: Receive, count: Count, contained: containment.Containment) -> Handle:
+def _handler(
+    token: Token, receive: Receive, count: Count, contained: containment.Containment, entrance: gate.Gate
+) -> Handle:
     async def handle(request: web_request.BaseRequest) -> web_response.Response:
         status, text = 500, f"unexpected error; look for '{containment.MESSAGE}' in the log"
         with contained.attempt("requests", request.path if request.path in PATHS else "other"):
-            status, text = await _answer(request, token, receive)
+            status, text = await _answer(request, token, receive, entrance)
         count(status)
         response = web_response.Response(status=status, text=f"{text}\n")
         if status == web_exceptions.HTTPUnauthorized.status_code:
@@ -161,12 +163,12 @@ def _handler(token: Token, receive: Receive, count: Count, contained: containmen
     return handle
 
 
-async def _answer(request: web_request.BaseRequest, token: Token, receive: Receive) -> tuple[int, str]:
+async def _answer(
+    request: web_request.BaseRequest, token: Token, receive: Receive, entrance: gate.Gate
+) -> tuple[int, str]:
     if not token.accepts(request.headers.get("Authorization", "")):
         return 401, "send the token of the health monitor as Authorization: Bearer"
-    manager = request.protocol._manager  # noqa: SLF001 - aiohttp offers no other way to the server of a request
-    if isinstance(manager, _Handlers):
-        manager.entrance.keep(request.transport)
+    entrance.keep(request.transport)
     source = PATHS.get(request.path)
     if source is None:
         return 404, f"here are {', '.join(PATHS)}"

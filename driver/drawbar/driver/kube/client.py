@@ -20,13 +20,15 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Generic, TypeVar
 
 import aiohttp
 import msgspec
+from multidict import CIMultiDict
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import bodies, config, decoding, errors, exclusions, kinds
+from drawbar.driver.kube import bodies, connections, decoding, errors, exclusions, kinds
 
 _PAYER: contextvars.ContextVar[str] = contextvars.ContextVar("payer", default="")
 
@@ -212,7 +214,7 @@ class Client:
         self,
         session: aiohttp.ClientSession,
         watches: aiohttp.ClientSession,
-        connection: config.Connection,
+        connection: connections.Connection,
         *,
         writes: Pace | None = None,
         identity: Mapping[str, str] | None = None,
@@ -334,10 +336,11 @@ class Client:
                 async with self._watches.get(
                     self.server + path,
                     params=query,
-                    headers=self._headers(),
+                    headers=await self._headers(),
                     # The server closes in time; silence beyond that means that it is stuck.
                     timeout=aiohttp.ClientTimeout(sock_connect=10, sock_read=WATCH_TIMEOUT_SECONDS + 30),
                 ) as response:
+                    self._look_at_status(response)
                     if response.status != 200:
                         raise _failure("WATCH", path, response, await bodies.whole(response.content))
                     async for line in bodies.lines(response.content):
@@ -471,8 +474,11 @@ class Client:
                     self.server + path,
                     params=query,
                     data=None if body is None else msgspec.json.encode(body),
-                    headers=self._headers(accept) | ({} if body is None else {"Content-Type": content}),
+                    headers=await self._headers(
+                        accept, **({} if body is None else {"Content-Type": content})
+                    ),
                 ) as response:
+                    self._look_at_status(response)
                     answer = await bodies.whole(response.content)
                     if response.status >= 300:
                         raise _failure(method, path, response, answer)
@@ -509,13 +515,29 @@ class Client:
             raise
         count(verb, resource, "OK")
 
-    def _headers(self, accept: str = JSON) -> dict[str, str]:
-        header = self._connection.authorization()
-        return {"Accept": accept, **self._identity} | ({"Authorization": header} if header else {})
+    async def _headers(self, accept: str = JSON, **more: str) -> CIMultiDict[str]:
+        return await headers(self._connection, self._identity, Accept=accept, **more)
+
+    def _look_at_status(self, response: aiohttp.ClientResponse) -> None:
+        if response.status == HTTPStatus.UNAUTHORIZED:
+            self._connection.refused()
+
+
+async def headers(
+    connection: connections.Connection, identity: Mapping[str, str] | None = None, **more: str
+) -> CIMultiDict[str]:
+    """Return the headers of a request, as `identity` or else as the connection's user; several groups are one header each."""
+    made = CIMultiDict(more)
+    made.extend(identity or connection.impersonation)
+    if authorization := await connection.authorize():
+        made["Authorization"] = authorization
+    return made
 
 
 @asynccontextmanager
-async def connecting(connection: config.Connection, *, writes: Pace | None = None) -> AsyncIterator[Client]:
+async def connecting(
+    connection: connections.Connection, *, writes: Pace | None = None
+) -> AsyncIterator[Client]:
     """Yield a client. Nothing is sent on entry.
 
     Args:
@@ -528,7 +550,7 @@ async def connecting(connection: config.Connection, *, writes: Pace | None = Non
 
 @asynccontextmanager
 async def sessions(
-    connection: config.Connection, *limits: int
+    connection: connections.Connection, *limits: int
 ) -> AsyncIterator[tuple[aiohttp.ClientSession, ...]]:
     """Yield a session for each limit of connections at once; 0: of any number. All are closed on return, for `CLOSE_SECONDS` at most."""
     sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
@@ -549,7 +571,7 @@ async def sessions(
 
 
 def _session(
-    connection: config.Connection, limit: int, sockets: "weakref.WeakSet[socket.socket]"
+    connection: connections.Connection, limit: int, sockets: "weakref.WeakSet[socket.socket]"
 ) -> aiohttp.ClientSession:
     """Return a session, as `sessions` has them, whose sockets are added to `sockets`."""
     tls = connection.tls if connection.tls is not None else True
@@ -559,8 +581,16 @@ def _session(
         sockets.add(made)
         return made
 
+    proxy, connector = connection.proxy, None
+    if proxy and proxy.startswith("socks"):
+        import aiohttp_socks
+
+        # As Go, names are resolved by the proxy.
+        url = f"socks5://{proxy.partition('://')[2]}"
+        connector = aiohttp_socks.ProxyConnector.from_url(url, rdns=True, ssl=tls, limit=limit)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
+        connector=connector or aiohttp.TCPConnector(ssl=tls, limit=limit, socket_factory=make),
+        proxy=None if connector else proxy,
         timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS, sock_connect=10),
         # As client-go, none is kept: whoever answers could send them without end.
         cookie_jar=aiohttp.DummyCookieJar(),

@@ -21,14 +21,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from drawbar.driver import containment
 from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, errors, exclusions, kinds
 
 log = logging.getLogger(__name__)
 
 NORMAL, WARNING = "Normal", "Warning"
-UNREADABLE = "ObjectUnreadable"
 QUEUE_LIMIT = 1000
 # Events wait among themselves: no Fabric has this name.
 PAYER = "Events"
@@ -178,12 +177,12 @@ class Recorder:
         message = (
             f"{left}. Nothing new is done for it; what was done before, such as an attached device, stays"
         )
-        self._put(regarding, WARNING, UNREADABLE, message)
+        self._put(regarding, WARNING, reasons.OBJECT_UNREADABLE, message)
 
     def unexpected(self, kind: kinds.Kind, metadata: meta.ObjectMeta, failure: str) -> None:
         """Record that Drawbar failed unexpectedly over an object; one without a namespace has its Events in `default`."""
         regarding = _reference(kind, metadata.name, metadata.uid, metadata.namespace)
-        self._put(regarding, WARNING, containment.REASON, failure)
+        self._put(regarding, WARNING, reasons.UNEXPECTED_ERROR, failure)
 
     async def run(self) -> None:
         """Sends what is queued until cancelled."""

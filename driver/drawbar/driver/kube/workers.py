@@ -9,7 +9,7 @@ import asyncio
 import functools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from drawbar.driver import backoff, containment
@@ -161,6 +161,9 @@ class WorkQueue(Generic[K]):
             timer.cancel()
 
 
+Work = Callable[[WorkQueue[K]], Coroutine[None, None, None]]
+
+
 class PartitionedQueue(Generic[K]):
     """A work queue with workers of its own for each partition, so that a slow one never delays another.
 
@@ -168,7 +171,6 @@ class PartitionedQueue(Generic[K]):
 
     Args:
         partition: of a key.
-        work: reconciles the keys of the queue of one partition until cancelled; the task of one worker.
         workers: how many each partition has.
         contained: begins a worker again that ends unexpectedly; without it, its error is raised.
     """
@@ -176,25 +178,30 @@ class PartitionedQueue(Generic[K]):
     def __init__(
         self,
         partition: Callable[[K], str],
-        work: Callable[[WorkQueue[K]], Coroutine[None, None, None]],
         *,
         workers: int,
         contained: containment.Containment | None = None,
     ) -> None:
         self._contained = contained or containment.Uncontained()
         self._partition = partition
-        self._work = work
         self._workers = workers
         self._queues: dict[str, WorkQueue[K]] = {}
-        self._tasks: asyncio.TaskGroup | None = None
+        # Begins the workers of a partition, while there are any.
+        self._begin: Callable[[str], None] | None = None
 
     def add(self, key: K) -> None:
         """Have the key reconciled now."""
         name = self._partition(key)
         if name not in self._queues:
             self._queues[name] = WorkQueue()
-            self._begin(name)
+            if self._begin is not None:
+                self._begin(name)
         self._queues[name].add(key)
+
+    def add_all(self, keys: Iterable[K]) -> None:
+        """Have the keys reconciled now."""
+        for key in keys:
+            self.add(key)
 
     def waiting(self, name: str) -> int:
         """Return how many keys of the partition wait."""
@@ -204,18 +211,23 @@ class PartitionedQueue(Generic[K]):
         """Return how many keys of the partition failed the last time, and come back after a pause."""
         return self._queues[name].failing if name in self._queues else 0
 
-    def start(self, tasks: asyncio.TaskGroup) -> None:
-        """Start the workers; they run until the group is cancelled."""
-        self._tasks = tasks
+    def start(self, tasks: asyncio.TaskGroup, work: Work[K]) -> None:
+        """Start the workers; they run until the group is cancelled.
+
+        Args:
+            tasks: the group.
+            work: reconciles the keys of the queue of one partition until cancelled; the task of one worker.
+        """
+
+        def begin(name: str) -> None:
+            for number in range(self._workers):
+                run = functools.partial(work, self._queues[name])
+                self._contained.start(tasks, "devices", run, subject=f"worker {number} of {name}")
+
+        self._begin = begin
         for name in self._queues:
-            self._begin(name)
+            begin(name)
 
     def stop(self) -> None:
-        """Take note that the workers have ended with their group."""
-        self._tasks = None
-
-    def _begin(self, name: str) -> None:
-        if self._tasks is not None:
-            for number in range(self._workers):
-                work = functools.partial(self._work, self._queues[name])
-                self._contained.start(self._tasks, "devices", work, subject=f"worker {number} of {name}")
+        """Note that the workers have ended with their group."""
+        self._begin = None

@@ -19,6 +19,7 @@ import msgspec
 
 from drawbar.driver import backoff
 from drawbar.driver.api import claims, handles, meta, nodepools
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, discovery, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import errors
@@ -265,5 +266,5 @@ def _unusable(where: str, why: str) -> errors.PrepareError:
     return errors.PrepareError(
         f"the resource handle of {where} cannot be used: {why}; delete the pod, and let the claim be allocated anew by "
         f"a controller of this driver",
-        reason=errors.HANDLE_WRONG,
+        reason=reasons.RESOURCE_HANDLE_WRONG,
     )

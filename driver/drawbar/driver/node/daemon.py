@@ -17,13 +17,13 @@ import functools
 import logging
 from collections.abc import Iterator
 from pathlib import Path
-from typing import assert_never
 
-from drawbar.driver import clocks, containment, evaluation
+from drawbar.driver import clocks, evaluation, watching
 from drawbar.driver.api import attachments, claims, nodepools
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, events, exclusions, kinds, mirror, workers
-from drawbar.driver.node import claim_versions, errors, kernel, routing, settings, uevents
-from drawbar.driver.node.attachments import exclusiveness, executor, hooks, reporting
+from drawbar.driver.node import claim_versions, errors, kernel, settings, treatment, uevents, watches
+from drawbar.driver.node.attachments import context, exclusiveness, executor, reporting
 from drawbar.driver.node.attachments import local as local_devices
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import devices, live
@@ -34,16 +34,17 @@ from drawbar.driver.node.local import pool as local_pool
 from drawbar.driver.node.operation import host, instrumentation
 from drawbar.driver.node.plugin import server, sockets
 from drawbar.driver.node.preparation import (
+    cdifiles,
     cleaning,
-    finding,
+    locks,
+    lookup,
     metadata,
     networks,
     preparer,
-    sharedfiles,
     store,
     sweeping,
 )
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
 
 log = logging.getLogger(__name__)
 
@@ -173,25 +174,25 @@ class _Node:
             contained=contained,
         )
         asked = kernel.Kernel(options.sysfs, deadline_seconds=options.release.kernel_seconds)
+        treated = treatment.Executor(asked, limits=options.release)
         self._hooks = hooks.Runner(options.initialise, asked, contained)
         marks = cleaning.Marks(options.data_dir)
         self._cleaner = cleaning.Cleaner(
             marks,
             cleaning.Surroundings(
                 node_name=options.node_name,
-                kernel=asked,
-                host=users.Host.from_sysfs(options.sysfs),
-                devices=self._local,
+                treatment=treated,
+                card=self._local.card,
                 reader=reader,
                 holder=self._holder,
                 hooks=self._hooks,
-                changed=lambda: self._wake(routing.CleaningChange()),
+                changed=lambda: self._changes.tell(watches.CleaningChange()),
                 over=self._over,
             ),
             clean=options.local_pool.clean,
             contained=contained,
         )
-        finder = finding.Finder(
+        finder = lookup.Finder(
             driver=options.driver,
             node_name=options.node_name,
             boot_id=boot_id,
@@ -205,9 +206,8 @@ class _Node:
             occupied=netdevs.held,
         )
         files = store.Store(
-            driver=options.driver,
-            cdi_dir=options.cdi_dir,
-            directory=options.data_dir,
+            cdifiles.CdiFiles(options.cdi_dir, options.driver),
+            options.data_dir,
             lock_seconds=options.prepare.lock_seconds,
         )
         self._networks = networks.Networks(
@@ -224,7 +224,7 @@ class _Node:
             boot_id=boot_id,
             released=self._device_released,
             prepared=self._networks.report,
-            leave=self._cleaner.leave,
+            leave=self._cleaner.mark_for_cleaning,
             seen=self._claim_read,
             recorder=self._recorder,
             waits=options.prepare,
@@ -234,7 +234,7 @@ class _Node:
         self._watched = attached.AttachedDevices(
             self._verdicts, self._recorder, self._card, lambda: measured.acting.reached
         )
-        self._context = executor.Context(
+        self._context = context.Context(
             reporter=reporting.Reporter(
                 api=api,
                 recorder=self._recorder,
@@ -245,7 +245,7 @@ class _Node:
             ),
             arrivals=self._arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked, limits=options.release),
+            treatment=treated,
             boot_id=boot_id,
             since=clocks.steady(),
             patience=datetime.timedelta(seconds=options.visible_timeout_seconds),
@@ -262,7 +262,7 @@ class _Node:
         )
         self._exclusiveness = exclusiveness.Exclusiveness(
             reporter=self._context.reporter,
-            card=self._card,
+            card=self._context.last_card,
             offered=self._neighbours.offered,
             quiet_seconds=options.local_pool.quiet_seconds,
             clock=asyncio.get_running_loop().time,
@@ -277,6 +277,14 @@ class _Node:
             contained=contained,
             recorder=self._recorder,
         )
+        self._changes = watching.Dispatcher(
+            watching.Reconciler(watches.ATTACHMENTS, self._queue.add),
+            watching.Reconciler(watches.HEALTH, self._verdicts.changed),
+            watching.Reconciler(watches.WAITING_CLAIMS, lambda _: self._preparer.changed()),
+            watching.Reconciler(watches.LOCAL_POOL, lambda _: self._publisher.changed()),
+            watching.Reconciler(watches.CLEANING, lambda _: self._cleaner.changed()),
+            watching.Reconciler(watches.DEMANDS, lambda _: self._demanded.changed()),
+        )
         self._watch()
 
     def _local_devices(self, marks: cleaning.Marks) -> local_devices.LocalDevices:
@@ -289,7 +297,7 @@ class _Node:
             cleaner=self._cleaner,
             card=self._local.card,
             published=lambda: self._publisher.published,
-            changed=lambda: self._wake(routing.DemandChange()),
+            changed=lambda: self._changes.tell(watches.DemandChange()),
         )
         return local_devices.LocalDevices(around, self._contained)
 
@@ -349,11 +357,11 @@ class _Node:
         wanted = self._options.local_pool
         return wanted.enabled and wanted.virtual_functions and device_class in wanted.classes
 
-    def _sharing(self, attachment: attachments.DeviceAttachment) -> executor.Sharing:
+    def _sharing(self, attachment: attachments.DeviceAttachment) -> context.Sharing:
         """The use of the virtual functions of an attachment's card."""
         functions = self._local.virtual_functions(attachment)
         if not functions:
-            return executor.Sharing()
+            return context.Sharing()
         clauses = []
         for pool, device in sorted(self._held()):
             if device in functions and (not pool or self._local.owns(pool)):
@@ -362,7 +370,7 @@ class _Node:
                 holder = f"{claim.namespace}/{claim.name}" if claim is not None else f"of uid {uid}"
                 clauses.append(f"claim {holder} has {device}")
         offered = (device.name for listed in self._publisher.published for device in listed.spec.devices)
-        return executor.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
+        return context.Sharing(claims=tuple(clauses), offered=not functions.isdisjoint(offered))
 
     def _watch(self) -> None:
         """Shows an administrator what is here."""
@@ -398,7 +406,7 @@ class _Node:
         await self._attachments.synced.wait()
         self._measured.synced.reached = True
         await self._preparer.restore()
-        for uid in self._preparer.store.last_read:
+        for uid in self._preparer.store.claims:
             self._networks.report(uid)
         self._measured.restored.reached = True
         # Before anything is said: to whom depends on it.
@@ -418,7 +426,7 @@ class _Node:
     async def _act(self) -> None:
         """Does what one instance of a node does at a time, for ever, once no other does it."""
         measured, lock = self._measured, self._options.acting_lock
-        async with sharedfiles.held(lock, None, taken=_wait_for_another):
+        async with locks.Lock(lock).held(None, on_wait=_wait_for_another):
             measured.acting.reached = True
             log.info("acting on the devices of this node", extra={"node": self._options.node_name})
             async with asyncio.TaskGroup() as tasks:
@@ -449,7 +457,7 @@ class _Node:
         attachment = self._own.get(name)
         if attachment is not None:
             self._recorder.unexpected(kinds.ATTACHMENT, attachment.metadata, failure)
-            self._recorder.warning(attachment.spec.claim, reason=containment.REASON, message=failure)
+            self._recorder.warning(attachment.spec.claim, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
     async def _follow_neighbours(self) -> None:
         await self._served.modern.wait()
@@ -498,7 +506,9 @@ class _Node:
             return
         is_own = self._own.has(attachment)
         is_of_card = residents.marks(old) != residents.marks(new)
-        self._wake(routing.AttachmentChange(name=attachment.metadata.name, own=is_own, card=is_of_card))
+        self._changes.tell(
+            watches.AttachmentChange(name=attachment.metadata.name, own=is_own, card=is_of_card)
+        )
         if is_own:
             self._measured.meter.changed(old, new)
             self._watched.changed(old, new)
@@ -511,19 +521,21 @@ class _Node:
 
     def _hardware_changed(self, changes: live.Changes) -> None:
         names = tuple(attachment.metadata.name for attachment in self._own)
-        self._wake(routing.HardwareChange(functions=changes.functions, attachments=names))
+        self._changes.tell(watches.HardwareChange(functions=changes.functions, attachments=names))
 
     def _neighbour_changed(self) -> None:
         names = tuple(attachment.metadata.name for attachment in self._own)
-        self._wake(routing.NeighbourChange(attachments=names))
+        self._changes.tell(watches.NeighbourChange(attachments=names))
 
     def _device_released(self, pool: str, device: str) -> None:
-        self._wake(routing.HolderChange(attachments=self._attached(pool, device)))
-        self._cleaner.left(pool, device)
+        self._changes.tell(watches.HolderChange(attachments=self._attached(pool, device)))
+        self._cleaner.start_cleaning(pool, device)
 
     def _verdict_changed(self, key: verdicts.Key) -> None:
         is_local = nodepools.is_pool(key.pool, self._options.node_name)
-        self._wake(routing.VerdictChange(attachments=self._attached(key.pool, key.device), local=is_local))
+        self._changes.tell(
+            watches.VerdictChange(attachments=self._attached(key.pool, key.device), local=is_local)
+        )
 
     def _attached(self, pool: str, device: str) -> tuple[str, ...]:
         """The names of the attachments of a device."""
@@ -532,27 +544,6 @@ class _Node:
             for attachment in self._own
             if (attachment.spec.pool, attachment.spec.device) == (pool, device)
         )
-
-    def _wake(
-        self,
-        change: routing.Change,
-    ) -> None:
-        for wake in routing.route(change):
-            match wake:
-                case routing.Reconcile(name=name):
-                    self._queue.add(name)
-                case routing.Examine(addresses=addresses):
-                    self._verdicts.changed(addresses)
-                case routing.Part.WAITING_CLAIMS:
-                    self._preparer.changed()
-                case routing.Part.LOCAL_POOL:
-                    self._publisher.changed()
-                case routing.Part.CLEANING:
-                    self._cleaner.changed()
-                case routing.Part.DEMANDS:
-                    self._demanded.changed()
-                case _:
-                    assert_never(wake)
 
     def _card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
         return self._context.card(attachment)

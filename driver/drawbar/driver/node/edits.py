@@ -52,7 +52,7 @@ def device(
         mounts: what its containers get beside it.
         companions: the other members of its composite, which the same containers get.
     """
-    given = classes.by_name(device_class).among(companions).edits(card, host)
+    given = classes.by_name(device_class).for_composite(companions).edits(card, host)
     given = customisation.customised(given, said, first_interface=first_interface)
     variables = environment(name, serial, card)
     return spec.Device(

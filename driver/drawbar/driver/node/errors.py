@@ -14,7 +14,7 @@
     ├── BitstreamNotLoaded  an FPGA does not take the bitstream that a claim asks for: mend the file, class or claim
     ├── CannotSetUp     a device cannot be made what its class or claim asks for
     │   └── CannotInterleave    its memory cannot be one region with that of others
-    ├── NotCleaned      what a user left on a device cannot be taken away: keep the device out of service
+    ├── NotCleaned      a user's data cannot be removed from a device: keep the device out of service
     └── PrepareError    one claim cannot be prepared now; the kubelet shows the reason and tries again
         └── DeviceLate      because a device is not here yet: wait for the next change
 
@@ -23,6 +23,7 @@ it would have held is None.
 """
 
 from drawbar.driver import errors
+from drawbar.driver.catalogue import reasons
 
 
 class NodeError(errors.DrawbarError):
@@ -57,13 +58,6 @@ class SocketError(NodeError):
     """A UNIX socket's path is too long, or its directory cannot be used."""
 
 
-# Reasons of `PrepareError`, as they stand in Events.
-CLAIM_GONE = "ClaimGone"
-IN_USE = "DeviceInUse"
-CDI_FAILED = "CDIFileFailed"
-HANDLE_WRONG = "ResourceHandleWrong"
-
-
 class PrepareError(NodeError):
     """One claim cannot be prepared or unprepared; the others can.
 
@@ -71,7 +65,7 @@ class PrepareError(NodeError):
         reason: one word in CamelCase for the Event; the same cause has the same word.
     """
 
-    def __init__(self, message: str, *, reason: str = "PrepareFailed") -> None:
+    def __init__(self, message: str, *, reason: str = reasons.PREPARE_FAILED) -> None:
         super().__init__(message)
         self.reason = reason
 
@@ -128,4 +122,4 @@ class CannotInterleave(CannotSetUp):
 
 
 class NotCleaned(NodeError):
-    """What a user left on a device cannot be taken away, so no other user may have it."""
+    """A user's data cannot be removed from a device, so no other user may have it."""

@@ -107,173 +107,19 @@ class _Outcome:
     error: Exception | None = None
 
 
-class Kernel:
-    """The kernel behind one sysfs tree; safe to use from many tasks of one event loop.
+class _Calls:
+    """Calls to the kernel, each in a thread of its own that may hang."""
 
-    Every method raises `errors.KernelRefused` when the kernel does not do it, and `errors.KernelSilent` when it has
-    not answered by the deadline.
-    """
-
-    def __init__(self, sysfs: Path, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+    def __init__(self, sysfs: Path, deadline_seconds: float) -> None:
         self.sysfs = sysfs
         self._deadline_seconds = deadline_seconds
         self._calls: dict[str, _Call] = {}
         self._settings = threading.Lock()
-        # Held from the making of a region until it has its targets, and for each step by which one of several devices goes.
-        self.changing_region = asyncio.Lock()
-
-    async def power_slot(self, name: str, *, on: bool) -> None:
-        """Powers a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""
-        path = f"bus/pci/slots/{_checked(name)}/power"
-        try:
-            await self._write(
-                f"slot {name}", path, str(int(on)), already=lambda: self._number(path) == int(on)
-            )
-        except errors.KernelRefused as refused:
-            # pciehp's "Already disabled"; the file says 1 for ever where the port has no power controller.
-            if on or refused.number != errno.ENODEV:
-                raise
-
-    async def unbind(self, address: str) -> None:
-        """Takes a function's driver away; without a driver there is nothing to do."""
-        device = f"bus/pci/devices/{_checked(address)}"
-        await self._write(
-            address, f"{device}/driver/unbind", address, already=lambda: not self._exists(f"{device}/driver")
-        )
-
-    async def bind(self, address: str, driver: str) -> None:
-        """Binds a function to that driver; another driver has to be unbound before."""
-        link = f"{self.sysfs}/bus/pci/devices/{_checked(address)}/driver"
-        await self._write(
-            address,
-            f"bus/pci/drivers/{_checked(driver)}/bind",
-            address,
-            already=lambda: files.link_name(link) == driver,
-        )
-
-    async def probe(self, address: str) -> None:
-        """Lets the kernel look for a driver for a function that has none. That there is none is no error here."""
-        device = f"bus/pci/devices/{_checked(address)}"
-        await self._write(
-            address, "bus/pci/drivers_probe", address, already=lambda: self._exists(f"{device}/driver")
-        )
-
-    async def remove(self, address: str) -> None:
-        """Makes the kernel forget a function and everything below it."""
-        device = f"bus/pci/devices/{_checked(address)}"
-        await self._write(address, f"{device}/remove", "1", already=lambda: not self._exists(device))
-
-    async def rescan(self) -> None:
-        """Makes the kernel look for functions on every bus: how a device without a hot-plug slot is found again."""
-        await self._write("the PCI buses", "bus/pci/rescan", "1")
-
-    async def reset(self, address: str) -> None:
-        """Resets a function, by the first method in its `reset_method`: FLR where it can."""
-        await self._write(address, f"bus/pci/devices/{_checked(address)}/reset", "1")
-
-    async def set_vfs(self, address: str, count: int) -> None:
-        """Sets how many virtual functions a physical one has; the kernel only changes between 0 and another number."""
-        path = f"bus/pci/devices/{_checked(address)}/sriov_numvfs"
-        await self._write(address, path, str(count), already=lambda: self._number(path) == count)
-
-    async def set_vf_probing(self, address: str, *, on: bool) -> None:
-        """Sets whether the virtual functions of a physical one may get drivers."""
-        path, value = f"bus/pci/devices/{_checked(address)}/sriov_drivers_autoprobe", str(int(on))
-        await self._write(address, path, value, already=lambda: files.text(f"{self.sysfs}/{path}") == value)
-
-    async def override_driver(self, address: str, driver: str) -> None:
-        """Sets the one driver that may have a function from now on, in place of those that know it."""
-        path = f"bus/pci/devices/{_checked(address)}/driver_override"
-        await self._write(
-            address, path, _checked(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
-        )
-
-    async def set_memory(self, block: str, state: MemoryState) -> None:
-        """Takes a memory block (`memory46`) offline or online; a block that is gone is offline."""
-        folder = f"devices/system/memory/{_checked(block)}"
-        wanted = state.partition("_")[0]
-
-        def already() -> bool:
-            if state == "offline" and not self._exists(folder):
-                return True
-            return files.text(f"{self.sysfs}/{folder}/state") == wanted
-
-        await self._write(block, f"{folder}/state", state, already=already)
-
-    async def create_region(self, decoder: str) -> None:
-        """Makes an empty region of volatile memory below a CXL root decoder (`decoder0.0`); Linux 6.3 or newer."""
-        path = f"bus/cxl/devices/{_checked(decoder)}/create_ram_region"
-        # Compare and exchange: the file tells the next name, and takes that name alone.
-        name = files.text(f"{self.sysfs}/{path}")
-        await self._write(decoder, path, name or "region0")
-
-    async def delete_region(self, decoder: str, region: str) -> None:
-        """Deletes a region below a root decoder, with whatever stands on it."""
-        await self._write(
-            region,
-            f"bus/cxl/devices/{_checked(decoder)}/delete_region",
-            region,
-            already=lambda: not self._exists(f"bus/cxl/devices/{_checked(region)}"),
-        )
-
-    async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
-        """Sets one attribute of a region. `commit` 0 takes its driver away and frees the decoders."""
-        await self._set(region, attribute, value)
-
-    async def set_target(self, region: str, position: int, decoder: str) -> None:
-        """Sets which endpoint's decoder is at a position of a region. The last one fails where the kernel takes no such order."""
-        await self._set(region, f"target{position}", decoder)
-
-    async def set_decoder(self, decoder: str, attribute: DecoderAttribute, value: int | str) -> None:
-        """Sets one attribute of an endpoint's decoder: what it is for, or how much of the device it takes."""
-        await self._set(decoder, attribute, value)
-
-    async def bind_region(self, region: str) -> None:
-        """Lets the region's driver take a committed region. Its dax device is bound to nothing: see `bind_dax`."""
-        driver, path = f"bus/cxl/devices/{_checked(region)}/driver", "bus/cxl/drivers_probe"
-
-        def change() -> None:
-            if not self._exists(driver):
-                # Else kmem takes the dax device at once, and its memory comes online as the host's policy says.
-                with self._meanwhile("bus/dax/drivers_autoprobe", "0", unless=("0",)):
-                    self._put(path, region)
-
-        await self.run(region, f"to take {region!r} for {self.sysfs}/{path}", change)
-
-    async def bind_dax(self, name: str, driver: DaxDriver) -> None:
-        """Binds a dax device (`dax0.0`) that has no driver. With `kmem` all its memory comes online as movable, or stays offline.
-
-        The driver keeps no id of it, which would choose for a later device of the name.
-        """
-        link, folder = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver", f"bus/dax/drivers/{driver}"
-
-        def change() -> None:
-            if files.link_name(link) == driver:
-                return
-            policy = "devices/system/memory/auto_online_blocks"
-            with self._meanwhile(policy, "online_movable", unless=("online_movable", "offline")):
-                self._put(f"{folder}/new_id", name)
-                self._put(f"{folder}/remove_id", name)
-
-        await self.run(name, f"to take {name!r} for {self.sysfs}/{folder}/new_id", change)
-
-    async def unbind_dax(self, name: str, driver: str) -> None:
-        """Takes a dax device's driver away; without a driver there is nothing to do.
-
-        What of `kmem`'s memory is online then stays with the kernel until the next boot.
-        """
-        link = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver"
-        await self._write(
-            name,
-            f"bus/dax/drivers/{_checked(driver)}/unbind",
-            name,
-            already=lambda: files.link_name(link) != driver,
-        )
 
     async def run(
         self, target: str, what: str, function: Callable[[], Answer], *, seconds: float | None = None
     ) -> Answer:
-        """Runs a blocking function in a thread, until its deadline.
+        """Run a blocking function in a thread, until its deadline.
 
         Args:
             target: what is touched; only one call at a time does.
@@ -317,19 +163,10 @@ class Kernel:
     def _silence(self, call: _Call) -> errors.KernelSilent:
         return errors.KernelSilent(call.what, seconds=time.monotonic() - call.since)
 
-    async def _set(self, device: str, attribute: str, value: int | str) -> None:
-        path, wanted = f"bus/cxl/devices/{_checked(device)}/{attribute}", str(value)
-
-        def already() -> bool:
-            current = files.text(f"{self.sysfs}/{path}")
-            return current == wanted or (isinstance(value, int) and files.parse_number(current) == value)
-
-        await self._write(device, path, wanted, already=already)
-
     async def _write(
         self, target: str, path: str, value: str, *, already: Callable[[], bool] = lambda: False
     ) -> None:
-        """Writes a value, unless everything is as asked `already`; that is asked again if the kernel refuses."""
+        """Write `value` unless `already()` is true. If the kernel refuses, call `already()` again and treat true as success."""
         full = f"{self.sysfs}/{path}"
 
         def change() -> None:
@@ -344,7 +181,7 @@ class Kernel:
         await self.run(target, f"to take {value!r} for {full}", change)
 
     def _put(self, path: str, value: str) -> None:
-        """Writes a value; raises `errors.KernelRefused`."""
+        """Write a value; raises `errors.KernelRefused`."""
         full = f"{self.sysfs}/{path}"
         try:
             _write(full, value)
@@ -353,7 +190,7 @@ class Kernel:
 
     @contextlib.contextmanager
     def _meanwhile(self, path: str, value: str, *, unless: tuple[str, ...]) -> Iterator[None]:
-        """Gives a setting of the whole host another value, and its own again at the end; where it is absent, nothing."""
+        """Give a setting of the whole host another value, and its own again at the end; where it is absent, nothing."""
         with self._settings:
             before = files.text(f"{self.sysfs}/{path}")
             if not before or before in unless:
@@ -372,8 +209,164 @@ class Kernel:
         return files.number(f"{self.sysfs}/{path}")
 
 
+class Kernel(_Calls):
+    """The kernel behind one sysfs tree; safe to use from many tasks of one event loop.
+
+    Every method raises `errors.KernelRefused` when the kernel does not do it, and `errors.KernelSilent` when it has
+    not answered by the deadline.
+    """
+
+    def __init__(self, sysfs: Path, *, deadline_seconds: float = DEADLINE_SECONDS) -> None:
+        super().__init__(sysfs, deadline_seconds)
+        # Held from the making of a region until it has its targets, and for each step by which one of several devices goes.
+        self.changing_region = asyncio.Lock()
+
+    async def power_slot(self, name: str, *, on: bool) -> None:
+        """Power a hot-plug slot on or off. Off, where its hot-plug driver has nothing left to switch, is success."""
+        path = f"bus/pci/slots/{_checked(name)}/power"
+        try:
+            await self._write(
+                f"slot {name}", path, str(int(on)), already=lambda: self._number(path) == int(on)
+            )
+        except errors.KernelRefused as refused:
+            # pciehp's "Already disabled"; the file says 1 for ever where the port has no power controller.
+            if on or refused.number != errno.ENODEV:
+                raise
+
+    async def unbind(self, address: str) -> None:
+        """Take a function's driver away; without a driver there is nothing to do."""
+        device = f"bus/pci/devices/{_checked(address)}"
+        await self._write(
+            address, f"{device}/driver/unbind", address, already=lambda: not self._exists(f"{device}/driver")
+        )
+
+    async def probe(self, address: str) -> None:
+        """Let the kernel look for a driver for a function that has none. That there is none is no error here."""
+        device = f"bus/pci/devices/{_checked(address)}"
+        await self._write(
+            address, "bus/pci/drivers_probe", address, already=lambda: self._exists(f"{device}/driver")
+        )
+
+    async def remove(self, address: str) -> None:
+        """Make the kernel forget a function and everything below it."""
+        device = f"bus/pci/devices/{_checked(address)}"
+        await self._write(address, f"{device}/remove", "1", already=lambda: not self._exists(device))
+
+    async def reset(self, address: str) -> None:
+        """Reset a function, by the first method in its `reset_method`: FLR where it can."""
+        await self._write(address, f"bus/pci/devices/{_checked(address)}/reset", "1")
+
+    async def set_vfs(self, address: str, count: int) -> None:
+        """Set how many virtual functions a physical one has; the kernel only changes between 0 and another number."""
+        path = f"bus/pci/devices/{_checked(address)}/sriov_numvfs"
+        await self._write(address, path, str(count), already=lambda: self._number(path) == count)
+
+    async def set_vf_probing(self, address: str, *, on: bool) -> None:
+        """Set whether the virtual functions of a physical one may get drivers."""
+        path, value = f"bus/pci/devices/{_checked(address)}/sriov_drivers_autoprobe", str(int(on))
+        await self._write(address, path, value, already=lambda: files.text(f"{self.sysfs}/{path}") == value)
+
+    async def override_driver(self, address: str, driver: str) -> None:
+        """Set the one driver that may have a function from now on, in place of those that know it."""
+        path = f"bus/pci/devices/{_checked(address)}/driver_override"
+        await self._write(
+            address, path, _checked(driver), already=lambda: files.text(f"{self.sysfs}/{path}") == driver
+        )
+
+    async def set_memory(self, block: str, state: MemoryState) -> None:
+        """Take a memory block (`memory46`) offline or online; a block that is gone is offline."""
+        folder = f"devices/system/memory/{_checked(block)}"
+        wanted = state.partition("_")[0]
+
+        def already() -> bool:
+            if state == "offline" and not self._exists(folder):
+                return True
+            return files.text(f"{self.sysfs}/{folder}/state") == wanted
+
+        await self._write(block, f"{folder}/state", state, already=already)
+
+    async def create_region(self, decoder: str) -> None:
+        """Make an empty region of volatile memory below a CXL root decoder (`decoder0.0`); Linux 6.3 or newer."""
+        path = f"bus/cxl/devices/{_checked(decoder)}/create_ram_region"
+        # Compare and exchange: the file tells the next name, and takes that name alone.
+        name = files.text(f"{self.sysfs}/{path}")
+        await self._write(decoder, path, name or "region0")
+
+    async def delete_region(self, decoder: str, region: str) -> None:
+        """Delete a region below a root decoder, with whatever stands on it."""
+        await self._write(
+            region,
+            f"bus/cxl/devices/{_checked(decoder)}/delete_region",
+            region,
+            already=lambda: not self._exists(f"bus/cxl/devices/{_checked(region)}"),
+        )
+
+    async def set_region(self, region: str, attribute: RegionAttribute, value: int | str) -> None:
+        """Set one attribute of a region. `commit` 0 takes its driver away and frees the decoders."""
+        await self._set(region, attribute, value)
+
+    async def set_target(self, region: str, position: int, decoder: str) -> None:
+        """Set which endpoint's decoder is at a position of a region. The last one fails where the kernel takes no such order."""
+        await self._set(region, f"target{position}", decoder)
+
+    async def set_decoder(self, decoder: str, attribute: DecoderAttribute, value: int | str) -> None:
+        """Set one attribute of an endpoint's decoder: what it is for, or how much of the device it takes."""
+        await self._set(decoder, attribute, value)
+
+    async def bind_region(self, region: str) -> None:
+        """Let the region's driver take a committed region. Its dax device is bound to nothing: see `bind_dax`."""
+        driver, path = f"bus/cxl/devices/{_checked(region)}/driver", "bus/cxl/drivers_probe"
+
+        def change() -> None:
+            if not self._exists(driver):
+                # Else kmem takes the dax device at once, and its memory comes online as the host's policy says.
+                with self._meanwhile("bus/dax/drivers_autoprobe", "0", unless=("0",)):
+                    self._put(path, region)
+
+        await self.run(region, f"to take {region!r} for {self.sysfs}/{path}", change)
+
+    async def bind_dax(self, name: str, driver: DaxDriver) -> None:
+        """Bind a dax device (`dax0.0`) that has no driver. With `kmem` all its memory comes online as movable, or stays offline.
+
+        The driver keeps no id of it, which would choose for a later device of the name.
+        """
+        link, folder = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver", f"bus/dax/drivers/{driver}"
+
+        def change() -> None:
+            if files.link_name(link) == driver:
+                return
+            policy = "devices/system/memory/auto_online_blocks"
+            with self._meanwhile(policy, "online_movable", unless=("online_movable", "offline")):
+                self._put(f"{folder}/new_id", name)
+                self._put(f"{folder}/remove_id", name)
+
+        await self.run(name, f"to take {name!r} for {self.sysfs}/{folder}/new_id", change)
+
+    async def unbind_dax(self, name: str, driver: str) -> None:
+        """Take a dax device's driver away; without a driver there is nothing to do.
+
+        What of `kmem`'s memory is online then stays with the kernel until the next boot.
+        """
+        link = f"{self.sysfs}/bus/dax/devices/{_checked(name)}/driver"
+        await self._write(
+            name,
+            f"bus/dax/drivers/{_checked(driver)}/unbind",
+            name,
+            already=lambda: files.link_name(link) != driver,
+        )
+
+    async def _set(self, device: str, attribute: str, value: int | str) -> None:
+        path, wanted = f"bus/cxl/devices/{_checked(device)}/{attribute}", str(value)
+
+        def already() -> bool:
+            current = files.text(f"{self.sysfs}/{path}")
+            return current == wanted or (isinstance(value, int) and files.parse_number(current) == value)
+
+        await self._write(device, path, wanted, already=already)
+
+
 def write(path: Path, value: str) -> None:
-    """Write one value, for who has a thread of its own to wait in; raises `errors.KernelRefused`."""
+    """Write one value, for code that runs in a worker thread; raises `errors.KernelRefused`."""
     try:
         _write(os.fspath(path), value)
     except OSError as error:
@@ -381,7 +374,7 @@ def write(path: Path, value: str) -> None:
 
 
 def reconfigure_port(engine: CharacterDevice, port: CharacterDevice, number: int, bits: memoryview) -> None:
-    """Load a design into a port of a DFL card, for who has a thread of its own to wait in.
+    """Load a design into a port of a DFL card, for code that runs in a worker thread.
 
     Both files are opened exclusively, so that no process has the card open meanwhile. Closing the port's resets it.
 

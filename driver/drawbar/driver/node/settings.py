@@ -15,12 +15,12 @@ from pathlib import Path
 from drawbar.driver import logs
 from drawbar.driver.api import drivers
 from drawbar.driver.configuration import loader, schema
-from drawbar.driver.node.attachments import hooks
+from drawbar.driver.node import treatment
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.health import policy
 from drawbar.driver.node.local import nulls, residents
-from drawbar.driver.node.preparation import finding
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.preparation import limits
+from drawbar.driver.node.treatment import hooks
 from drawbar.driver.operation import address
 
 AUTO = address.AUTO
@@ -117,8 +117,8 @@ class Settings:
     log: logs.Options = field(default_factory=logs.Options)
     http: Http = field(default_factory=Http)
     discovery: devices.Tracking = field(default_factory=devices.Tracking)
-    prepare: finding.Limits = field(default_factory=finding.Limits)
-    release: releaser.Timeouts = field(default_factory=releaser.Timeouts)
+    prepare: limits.Limits = field(default_factory=limits.Limits)
+    release: treatment.Timeouts = field(default_factory=treatment.Timeouts)
     initialise: hooks.Settings = field(default_factory=hooks.Settings)
     local_pool: residents.Selection = field(default_factory=residents.Selection)
     null_device: nulls.NullDevice = field(default_factory=nulls.NullDevice)
@@ -140,8 +140,8 @@ def problems(settings: Settings) -> list[str]:
     topics = {
         "http": http_problems(settings.http),
         "discovery": devices.problems(settings.discovery),
-        "prepare": finding.problems(settings.prepare),
-        "release": releaser.problems(settings.release),
+        "prepare": limits.problems(settings.prepare),
+        "release": treatment.problems(settings.release),
         "initialise": hooks.problems(settings.initialise),
         "localPool": residents.problems(settings.local_pool),
         "nullDevice": nulls.problems(settings.null_device),

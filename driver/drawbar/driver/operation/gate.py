@@ -7,6 +7,7 @@ that has been silent for longest gives way: `touch` says that a connection was u
 """
 
 import asyncio
+import functools
 import ssl
 from collections import OrderedDict
 from collections.abc import Callable
@@ -31,31 +32,28 @@ class Limits:
 
 
 class Gate:
-    """A protocol factory for a plain listener; it serves TLS to the protocols of another factory.
+    """The bounds and the TLS of a server's connections, for a plain listener.
 
     Args:
         context: with the server's certificate.
-        factory: makes the protocol that gets the decrypted connection.
         limits: the bounds.
     """
 
     def __init__(
         self,
         context: ssl.SSLContext,
-        factory: Callable[[], asyncio.Protocol],
         limits: Limits | None = None,
     ) -> None:
         self._context = context
-        self._factory = factory
         self._limits = limits or Limits()
         # The connections that may have to give way, by their raw or TLS transport, the longest silent first.
         self._open: OrderedDict[asyncio.BaseTransport, _Arrival] = OrderedDict()
         self._kept: set[_Arrival] = set()
         self._arrivals: set[_Arrival] = set()
 
-    def __call__(self) -> asyncio.Protocol:
-        """Return the protocol of a connection that was just accepted."""
-        return _Arrival(self)
+    def before(self, factory: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
+        """Return the protocol factory of the listener; the protocols of `factory` get the decrypted connections."""
+        return functools.partial(_Arrival, self, factory)
 
     def __len__(self) -> int:
         """Return the number of open connections, those in a handshake included."""
@@ -113,16 +111,13 @@ class Gate:
             # SSLError, ConnectionError and TimeoutError are all of them: the caller spoke no TLS, or not to its end.
             return None
 
-    def make(self) -> asyncio.Protocol:
-        """Return a new protocol of the server."""
-        return self._factory()
-
 
 class _Arrival(asyncio.Protocol):
     """One connection from its first byte to its end."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, factory: Callable[[], asyncio.Protocol]) -> None:
         self._gate = gate
+        self._factory = factory
         self._task: asyncio.Task[None] | None = None
         self.raw: asyncio.Transport | None = None
         self.tls: asyncio.Transport | None = None
@@ -157,7 +152,7 @@ class _Arrival(asyncio.Protocol):
             if tls is not None and not threshold.lost:
                 self.tls = tls
                 self._gate.promote(self, raw, tls)
-                threshold.hand_over(tls, self._gate.make())
+                threshold.hand_over(tls, self._factory())
                 handed_over = True
         finally:
             if not handed_over:

@@ -20,10 +20,9 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver.api import meta, slices
+from drawbar.driver.catalogue import taints
 
-NO_EXECUTE = "NoExecute"
-NO_SCHEDULE = "NoSchedule"
-NO_EFFECT = "None"
+NO_EXECUTE, NO_SCHEDULE, NO_EFFECT = taints.NO_EXECUTE, taints.NO_SCHEDULE, taints.NO_EFFECT
 EFFECTS = (NO_EXECUTE, NO_SCHEDULE, NO_EFFECT)
 TAINTS_PER_DEVICE = 16
 TAINTS_PER_SLICE = 32

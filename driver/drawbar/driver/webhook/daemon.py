@@ -11,7 +11,7 @@ import contextlib
 import logging
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import msgspec
@@ -64,13 +64,9 @@ async def serving(
     Raises:
         errors.AddressError: the address cannot be listened on.
     """
-    entrance: gate.Gate
-
-    def touch(request: web.Request) -> None:
-        entrance.touch(request.transport)
-
+    entrance = gate.Gate(context, bounds.connections)
     runner = web.AppRunner(
-        _application(driver, bounds, contained or containment.Uncontained(), touch),
+        _application(driver, bounds, contained or containment.Uncontained(), entrance),
         access_log=None,
         shutdown_timeout=SHUTDOWN_SECONDS,
         keepalive_timeout=bounds.idle_seconds,
@@ -78,10 +74,11 @@ async def serving(
     await runner.setup()
     handlers = runner.server
     assert handlers is not None
-    entrance = gate.Gate(context, handlers, bounds.connections)
     try:
         try:
-            server = await asyncio.get_running_loop().create_server(entrance, where.address, where.port)
+            server = await asyncio.get_running_loop().create_server(
+                entrance.before(handlers), where.address, where.port
+            )
         except OSError as error:
             raise address.AddressError(
                 f"cannot listen on {where.address} port {where.port}: {error.strerror or error}; choose another by "
@@ -100,13 +97,13 @@ def _application(
     driver: str,
     bounds: Bounds,
     contained: containment.Containment,
-    touch: Callable[[web.Request], None],
+    entrance: gate.Gate,
 ) -> web.Application:
     # Questions that are being read, the oldest first.
     reading: OrderedDict[asyncio.Timeout, None] = OrderedDict()
 
     async def validate(request: web.Request) -> web.Response:
-        touch(request)
+        entrance.touch(request.transport)
         if len(reading) >= bounds.at_once:
             oldest, _ = reading.popitem(last=False)
             oldest.reschedule(asyncio.get_running_loop().time())
@@ -129,7 +126,7 @@ def _application(
         )
 
     async def alive(request: web.Request) -> web.Response:
-        touch(request)
+        entrance.touch(request.transport)
         return web.Response(text="ok\n")
 
     application = web.Application(client_max_size=BODY_BYTES)

@@ -13,7 +13,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import grpc
 
-from drawbar.fabric import budget, contract, errors, tls
+from drawbar.fabric import backoff, budget, contract, errors, tls
 from drawbar.fabric.grpc import certificates, conversion, endpoints, statuses
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2 as pb
 from drawbar.proto.fabric.v1alpha1 import fabric_pb2_grpc as pb_grpc
@@ -339,18 +339,21 @@ class GrpcAdapter(contract.FabricAdapter):
         ask: Callable[[str], Awaitable[Page]],
         read: Callable[[Page, budget.Listing], Iterable[Value]],
     ) -> tuple[Value, ...]:
-        """Return what all pages of one listing have; begun again when it was changed under our hands.
+        """Return the values of all pages of one listing. If it changes meanwhile, begin again.
 
         Args:
             ask: returns the page of a token.
             read: counts a page, and returns what it has.
         """
-        for _ in range(LISTING_ATTEMPTS - 1):
-            try:
-                return await self._whole(ask, read)
-            except errors.Aborted as error:
-                _logger.debug("a listing was changed under our hands", extra={"error": error.message})
-        return await self._whole(ask, read)
+        loop = backoff.repeating(
+            lambda error: isinstance(error, errors.Aborted),
+            None,
+            tries=LISTING_ATTEMPTS,
+            noted=lambda error: _logger.debug(
+                "a listing changed while it was read", extra={"error": str(error)}
+            ),
+        )
+        return await loop(self._whole, ask, read)
 
     async def _whole(
         self,

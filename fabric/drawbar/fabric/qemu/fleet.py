@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from drawbar.fabric import budget, contract, errors, judgement
+from drawbar.fabric import backoff, budget, contract, errors, judgement
 from drawbar.fabric.history import History
 from drawbar.fabric.notes import Note
 from drawbar.fabric.qemu import configuration, machine, plan, pool, ports, qmp, sights
@@ -126,7 +126,7 @@ class Fleet:
         source, name = self.machines[request.host_id], sights.qemu_id(device_id)
         clock = asyncio.get_running_loop().time
         progress = plan.Progress(deadline=clock() + self._detach_seconds)
-        pause = LOOK_AGAIN_SECONDS_MIN
+        pauses = backoff.Backoff(LOOK_AGAIN_SECONDS_MIN, LOOK_AGAIN_SECONDS_MAX)
         while True:
             # Taken before the look, so that an event during it, or during the request, ends the wait.
             events = self._events
@@ -145,9 +145,8 @@ class Fleet:
                 case plan.Wait():
                     pass
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
+                async with asyncio.timeout(pauses.failed()):
                     await events.wait()
-            pause = min(2 * pause, LOOK_AGAIN_SECONDS_MAX)
 
     async def tidy(self) -> None:
         """Removes what is left of devices that went by themselves.

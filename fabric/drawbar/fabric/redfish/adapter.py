@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import replace
 from typing import Self
 
-from drawbar.fabric import budget, contract, errors, judgement
+from drawbar.fabric import backoff, budget, contract, errors, judgement
 from drawbar.fabric.history import History
 from drawbar.fabric.redfish import (
     appliance,
@@ -812,7 +812,7 @@ class RedfishAdapter(contract.FabricAdapter):
         """
         clock = asyncio.get_running_loop().time
         due = clock() + self._parameters.poll_seconds
-        pause = 0.0
+        pauses = backoff.Backoff(self._parameters.poll_seconds, LIMIT_BACKOFF_SECONDS_MAX)
         while True:
             turns: int | None = None
             try:
@@ -839,26 +839,25 @@ class RedfishAdapter(contract.FabricAdapter):
             poll = self._service.plan_poll(self._parameters.poll_seconds)
             # As early as what changes during this reading is to be shown by the end of the next one; by turns, as the budget says.
             due = began + max(poll.seconds - (0.0 if poll.turns else took), 2 * took)
-            pause = (
-                min(max(2 * pause, self._parameters.poll_seconds), LIMIT_BACKOFF_SECONDS_MAX)
-                if is_exceeded
-                else 0.0
-            )
-            await asyncio.sleep(pause)
+            if is_exceeded:
+                await asyncio.sleep(pauses.failed())
+            else:
+                pauses.reset()
 
     async def _listen(self) -> None:
         """Take every event of the service for a hint that something changed; close a stream that brings a flood of them."""
         clock = asyncio.get_running_loop().time
-        pause, flood_pause = EVENTS_BACKOFF_SECONDS_MIN, EVENTS_BACKOFF_SECONDS_MIN
+        pauses = backoff.Backoff(EVENTS_BACKOFF_SECONDS_MIN, EVENTS_BACKOFF_SECONDS_MAX)
+        flood_pauses = backoff.Backoff(2 * EVENTS_BACKOFF_SECONDS_MIN, LIMIT_BACKOFF_SECONDS_MAX)
         while True:
             opened = clock()
             try:
                 # The first comes with the stream: what happened before is not known.
                 async with aclosing(self._client.events()) as events:
                     async for _ in events:
-                        pause = EVENTS_BACKOFF_SECONDS_MIN
+                        pauses.reset()
                         if clock() - opened > EVENTS_GOOD_SECONDS:
-                            flood_pause = EVENTS_BACKOFF_SECONDS_MIN
+                            flood_pauses.reset()
                             self._service.history.exceed("events", "")
                         self._poke.set()
             except errors.Unimplemented:
@@ -868,11 +867,9 @@ class RedfishAdapter(contract.FabricAdapter):
                 _logger.debug("no events of the Redfish service", extra={"error": error.message})
                 if budget.is_exceeded(error):
                     self._service.history.exceed("events", error.message)
-                    flood_pause = min(2 * flood_pause, LIMIT_BACKOFF_SECONDS_MAX)
-                    await asyncio.sleep(flood_pause)
+                    await asyncio.sleep(flood_pauses.failed())
                     continue
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, EVENTS_BACKOFF_SECONDS_MAX)
+            await asyncio.sleep(pauses.failed())
 
     def _check_limits(self) -> None:
         if self._service.excess:

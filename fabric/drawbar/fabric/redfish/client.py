@@ -25,7 +25,7 @@ import aiohttp
 import msgspec
 import yarl
 
-from drawbar.fabric import budget, contract, errors, judgement, tls
+from drawbar.fabric import backoff, budget, contract, errors, judgement, tls
 from drawbar.fabric.contract.credentials import FILLER
 from drawbar.fabric.redfish import decoding, documents, messages, pace, polling, transcripts
 
@@ -266,7 +266,7 @@ class Client:
         monitor = answer.headers.get("Location") or _own_uri(answer.body)
         if not monitor:
             raise self._odd(what, "accepted it and names no task monitor", changes=True)
-        where, pauses = self._url(monitor), _Pauses()
+        where, pauses = self._url(monitor), _task_pauses()
         while True:
             state = documents.text(answer.body, "TaskState")
             if state in ENDED_STATES:
@@ -274,7 +274,12 @@ class Client:
                     return
                 entries = documents.objects(answer.body, "Messages")[: messages.MESSAGES]
                 raise messages.failure(entries, what=what, redacted=self._redacted)
-            pause = pauses.next(answer.headers.get("Retry-After"))
+            asked = decoding.retry_after_seconds(answer.headers.get("Retry-After"))
+            pause = (
+                pauses.failed()
+                if asked is None
+                else min(max(asked, TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
+            )
             percent = documents.number(answer.body, "PercentComplete")
             on_progress(Progress(percent=min(percent, 100) if percent else None, retry_after_seconds=pause))
             await asyncio.sleep(pause)
@@ -304,7 +309,7 @@ class Client:
         Raises:
             FabricError: it cannot be read, for another reason than that the service is not reached now.
         """
-        pauses = _Pauses()
+        pauses = _task_pauses()
         while True:
             try:
                 task = await self.get(uri)
@@ -315,7 +320,7 @@ class Client:
             else:
                 if task.text("TaskState") in ENDED_STATES:
                     return
-            await asyncio.sleep(pauses.next(None))
+            await asyncio.sleep(pauses.failed())
 
     # --- events ---
 
@@ -665,17 +670,9 @@ class Client:
         return credentials.redacted(text)
 
 
-class _Pauses:
-    """How long to wait until a task is looked at again: what the service says, else twice as long each time."""
-
-    def __init__(self) -> None:
-        self._next = TASK_PAUSE_SECONDS_MIN
-
-    def next(self, retry_after: str | None) -> float:
-        """Return the seconds until the next look, by the header of the last answer."""
-        own, self._next = self._next, min(2 * self._next, TASK_PAUSE_SECONDS_MAX)
-        asked = decoding.retry_after_seconds(retry_after)
-        return own if asked is None else min(max(asked, TASK_PAUSE_SECONDS_MIN), TASK_PAUSE_SECONDS_MAX)
+def _task_pauses() -> backoff.Backoff:
+    """Return the pauses between two looks at a task."""
+    return backoff.Backoff(TASK_PAUSE_SECONDS_MIN, TASK_PAUSE_SECONDS_MAX)
 
 
 async def _sent_once(

@@ -16,7 +16,7 @@ from typing import Any, Literal, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
+from drawbar.driver.kube import client, connections, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import dialects, discovery, documents, plan, scheduled, users
 from drawbar.mocks.claims.classic import plan as classic
@@ -250,7 +250,7 @@ class ClaimController:
 
 
 @asynccontextmanager
-async def serving(connection: config.Connection) -> AsyncIterator[None]:
+async def serving(connection: connections.Connection) -> AsyncIterator[None]:
     """A claim controller at work for as long as the block lasts; entered once its first lists are in.
 
     It is the one of the API server's release: with classic DRA, it leaves deallocation to the drivers.

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
+from drawbar.driver.kube import client, connections, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import documents, events
 from drawbar.mocks.eviction import board, plan, progress, rates, settings
@@ -231,7 +231,7 @@ class EvictionController:
 
 @asynccontextmanager
 async def serving(
-    connection: config.Connection,
+    connection: connections.Connection,
     times: settings.Settings | None = None,
     *,
     clock: Callable[[], datetime.datetime] = utc_now,

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 
 from drawbar.driver import errors as driver_errors
 from drawbar.driver.api import meta
-from drawbar.driver.kube import client, config
+from drawbar.driver.kube import client, connections
 from drawbar.mocks import controlloop
 from drawbar.mocks.kubelet import (
     agent,
@@ -136,7 +136,7 @@ class Kubelets(Mapping[str, agent.Kubelet]):
 
 @asynccontextmanager
 async def serving(
-    connection: config.Connection,
+    connection: connections.Connection,
     nodes: Sequence[node.NodeSpec],
     times: settings.Settings | None = None,
     *,

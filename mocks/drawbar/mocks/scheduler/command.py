@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import json
 
-from drawbar.driver.kube import client, config
+from drawbar.driver.kube import client, config, connections
 from drawbar.mocks.claims import discovery
 from drawbar.mocks.claims import server as claims
 from drawbar.mocks.eviction import server as eviction
@@ -64,6 +64,6 @@ async def serve(args: argparse.Namespace) -> int:
     return 0
 
 
-async def _has_taints(connection: config.Connection) -> bool:
+async def _has_taints(connection: connections.Connection) -> bool:
     async with client.connecting(connection) as api:
         return (await discovery.dialect(api)).context is None

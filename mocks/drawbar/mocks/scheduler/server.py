@@ -16,7 +16,7 @@ from typing import Any, TypeVar, assert_never
 
 import msgspec
 
-from drawbar.driver.kube import client, config, errors, kinds, mirror, workers
+from drawbar.driver.kube import client, connections, errors, kinds, mirror, workers
 from drawbar.mocks import controlloop
 from drawbar.mocks.claims import discovery as claims_discovery
 from drawbar.mocks.claims import documents
@@ -309,7 +309,7 @@ class Scheduler:
 
 @asynccontextmanager
 async def serving(
-    connection: config.Connection,
+    connection: connections.Connection,
     times: settings.Settings | None = None,
     *,
     clock: Callable[[], datetime.datetime] = utc_now,

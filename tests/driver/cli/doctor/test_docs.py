@@ -127,7 +127,7 @@ def test_the_checks_that_troubleshooting_names_exist():
 
 
 def test_the_severities_and_numbers_on_the_page_are_those_of_the_program():
-    assert re.findall(r"^\| `(\w+)` \| [\w ]", DOCTOR.partition("## What it checks")[0], re.MULTILINE) == [
+    assert re.findall(r"^\| `(\w+)` \| [\w ]", DOCTOR.partition("## Checks")[0], re.MULTILINE) == [
         severity.value for severity in findings.Severity
     ]
     assert (

@@ -161,7 +161,7 @@ def test_a_connection_that_the_manager_forgot_is_named_with_its_date(
     found = by_check["attachments.attach"][0]
     assert found["severity"] == "warning"
     assert FORGOTTEN["message"] in found["message"]
-    assert "docs/fabrics.md" in found["remedy"]
+    assert "/docs/fabrics" in found["remedy"]
 
 
 UUID_SOURCES = {"fabricSource": "Processor.UUID", "nodeSource": "/proc/driver/nvidia"}

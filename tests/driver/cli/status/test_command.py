@@ -162,7 +162,7 @@ def test_forty_columns_hold_every_name(status_command, cluster, monkeypatch):
 
 
 def test_a_watch_prints_again_what_changed(status_command, cluster, monkeypatch):
-    from drawbar.driver.cli.status import command
+    from drawbar.driver.cli.verbs import status as command
 
     pauses = []
 

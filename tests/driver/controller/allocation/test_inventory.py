@@ -1,6 +1,7 @@
 """What fabrics have for claims: free devices, ports and rules."""
 
 import datetime
+import types
 from dataclasses import replace
 
 import pytest
@@ -28,9 +29,10 @@ def port(device=None):
 class Session:
     """A fabric manager that tells one host with these ports."""
 
-    name, silent_since, devices = "fab", None, ()
+    name, devices = "fab", ()
 
     def __init__(self, *ports):
+        self.manager = types.SimpleNamespace(silent_since=None)
         self.hosts, self.faults = (contract.Host(id="h", name="n", ports=ports),), faults.Ledger()
         self.pairs = pairs.Pairs()
         self.nodes = hosts.NodeMap(host_of={"n": "h"})
@@ -137,7 +139,7 @@ def test_a_node_is_given_nothing_that_its_host_does_not_reach(how, impossible):
 def test_a_silent_fabric_gives_nothing_to_any_node_at_once():
     opened = opened_with(1)
     assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {"n": "h"}
-    opened.silent_since = 1.0
+    opened.manager.silent_since = 1.0
     assert inventory.reserved(Cluster(opened, coming()), frozenset()).fabrics["fab"].hosts == {}
 
 

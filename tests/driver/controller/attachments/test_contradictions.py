@@ -1,5 +1,6 @@
 """Attached devices that the fabric manager does not show: confirmed, then attached anew, reported, or given up."""
 
+import msgspec
 import pytest
 from tests.scenes.attachmentplan import (
     ATTACH,
@@ -14,8 +15,9 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import damping, names, outcomes
-from drawbar.driver.controller.attachments import actions, contradictions, plan
+from drawbar.driver.controller.attachments import actions, contradictions, plan, statements
 from drawbar.driver.controller.fabrics import losses
 
 KEY = names.DeviceKey(fabric="f", device="d")
@@ -24,7 +26,7 @@ MOVED = contradictions.Contradiction(is_confirmed=True, host_id="h9", since="202
 OVER = contradictions.Contradiction(is_over=True, look_seconds=7.0)
 SEEN = meta.Condition(type="Visible", status="True", reason="DeviceReady")
 BLIND = meta.Condition(type="Visible", status="False", reason="DeviceNotFound", message="look at the slot")
-NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="x")
+NOT_SHOWN = meta.Condition(type="Attached", status="True", reason=reasons.CONNECTION_NOT_SHOWN, message="x")
 MINE, BY_HAND = attachment(ATTACHED), attachment(ATTACHED, claim=None)
 USED = wish(attached_said=True, visible_said=True)
 
@@ -47,11 +49,16 @@ TABLE = {
         [actions.RecordContradiction, actions.Retry(side=ATTACH)],
     ),
     "but only so often": (
-        {"contradiction": FREE, "renewals": plan.RENEWALS},
+        {"contradiction": FREE, "attach": call("succeeded", renewals=plan.RENEWALS)},
         [actions.RecordFailure],
     ),
     "by hand it is reported then": (
-        {"contradiction": FREE, "renewals": plan.RENEWALS, "attachment": BY_HAND, "wish": None},
+        {
+            "contradiction": FREE,
+            "attach": call("succeeded", renewals=plan.RENEWALS),
+            "attachment": BY_HAND,
+            "wish": None,
+        },
         [actions.RecordContradiction],
     ),
     "one that another host has is never attached": ({"contradiction": MOVED}, [actions.RecordFailure]),
@@ -115,7 +122,7 @@ TABLE = {
     "or reported": (
         {
             "contradiction": FREE,
-            "renewals": plan.RENEWALS,
+            "attach": call("succeeded", renewals=plan.RENEWALS),
             "attachment": attachment(ATTACHED, BLIND, claim=None),
             "wish": None,
         },
@@ -136,7 +143,10 @@ def test_of_a_connection_that_the_manager_does_not_show(changes, steps):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"contradiction": FREE, "renewals": 3}, "lists d as free, not at host h1, 3 times after"),
+        (
+            {"contradiction": FREE, "attach": call("succeeded", renewals=3)},
+            "lists d as free, not at host h1, 3 times after",
+        ),
         ({"contradiction": MOVED}, "lists d at host h9, not at host h1 by this cluster"),
         ({"contradiction": FREE, "attachment": attachment(ATTACHED, BLIND), "tainted": True}, "as free"),
     ],
@@ -187,10 +197,28 @@ def test_a_seen_device_is_reported_with_the_date_and_what_to_do(claim, hint):
 )
 def test_the_date_stays_while_the_manager_shows_the_same(shown, date):
     (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
-    said = meta.Condition(type="Attached", status="True", reason=first.reason, message=first.message)
     # As a controller that was restarted sees it for the first time.
-    steps = plan.plan(plan_observed(attachment(said, SEEN), contradiction=shown, wish=USED), NOW)
+    steps = plan.plan(plan_observed(recorded(first), contradiction=shown, wish=USED), NOW)
     assert [f"since {date} it lists" in step.message for step in steps] == ([True] if date else [])
+    assert [step.record.since for step in steps] == ([date] if date else [])
+
+
+def recorded(action):
+    """Return an attachment with the status that this report writes."""
+    body = statements.contradicted(attachment(ATTACHED, SEEN), action, NOW)
+    status = msgspec.convert(body["status"], attachments.AttachmentStatus)
+    return msgspec.structs.replace(
+        attachment(),
+        status=msgspec.structs.replace(status, conditions=(*status.conditions, SEEN)),
+    )
+
+
+@pytest.mark.parametrize("side", outcomes.Side)
+def test_the_record_goes_with_the_condition_that_has_its_reason(side):
+    (first,) = plan.plan(plan_observed(attachment(ATTACHED, SEEN), contradiction=FREE, wish=USED), NOW)
+    refusal = actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words="busy", message="busy")
+    body = statements.refused(recorded(first), refusal, NOW)
+    assert ("contradiction" in body["status"]) == (side is outcomes.Side.DETACH)
 
 
 def plan_observed(of, **changes):

@@ -67,7 +67,7 @@ def test_a_claim_beyond_its_namespaces_rate_says_so():
     policy = fabrics.Policy(attaches_per_namespace_per_minute=1)
     served = types.SimpleNamespace(
         connection=types.SimpleNamespace(connected=True),
-        turns=turns.Turns(),
+        manager=types.SimpleNamespace(turns=turns.Turns()),
         attaches=rate,
         spec=types.SimpleNamespace(policy=policy),
     )

@@ -8,6 +8,7 @@ from tests.scenes import attachmentplan as scenes
 from tests.scenes.attachmentplan import NOW, attachment, wish
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, plan
 from drawbar.driver.kube import kinds
@@ -105,7 +106,7 @@ def test_the_next_steps_for_a_connection_without_a_record(changes, steps):
 def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never_said_to_be_attached():
     (refusal,) = plan.plan(observed(owner=marks.Owner.OTHERS, wish=wish()), NOW)
     assert isinstance(refusal, actions.SayFailed)
-    assert refusal.failure.reason == outcomes.IN_USE
+    assert refusal.failure.reason == reasons.DEVICE_IN_USE
     recorded = observed(
         owner=marks.Owner.OTHERS,
         wish=wish(),
@@ -114,7 +115,7 @@ def test_the_connection_of_another_cluster_on_the_very_node_is_refused_and_never
     )
     (failure,) = plan.plan(recorded, NOW)
     assert isinstance(failure, actions.RecordFailure)
-    assert failure.failure.reason == outcomes.IN_USE
+    assert failure.failure.reason == reasons.DEVICE_IN_USE
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,9 @@ def test_a_device_that_came_to_another_host_is_refused_with_words_that_say_by_wh
 
 
 def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
-    failure = attachments.Failure(reason=outcomes.CREDENTIALS, message="read only", retryable=True)
+    failure = attachments.Failure(
+        reason=reasons.FABRIC_CREDENTIALS_REFUSED, message="read only", retryable=True
+    )
     late = observed(
         owner=marks.Owner.NONE,
         host_id=None,
@@ -142,7 +145,7 @@ def test_a_refusal_of_the_credentials_is_what_a_claim_gets_at_its_deadline():
         attach=scenes.call("failed", failure=failure),
     )
     assert plan.plan(late, NOW) == (actions.RecordFailure(failure=failure),)
-    assert outcomes.CREDENTIALS in outcomes.NOT_THE_DEVICE
+    assert reasons.FABRIC_CREDENTIALS_REFUSED in outcomes.NOT_THE_DEVICE
 
 
 # --- the whole controller ---
@@ -283,7 +286,7 @@ async def test_a_late_report_of_a_connection_that_is_over_fails_no_claim(control
 
         def report():
             over = contract.Connection(host_id="host-node-2", mark=OTHERS_MARK)
-            session.learn(dataclasses.replace(session.device("gpu-0"), connection=over))
+            session.inventory.learn(dataclasses.replace(session.device("gpu-0"), connection=over))
 
         if moment == "before the claim has the device":
             report()

@@ -23,27 +23,32 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller import marks, outcomes
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import marks
 from drawbar.driver.controller.attachments import actions
 
 FAILURE = attachments.Failure(reason="FabricError", message="the link did not come up")
-NO_DEVICE = attachments.Failure(reason=outcomes.GONE, message="no such device")
-REFUSED = attachments.Failure(reason=outcomes.INCOMPATIBLE, message="not in one fabric")
+NO_DEVICE = attachments.Failure(reason=reasons.DEVICE_GONE, message="no such device")
+REFUSED = attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message="not in one fabric")
 SOON = NOW + datetime.timedelta(seconds=7)
 UNFIT = wish(unfit=attachments.Failure(reason="InvalidParameters", message="x"))
-PENDING = attachments.Failure(reason=outcomes.PENDING, message="operation o1 is in flight", retryable=True)
+PENDING = attachments.Failure(
+    reason=reasons.OPERATION_PENDING, message="operation o1 is in flight", retryable=True
+)
 PASSING = attachments.Failure(reason="FabricError", message="busy", retryable=True)
 
 TOO_LATE = attachments.Failure(
-    reason=outcomes.DEADLINE,
+    reason=reasons.ATTACH_DEADLINE_EXCEEDED,
     message="not attached within 60 s of the allocation; see the Fabric's conditions",
 )
 NOT_TAKEN = attachments.Failure(
-    reason=outcomes.UNREACHABLE,
+    reason=reasons.FABRIC_UNREACHABLE,
     message="the fabric manager did not take the request within 60 s of the allocation",
 )
 
-MISFIT = attachments.Failure(reason=outcomes.MISFIT, message="spec.deviceID is a, and device d is b")
+MISFIT = attachments.Failure(
+    reason=reasons.ATTACHMENT_MISMATCH, message="spec.deviceID is a, and device d is b"
+)
 OWNER = meta.OwnerReference(api_version="v1", kind="ConfigMap", name="c", uid="c")
 
 
@@ -58,12 +63,12 @@ AN_HOUR_AGO = NOW - datetime.timedelta(hours=1)
 READY = wish(attached_said=True, visible_said=True)
 SILENT_FOR_TOO_LONG = {"wish": wish(attached_said=True, seen_at=NOW - datetime.timedelta(seconds=90))}
 SILENT = attachments.Failure(
-    reason=outcomes.NODE_SILENT,
+    reason=reasons.NODE_NOT_RESPONDING,
     message="node n1 did not report the device as ready within 90 s of the allocation; look at its node daemon",
 )
 HALF = {"host_id": "h1", "is_whole": False}
 NOT_WHOLE = attachments.Failure(
-    reason=outcomes.DEADLINE,
+    reason=reasons.ATTACH_DEADLINE_EXCEEDED,
     message="the other devices of composite d were not attached within 90 s of the allocation",
 )
 COMPOSITE = {
@@ -317,7 +322,7 @@ FAILED = {
         [actions.RecordFailure, actions.SayFailed],
     ),
     "a full host is not the device's fault": (
-        {"attachment": attachment(error=attachments.Failure(reason=outcomes.NO_FREE_PORT, message=""))},
+        {"attachment": attachment(error=attachments.Failure(reason=reasons.NO_FREE_PORT, message=""))},
         [actions.SayFailed],
     ),
     "a device that is gone has no slice to taint": (

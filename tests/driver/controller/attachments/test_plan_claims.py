@@ -21,7 +21,7 @@ from tests.scenes.attachmentplan import (
 )
 
 from drawbar.driver.api import attachments, meta
-from drawbar.driver.controller import outcomes
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller.attachments import actions
 
 STUCK = meta.Condition(type="Released", status="False", reason="InUse", message="held by pid 4711")
@@ -40,7 +40,7 @@ WAITING = {
             actions.SayFailed(
                 wish=LATE["wish"],
                 failure=attachments.Failure(
-                    reason=outcomes.DEADLINE,
+                    reason=reasons.ATTACH_DEADLINE_EXCEEDED,
                     message="the device is still being released from node n1: held by pid 4711",
                 ),
             )
@@ -62,7 +62,7 @@ WAITING = {
             actions.SayFailed(
                 wish=LATE["wish"],
                 failure=attachments.Failure(
-                    reason=outcomes.IN_USE, message="the device was given to claim ns/c already"
+                    reason=reasons.DEVICE_IN_USE, message="the device was given to claim ns/c already"
                 ),
             )
         ],

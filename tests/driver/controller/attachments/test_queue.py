@@ -7,6 +7,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes.attachmentplan import NOW, attachment, call, observed, wish
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, identities, plan
 from drawbar.driver.controller.fabrics import numbers
@@ -42,14 +43,14 @@ def test_the_fabric_is_asked_once_the_node_has_listed_its_cards():
 def test_a_node_that_does_not_list_its_cards_fails_the_claim_before_anything_is_attached():
     long_ago = NOW - datetime.timedelta(seconds=plan.LISTING_SECONDS)
     (failed, *_) = next_steps(is_acknowledged=False, listed_since=long_ago)
-    assert failed.failure.reason == outcomes.NOT_RECOGNISED
+    assert failed.failure.reason == reasons.DEVICE_NOT_RECOGNISED
     assert failed.failure.reason in outcomes.NOT_THE_DEVICE
 
 
 def test_a_claim_that_waited_in_vain_says_for_which_device():
     late = wish(seen_at=NOW - datetime.timedelta(seconds=60))
     (failed, *_) = next_steps(wish=late, ahead="f.x")
-    assert failed.failure.reason == outcomes.NOT_RECOGNISED
+    assert failed.failure.reason == reasons.DEVICE_NOT_RECOGNISED
     assert "DeviceAttachment f.x" in failed.failure.message
 
 

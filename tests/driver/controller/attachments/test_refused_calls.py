@@ -7,13 +7,13 @@ import pytest
 from tests.scenes.attachmentplan import ATTACH, ATTACHED, DETACH, FREE, NOW, attachment, call, observed, wish
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.doctor.plans import attachments as doctor
-from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import actions, calls, plan, statements
-from drawbar.fabric import errors
+from drawbar.fabric import contract, errors
 
-BUSY = attachments.Failure(reason=outcomes.BUSY, message="423: the zone is locked", retryable=True)
-UNREACHED = attachments.Failure(reason=outcomes.UNREACHABLE, message="no route to host", retryable=True)
+BUSY = attachments.Failure(reason=reasons.FABRIC_BUSY, message="423: the zone is locked", retryable=True)
+UNREACHED = attachments.Failure(reason=reasons.FABRIC_UNREACHABLE, message="no route to host", retryable=True)
 WORDS = "423: the zone is locked; tried again in at most 60 s"
 LATE = wish(seen_at=NOW - datetime.timedelta(seconds=60))
 
@@ -28,12 +28,12 @@ def refused(state="failed", **changes):
     return call(state, **(fields | changes))
 
 
-def said(message=WORDS, reason=outcomes.BUSY, kind="Attached"):
+def said(message=WORDS, reason=reasons.FABRIC_BUSY, kind="Attached"):
     return meta.Condition(type=kind, status="False", reason=reason, message=message)
 
 
 def record(side, message=WORDS):
-    return actions.RecordRefusal(side=side, reason=outcomes.BUSY, message=message)
+    return actions.RecordRefusal(side=side, reason=reasons.FABRIC_BUSY, words=BUSY.message, message=message)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def record(side, message=WORDS):
         ((said(),), {"is_report_due": False}, False),
         ((said("other words"),), {}, True),
         ((said("other words"),), {"is_report_due": False}, False),
-        ((said("other words", reason=outcomes.UNREACHABLE),), {"refused": UNREACHED}, False),
+        ((said("other words", reason=reasons.FABRIC_UNREACHABLE),), {"refused": UNREACHED}, False),
         ((said(reason="AttachQueued"),), {"is_report_due": False}, True),
     ],
 )
@@ -62,14 +62,26 @@ def test_the_refusal_of_a_detach_is_a_condition_of_its_own():
     body = statements.refused(attachment(ATTACHED, deleting=True), record(DETACH), NOW)
     shown = {condition["type"]: condition["status"] for condition in body["status"]["conditions"]}
     assert shown == {"Attached": "True", "Detached": "False"}
+    assert "refusal" not in body["status"]
+
+
+def test_the_words_against_an_attach_are_recorded_for_the_next_process():
+    body = statements.refused(attachment(), record(ATTACH), NOW)
+    assert body["status"]["refusal"] == BUSY.message
+
+
+# As the process before left it.
+RECORDED = msgspec.structs.replace(
+    attachment(said()), status=attachments.AttachmentStatus(refusal=BUSY.message)
+)
 
 
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"attach": refused()}, outcomes.DEADLINE),
-        ({"attach": refused("unknown")}, outcomes.UNREACHABLE),
-        ({"attachment": attachment(said()), "attach": call("failed", failure=BUSY)}, outcomes.DEADLINE),
+        ({"attach": refused()}, reasons.ATTACH_DEADLINE_EXCEEDED),
+        ({"attach": refused("unknown")}, reasons.FABRIC_UNREACHABLE),
+        ({"attachment": RECORDED, "attach": call("failed", failure=BUSY)}, reasons.ATTACH_DEADLINE_EXCEEDED),
     ],
 )
 def test_the_claim_fails_with_the_same_words(changes, reason):
@@ -89,11 +101,11 @@ def test_a_long_refusal_leaves_room_for_the_next_try():
 @pytest.mark.parametrize(
     ("error", "is_reached", "reason"),
     [
-        (errors.Unavailable("503"), True, outcomes.BUSY),
-        (errors.DeadlineExceeded("no answer"), True, outcomes.BUSY),
-        (errors.Unavailable("not connected"), False, outcomes.UNREACHABLE),
-        (errors.PermissionDenied("no"), True, outcomes.CREDENTIALS),
-        (errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING), True, outcomes.PENDING),
+        (errors.Unavailable("503"), True, reasons.FABRIC_BUSY),
+        (errors.DeadlineExceeded("no answer"), True, reasons.FABRIC_BUSY),
+        (errors.Unavailable("not connected"), False, reasons.FABRIC_UNREACHABLE),
+        (errors.PermissionDenied("no"), True, reasons.FABRIC_CREDENTIALS_REFUSED),
+        (errors.Aborted("busy", reason=errors.Reason.OPERATION_PENDING), True, reasons.OPERATION_PENDING),
         (errors.FailedPrecondition("the link is down"), True, "FabricError"),
     ],
 )
@@ -120,7 +132,10 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
     known.failed("a1", ATTACH, errors.Aborted("busy"), 0.0)
     known.next_attempt("a1", ATTACH)
     assert known.view("a1", ATTACH, 1.0).refused.message == "busy"
-    known._forget_refusal("a1", ATTACH)
+    done = contract.Operation(
+        id="o", request_id="a1-a2", kind=contract.OperationKind.ATTACH, done=True, percent=100
+    )
+    known.settle("a1", ATTACH, done, 2.0)
     assert known.view("a1", ATTACH, 1.0).refused is None
 
 
@@ -135,7 +150,7 @@ def test_a_success_forgets_the_refusal_and_a_new_attempt_keeps_it():
         (
             attachment(
                 meta.Condition(
-                    type="Attached", status="True", reason=outcomes.NOT_SHOWN, message="it is free"
+                    type="Attached", status="True", reason=reasons.CONNECTION_NOT_SHOWN, message="it is free"
                 )
             ),
             "is attached by its record, and it is free",

@@ -16,7 +16,7 @@ from tests.scenes import attachments as scenes
 from drawbar.driver.api import attachments, classic, core, meta, slices
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, history, observation, plan
+from drawbar.driver.controller.classic import actions, history, negotiation, observation
 
 DRIVER = "drawbar.dev"
 FINALIZER = classic.finalizer(DRIVER)
@@ -139,7 +139,7 @@ class State:
             rules=self.rules,
             models=models,
         )
-        return observation.Observed(
+        return observation.Round(
             driver=DRIVER,
             claims=dict(self.claims),
             wanted=dict(self.wanted),
@@ -165,7 +165,7 @@ class State:
     def decide(self):
         """One decision; what is remembered is kept, nothing is done."""
         self.own = {}
-        decision = plan.plan(self.observed(), self.history, self.now)
+        decision = negotiation.plan(self.observed(), self.history, self.now)
         self.history = decision.history
         return decision.actions
 

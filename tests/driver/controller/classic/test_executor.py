@@ -49,8 +49,7 @@ class Hands:
                 "fab": types.SimpleNamespace(
                     spec=fabrics.FabricSpec(adapter="a", endpoint="e"),
                     device={"gpu-0": device}.get,
-                    numbers=numbers.Numbers(),
-                    host={}.get,
+                    inventory=types.SimpleNamespace(numbers=numbers.Numbers(), host={}.get),
                 )
             },
             attachments=mirror.Mirror(

@@ -4,36 +4,18 @@ import asyncio
 
 import pytest
 from tests.scenes import sessions
-from tests.scenes.attachmentplan import ATTACHED, INVISIBLE, RELEASED, attachment
 from tests.scenes.sessions import Listener
 
-from drawbar.driver.api import meta
-from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.fabrics import inventory, losses
+from drawbar.driver.controller.offers import holdings
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
-VISIBLE = meta.Condition(type="Visible", status="True", reason="DeviceReady")
-VANISHED = meta.Condition(type="Visible", status="False", reason="DeviceLost")
-SHOWS, LOST, SILENT = losses.Witness.SHOWS, losses.Witness.LOST, losses.Witness.SILENT
+SHOWS, LOST, SILENT = holdings.NodeReport.SHOWS, holdings.NodeReport.LOST, holdings.NodeReport.SILENT
 
 
 @pytest.mark.parametrize(
-    ("conditions", "node_gone", "witness"),
-    [
-        pytest.param((ATTACHED, VISIBLE), False, SHOWS, id="visible"),
-        pytest.param((ATTACHED, VANISHED), False, LOST, id="lost"),
-        pytest.param((ATTACHED,), False, SILENT, id="not-seen-yet"),
-        pytest.param((ATTACHED, INVISIBLE), False, SILENT, id="there-and-not-ready"),
-        pytest.param((ATTACHED, VISIBLE, RELEASED), False, SILENT, id="let-go"),
-        pytest.param((ATTACHED, VISIBLE), True, SILENT, id="its-node-is-gone"),
-    ],
-)
-def test_what_the_node_of_a_device_reports(conditions, node_gone, witness):
-    assert losses.witness(attachment(*conditions), node_gone=node_gone) is witness
-
-
-@pytest.mark.parametrize(
-    ("witness", "sudden", "lost_at"),
+    ("report", "sudden", "lost_at"),
     [
         pytest.param(None, False, 0, id="not-attached"),
         pytest.param(None, True, 20, id="not-attached-and-the-listing-is-doubtful"),
@@ -42,13 +24,11 @@ def test_what_the_node_of_a_device_reports(conditions, node_gone, witness):
         pytest.param(SHOWS, False, None, id="its-node-shows-it"),
     ],
 )
-def test_when_a_device_is_lost(witness, sudden, lost_at):
+def test_when_a_device_is_lost(report, sudden, lost_at):
     missing, lost = {}, []
     for now in range(0, 100, 5):
-        witnesses = {} if witness is None else {"d": witness}
-        judged = losses.judge(
-            ["d"], missing=missing, witnesses=witnesses, now=now, sudden=sudden and now == 0
-        )
+        reports = {} if report is None else {"d": report}
+        judged = losses.judge(["d"], missing=missing, reports=reports, now=now, sudden=sudden and now == 0)
         if judged.lost:
             lost.append(now)
             break
@@ -56,17 +36,17 @@ def test_when_a_device_is_lost(witness, sudden, lost_at):
     assert lost == ([] if lost_at is None else [lost_at])
 
 
-@pytest.mark.parametrize("witness", [None, LOST, SILENT, SHOWS])
-def test_a_listing_with_a_part_that_cannot_be_read_takes_nothing_away(witness):
-    witnesses = {} if witness is None else {"d": witness}
+@pytest.mark.parametrize("report", [None, LOST, SILENT, SHOWS])
+def test_a_listing_with_a_part_that_cannot_be_read_takes_nothing_away(report):
+    reports = {} if report is None else {"d": report}
     missing = {}
     for now in range(0, 100, 10):
-        judged = losses.judge(["d"], missing=missing, witnesses=witnesses, now=now, partial=True)
+        judged = losses.judge(["d"], missing=missing, reports=reports, now=now, partial=True)
         assert (judged.lost, set(judged.missing)) == ((), {"d"})
         assert not judged.missing["d"].undecided, "a part that stays sick is no reason to list every 10 s"
         missing = judged.missing
-    judged = losses.judge(["d"], missing=missing, witnesses=witnesses, now=100)
-    assert bool(judged.lost) is (witness is LOST)
+    judged = losses.judge(["d"], missing=missing, reports=reports, now=100)
+    assert bool(judged.lost) is (report is LOST)
 
 
 @pytest.mark.parametrize(("absent", "sudden"), [(0, False), (2, False), (3, True), (8, True)])
@@ -95,17 +75,23 @@ class Manager(sessions.Manager):
         self.hosts_now = tuple(contract.Host(id=f"h{number}", name=f"n{number}") for number in range(2))
 
 
+def attached(**reports):
+    """Return the holdings of devices with these reports of their nodes."""
+    return holdings.Holdings.of(
+        holdings.Holding(name=name, uid=name, host_id="h0", report=report) for name, report in reports.items()
+    )
+
+
+def published(*names):
+    """Return the holdings of a cluster that publishes these devices."""
+    return holdings.Holdings(published={"slice": frozenset(names)})
+
+
 class Recording(Listener):
-    """What nodes report, and what was reported of devices."""
+    """Keeps what was reported of devices."""
 
-    def __init__(self, **witnesses):
-        self.said, self.gone, self.troubles, self.offered = witnesses, [], 0, ()
-
-    def witnesses(self, fabric):
-        return self.said
-
-    def published(self, fabric):
-        return self.offered
+    def __init__(self):
+        self.gone, self.troubles = [], 0
 
     def device_changed(self, fabric, old, new):
         if new is None:
@@ -124,11 +110,11 @@ async def test_one_empty_listing_takes_nothing_away_and_is_reported_until_the_ne
         await asyncio.sleep(5)
         assert opened.devices == whole
         assert opened.view.missing
-        assert "does not list 4 of 4 devices" in opened.troubles[session.MISSING]
+        assert "does not list 4 of 4 devices" in opened.troubles[inventory.MISSING]
         manager.devices_now = whole
         await asyncio.sleep(10)
         assert not opened.missing
-        assert session.MISSING not in opened.troubles
+        assert inventory.MISSING not in opened.troubles
         assert listener.gone == []
         listed = len(manager.listed)
         await asyncio.sleep(3600)
@@ -148,12 +134,12 @@ async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
         listed = len(manager.listed)
         await asyncio.sleep(600)
         assert (opened.devices, ids(opened), listener.gone) == (devices, ["h1", "h0"], [])
-        assert "/Chassis/c cannot be read" in opened.troubles[session.UNREAD]
+        assert "/Chassis/c cannot be read" in opened.troubles[inventory.UNREAD]
         assert len(manager.listed) - listed < 13
         manager.unread_now = ()
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(61)
-        assert session.UNREAD not in opened.troubles
+        assert inventory.UNREAD not in opened.troubles
         assert listener.gone == ["d0"]
 
 
@@ -161,7 +147,7 @@ async def test_what_is_missing_while_a_part_cannot_be_read_counts_as_it_was():
 async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
-        listener.said = {"d0": SHOWS, "d1": SILENT}
+        opened.hold(attached(d0=SHOWS, d1=SILENT))
         manager.devices_now = manager.devices_now[2:]
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
@@ -171,8 +157,7 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
         await asyncio.sleep(600)
         assert (listener.gone, opened.missing) == (["d1"], {"d0"})
         assert len(manager.listed) < 16, "what its node shows is listed again once a minute"
-        listener.said = {"d0": LOST}
-        opened.reconsider("d0")
+        opened.hold(attached(d0=LOST))
         assert (listener.gone, opened.missing) == (["d1", "d0"], frozenset())
 
 
@@ -180,7 +165,7 @@ async def test_what_three_listings_lack_is_lost_unless_its_node_shows_it():
 async def test_an_event_takes_a_device_that_no_claim_has_at_once_and_no_other():
     manager, listener = Manager(), Recording()
     async with sessions.running(manager, listener) as opened:
-        listener.said = {"d0": SILENT}
+        opened.hold(attached(d0=SILENT))
         manager.devices_now = manager.devices_now[2:]
         for name in ("d0", "d1"):
             manager.events.put_nowait(contract.DeviceGone(version="9", device_id=name))
@@ -192,8 +177,8 @@ async def test_an_event_takes_a_device_that_no_claim_has_at_once_and_no_other():
 
 @virtualtime.in_virtual_time
 async def test_the_first_listing_takes_no_attached_device_away_either():
-    manager, listener = Manager(count=0), Recording(d0=SHOWS, d1=SILENT)
-    async with sessions.running(manager, listener) as opened:
+    manager, held = Manager(count=0), attached(d0=SHOWS, d1=SILENT)
+    async with sessions.running(manager, held=held) as opened:
         assert opened.missing == {"d0", "d1"}
         await asyncio.sleep(25)
         assert opened.missing == {"d0"}
@@ -203,10 +188,9 @@ async def test_the_first_listing_takes_no_attached_device_away_either():
 @pytest.mark.parametrize(("count", "missing"), [(0, 8), (4, 4), (6, 0)], ids=["none", "half", "most"])
 @virtualtime.in_virtual_time
 async def test_the_first_listing_is_compared_with_what_is_published(count, missing):
-    manager, listener = Manager(count=count), Recording()
-    listener.offered = [f"d{number}" for number in range(8)]
-    async with sessions.running(manager, listener) as opened:
-        assert opened.missing == set(listener.offered[count:] if missing else ())
+    names = [f"d{number}" for number in range(8)]
+    async with sessions.running(Manager(count=count), held=published(*names)) as opened:
+        assert opened.missing == set(names[count:] if missing else ())
         assert opened.view.missing is bool(missing)
         await asyncio.sleep(25)
         assert opened.missing == frozenset()
@@ -216,8 +200,7 @@ async def test_the_first_listing_is_compared_with_what_is_published(count, missi
 @virtualtime.in_virtual_time
 async def test_what_was_published_and_is_in_the_second_listing_was_never_missing():
     manager, listener = Manager(count=0), Recording()
-    listener.offered = ["d0", "d1"]
-    async with sessions.running(manager, listener) as opened:
+    async with sessions.running(manager, listener, held=published("d0", "d1")) as opened:
         manager.devices_now = Manager(count=2).devices_now
         await asyncio.sleep(12)
         assert [device.id for device in opened.devices] == ["d0", "d1"]
@@ -237,7 +220,7 @@ async def test_hosts_that_one_listing_lacks_stay_until_two_further_listings_agre
         manager.events.put_nowait(contract.Resync())
         await asyncio.sleep(19)
         assert sorted(ids(opened)) == ["h0", "h1"]
-        assert "of 2 hosts any more" in opened.troubles[session.MISSING_HOSTS]
+        assert "of 2 hosts any more" in opened.troubles[inventory.MISSING_HOSTS]
         await asyncio.sleep(2)
         assert ids(opened) == ["h0", "h1"][:left]
         assert opened.troubles == {}
@@ -276,12 +259,11 @@ async def test_one_host_of_many_that_is_taken_out_goes_at_once():
 @pytest.mark.parametrize("used", ["attached", "published"])
 @virtualtime.in_virtual_time
 async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_were_in_use(used):
-    manager, listener = Manager(), Recording(**({"d0": SHOWS} if used == "attached" else {}))
-    listener.offered = ["d0"] if used == "published" else ()
+    manager, held = Manager(), attached(d0=SHOWS) if used == "attached" else published("d0")
     manager.hosts_now = ()
-    async with sessions.running(manager, listener) as opened:
+    async with sessions.running(manager, held=held) as opened:
         assert (opened.listed, opened.hosts, opened.connection.connected) == (False, (), True)
-        assert opened.troubles == {session.MISSING_HOSTS: session.NO_HOSTS}
+        assert opened.troubles == {inventory.MISSING_HOSTS: inventory.NO_HOSTS}
         manager.hosts_now = Manager().hosts_now
         await asyncio.sleep(11)
         assert (opened.listed, sorted(ids(opened)), opened.troubles) == (True, ["h0", "h1"], {})
@@ -289,11 +271,10 @@ async def test_a_first_listing_without_a_host_is_not_taken_over_where_devices_we
 
 @virtualtime.in_virtual_time
 async def test_a_fabric_without_hosts_is_accepted_at_once_if_nothing_was_in_use_and_after_three_listings_else():
-    manager, listener = Manager(), Recording()
+    manager = Manager()
     manager.hosts_now = ()
-    async with sessions.running(manager, listener) as opened:
+    async with sessions.running(manager) as opened:
         assert opened.listed
-    listener.offered = ["d0"]
-    async with sessions.running(manager, listener) as opened:
+    async with sessions.running(manager, held=published("d0")) as opened:
         await asyncio.sleep(25)
         assert (opened.listed, opened.hosts, opened.troubles) == (True, (), {})

@@ -14,8 +14,8 @@ from tests.scenes.sessions import FABRIC
 
 from drawbar.driver import containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller import fabric_reconciler, refusals, routing
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller import fabric_reconciler, jobs, refusals
+from drawbar.driver.controller.fabrics import connection, session
 from drawbar.driver.operation import readiness
 from drawbar.fabric import contract, errors
 from drawbar.mocks.fabric import configuration
@@ -116,7 +116,7 @@ def test_a_fabric_that_cannot_be_watched_is_listed_every_ten_seconds(with_sessio
         await asyncio.sleep(3600)
         assert opened.device("d").health is contract.Health.CRITICAL
         assert len(way.connected) == 1
-        assert gaps(way.listed) == pytest.approx([session.LIST_EVERY_SECONDS] * (len(way.listed) - 1))
+        assert gaps(way.listed) == pytest.approx([connection.LIST_EVERY_SECONDS] * (len(way.listed) - 1))
         assert len(way.listed) >= 360
 
     with_session(work, watch=False)
@@ -152,8 +152,8 @@ def test_a_manager_that_is_down_is_tried_with_pauses_that_grow_and_are_bounded(w
         assert opened.silent_seconds > 3000
         pauses = gaps(way.connected)
         assert pauses[0] < pauses[2] < pauses[4]
-        assert max(pauses) <= session.PAUSE_MAX_SECONDS
-        assert min(pauses[4:]) >= session.PAUSE_MAX_SECONDS / 2
+        assert max(pauses) <= connection.PAUSE_MAX_SECONDS
+        assert min(pauses[4:]) >= connection.PAUSE_MAX_SECONDS / 2
         way.down, way.fabric = False, fabric
         await asyncio.sleep(5)
         assert opened.connection.connected, "one that comes back is found within 5 s"
@@ -172,8 +172,8 @@ def test_a_manager_that_refuses_the_credentials_is_not_asked_often(with_session)
         await asyncio.sleep(3600)
         assert opened.connection.reason == "Unauthenticated"
         pauses = gaps(way.connected)
-        assert max(pauses) > session.REFUSED_PAUSE_MAX_SECONDS / 2
-        assert len(way.connected) < 7200 / session.REFUSED_PAUSE_MAX_SECONDS + 20
+        assert max(pauses) > connection.REFUSED_PAUSE_MAX_SECONDS / 2
+        assert len(way.connected) < 7200 / connection.REFUSED_PAUSE_MAX_SECONDS + 20
 
     with_session(work)
 
@@ -207,8 +207,8 @@ class Counting(fabrics.Reservation, frozen=True):
         return False
 
 
-def chores_of(**sessions):
-    """The chores of these Fabrics' sessions, in a cluster with nothing in it."""
+def jobs_of(done=lambda change: None, **sessions):
+    """The queue of the jobs of these Fabrics' sessions and its reconciler, in a cluster with nothing in it."""
     cluster = types.SimpleNamespace(
         driver="drawbar.dev",
         fabrics={},
@@ -217,7 +217,8 @@ def chores_of(**sessions):
         refusals=refusals.Refusals(None),
         contained=containment.Uncontained(),
     )
-    return fabric_reconciler.FabricReconciler(cluster, readiness.Watchdog())
+    queue = jobs.Jobs(cluster.nodes, sessions)
+    return queue, fabric_reconciler.FabricReconciler(cluster, queue, readiness.Watchdog(), done)
 
 
 async def test_a_wish_to_publish_does_not_look_at_every_device():
@@ -227,24 +228,24 @@ async def test_a_wish_to_publish_does_not_look_at_every_device():
     opened = session.Session(fabric, Listener(), None)
     for number in range(5):
         gpu = contract.Device(id=f"d{number}", device_class=contract.DeviceClass.GPU, enclosure="e")
-        opened.learn(gpu)
-    wishes = chores_of(f=opened)
-    wishes.add(routing.Job.PUBLISH, "f", after=1.0)
+        opened.inventory.learn(gpu)
+    queue, _ = jobs_of(f=opened)
+    queue.add(jobs.Job.PUBLISH, "f", after=1.0)
     assert reservation.asked == []
     assert opened.view.reserved == 0
     assert len(reservation.asked) == 5
 
 
 async def test_each_job_is_reported_once_it_is_done(until):
-    wishes, done = chores_of(), []
-    wishes.done = done.append
+    done = []
+    queue, reconciler = jobs_of(lambda change: done.append(change.job))
     for what in (
-        routing.Job.FINALIZER,
-        routing.Job.STATUS,
-        routing.Job.LABELS,
+        jobs.Job.FINALIZER,
+        jobs.Job.STATUS,
+        jobs.Job.LABELS,
     ):
-        wishes.add(what, "gone")
-    task = asyncio.Task(wishes.work(), name="chores")
+        queue.add(what, "gone")
+    task = asyncio.Task(reconciler.work(), name="jobs")
 
     async def count():
         return len(done)
@@ -252,4 +253,4 @@ async def test_each_job_is_reported_once_it_is_done(until):
     await until(count, lambda value: value == 3)
     task.cancel()
     await asyncio.wait({task})
-    assert done == [routing.Job.FINALIZER, routing.Job.STATUS, routing.Job.LABELS]
+    assert done == [jobs.Job.FINALIZER, jobs.Job.STATUS, jobs.Job.LABELS]

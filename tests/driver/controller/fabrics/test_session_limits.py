@@ -11,7 +11,7 @@ from tests.scenes import sessions
 from tests.scenes.pools import NOW
 
 from drawbar.driver.api import fabrics
-from drawbar.driver.controller.fabrics import session, status
+from drawbar.driver.controller.fabrics import connection, status
 from drawbar.fabric import budget, contract, errors
 from drawbar.mocks.testing import virtualtime
 
@@ -86,10 +86,10 @@ async def test_a_listing_beyond_the_limit_changes_nothing_and_is_tried_again_eve
         assert "lists 11 devices or more, and at most 10 are read" in message
         assert "raise spec.policy.limits.devices of the Fabric (kubectl edit fabric f)" in message
         pauses = [later - earlier for earlier, later in itertools.pairwise(manager.listed[2:])]
-        assert pauses[0] <= session.LIMIT_PAUSE_FIRST_SECONDS * 2
-        assert max(pauses) > session.LIMIT_PAUSE_MAX_SECONDS / 2
+        assert pauses[0] <= connection.LIMIT_PAUSE_FIRST_SECONDS * 2
+        assert max(pauses) > connection.LIMIT_PAUSE_MAX_SECONDS / 2
         assert len(manager.listed) < 30
-        assert opened.exceeded == len(manager.listed) - 1
+        assert opened.manager.exceeded == len(manager.listed) - 1
 
 
 @virtualtime.in_virtual_time
@@ -99,7 +99,7 @@ async def test_a_manager_that_is_mended_is_taken_over_again():
         resync(manager)
         await asyncio.sleep(60)
         manager.devices_now = devices(10)
-        await asyncio.sleep(session.LIMIT_PAUSE_MAX_SECONDS)
+        await asyncio.sleep(connection.LIMIT_PAUSE_MAX_SECONDS)
         assert opened.devices == devices(10)
         assert degraded(opened)[0] == "Healthy"
 
@@ -125,7 +125,7 @@ async def test_a_watch_of_ever_new_devices_ends_at_the_limit_and_loses_none_of_t
         )
         resync(manager)
         await asyncio.sleep(10)
-        assert opened.count <= 10
+        assert len(opened.inventory.devices) <= 10
         assert [opened.device(name) for name in ("d0", "d1", "d2")] == list(devices(3))
         assert degraded(opened)[0] == "LimitExceeded"
         assert "11 devices" in degraded(opened)[1]
@@ -168,11 +168,11 @@ async def test_a_flood_costs_the_watch_which_is_opened_again_ever_more_rarely_an
         listings, watches = len(manager.listed), len(manager.watched)
         await asyncio.sleep(3600)
         assert len(manager.watched) - watches < 30
-        assert len(manager.listed) - listings > 0.8 * 3600 / session.LIST_EVERY_SECONDS
+        assert len(manager.listed) - listings > 0.8 * 3600 / connection.LIST_EVERY_SECONDS
         pauses = [later - earlier for earlier, later in itertools.pairwise(manager.watched)]
-        assert max(pauses) > session.LIMIT_PAUSE_MAX_SECONDS / 2
+        assert max(pauses) > connection.LIMIT_PAUSE_MAX_SECONDS / 2
         manager.devices_now = devices(4)
-        await asyncio.sleep(2 * session.LIST_EVERY_SECONDS)
+        await asyncio.sleep(2 * connection.LIST_EVERY_SECONDS)
         assert opened.device("d3") is not None
 
 

@@ -6,7 +6,7 @@ from tests.driver.controller.test_names import SHARE, TWINS
 from tests.scenes import sessions
 
 from drawbar.driver.controller import names
-from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.fabrics import inventory
 from drawbar.fabric import contract
 from drawbar.mocks.testing import virtualtime
 
@@ -25,14 +25,14 @@ def manager(*devices):
 async def test_of_two_devices_of_one_name_the_first_is_shown_and_the_other_reported():
     async with sessions.running(manager(SECOND, FIRST)) as opened:
         assert opened.device(NAME) == FIRST
-        assert SECOND.id in opened.troubles[session.NAMESAKES]
+        assert SECOND.id in opened.troubles[inventory.NAMESAKES]
 
 
 @virtualtime.in_virtual_time
 async def test_a_device_keeps_its_name_whatever_comes_later_and_by_whichever_way():
     served = manager(SECOND)
     async with sessions.running(served) as opened:
-        assert opened.troubles.get(session.NAMESAKES) is None
+        assert opened.troubles.get(inventory.NAMESAKES) is None
         for event in (
             contract.DeviceChanged(version="2", device=FIRST),
             contract.DeviceGone(version="3", device_id=FIRST.id),
@@ -43,10 +43,10 @@ async def test_a_device_keeps_its_name_whatever_comes_later_and_by_whichever_way
         served.devices_now = (FIRST, SECOND)
         await opened.read()
         assert opened.device(NAME) == SECOND
-        assert FIRST.id in opened.troubles[session.NAMESAKES]
+        assert FIRST.id in opened.troubles[inventory.NAMESAKES]
         served.devices_now = (SECOND,)
         await opened.read()
-        assert opened.troubles.get(session.NAMESAKES) is None
+        assert opened.troubles.get(inventory.NAMESAKES) is None
 
 
 @virtualtime.in_virtual_time
@@ -56,4 +56,4 @@ async def test_a_device_with_the_name_of_a_share_is_not_shown_and_reported():
         served.events.put_nowait(contract.DeviceChanged(version="2", device=NAMED_AS_SHARE))
         await asyncio.sleep(1)
         assert opened.device(SHARE) is None
-        assert f"{SHARE} (as a share)" in opened.troubles[session.NAMESAKES]
+        assert f"{SHARE} (as a share)" in opened.troubles[inventory.NAMESAKES]

@@ -104,7 +104,7 @@ async def test_an_operations_answer_during_a_listing_stands_after_it():
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):
-            opened.learn(NEW)
+            opened.inventory.learn(NEW)
         assert opened.devices == (NEW,)
 
 
@@ -113,7 +113,7 @@ async def test_what_was_reported_during_one_listing_does_not_stand_against_the_n
     manager = Manager()
     async with connected(manager) as opened:
         async with reading(manager, opened):
-            opened.learn(NEW)
+            opened.inventory.learn(NEW)
         manager.hosts_now = (NEW_HOST,)
         await opened.read()
         assert opened.devices == (OLD,)
@@ -124,7 +124,7 @@ async def test_what_was_reported_during_one_listing_does_not_stand_against_the_n
 async def test_what_was_reported_before_a_listing_does_not_stand_against_it():
     manager = Manager()
     async with connected(manager) as opened:
-        opened.learn(NEW)
+        opened.inventory.learn(NEW)
         manager.events.put_nowait(contract.DeviceChanged(version="9", device=OTHER))
         await asyncio.sleep(1)
         await opened.read()
@@ -155,7 +155,7 @@ async def test_nothing_is_kept_of_a_listing_that_is_over(fails):
         manager.may_end.clear()
         task = asyncio.Task(opened.read())
         await asyncio.sleep(1)
-        opened.learn(NEW)
+        opened.inventory.learn(NEW)
         if fails:
             task.cancel()
         manager.may_end.set()

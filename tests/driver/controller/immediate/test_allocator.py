@@ -9,11 +9,13 @@ import types
 import msgspec
 import pytest
 
-from drawbar.driver import containment, evaluation
+from drawbar.driver import containment, evaluation, watching
 from drawbar.driver.api import claims, core, demands, fabrics, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import (
     absences,
     attachment_index,
+    change_kinds,
     faults,
     hosts,
     maintenance,
@@ -23,9 +25,8 @@ from drawbar.driver.controller import (
 )
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller.allocation import selectors
-from drawbar.driver.controller.immediate import allocator
-from drawbar.driver.controller.pools import devices
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.immediate import allocator, service
+from drawbar.driver.controller.pools import desired, devices
 from drawbar.driver.kube import errors
 from drawbar.fabric import contract
 
@@ -46,9 +47,10 @@ def gpu(name):
 class Session:
     """A fabric manager that answers, with one host for the node."""
 
-    name, listed, silent_since = "fab", True, None
+    name, listed = "fab", True
 
     def __init__(self, *offered):
+        self.manager = types.SimpleNamespace(silent_since=None)
         self.devices, self.hosts, self.faults, self.pairs = (
             offered,
             (contract.Host(id="h", name="node-1"),),
@@ -92,7 +94,7 @@ class Pools:
         shown = tuple(devices.published(DRIVER, "fab", device, ()) for device in listed)
         pool = slices.Pool(name="fab/enc", generation=1, resource_slice_count=1)
         spec = slices.SliceSpec(driver=DRIVER, pool=pool, devices=shown)
-        metadata = meta.ObjectMeta(name="s", labels={pool_plan.FABRIC_LABEL: "fab"})
+        metadata = meta.ObjectMeta(name="s", labels={desired.FABRIC_LABEL: "fab"})
         self.published = (slices.ResourceSlice(metadata=metadata, spec=spec),)
         self.changed(old, self.published[0])
 
@@ -145,13 +147,17 @@ class World:
             time_of_day=self.now,
             contained=containment.Uncontained(),
         )
+        evaluator = evaluator or evaluation.Inline()
+        self.waiting = allocator.Waiting(settle_seconds=settle)
         self.allocator = allocator.Allocator(
-            cluster=cluster,
-            enabled=enabled,
-            evaluator=evaluator or evaluation.Inline(),
-            settle_seconds=settle,
+            cluster=cluster, enabled=enabled, evaluator=evaluator, waiting=self.waiting
         )
-        self.pools.changed = self.allocator.published
+        way = service.ImmediateAllocation(enabled=enabled, evaluator=evaluator, waiting=self.waiting)
+        self.changes = watching.Dispatcher(watching.Reconciler(way.watches, way.wake))
+        self.pools.changed = self.published
+
+    def published(self, old, new):
+        self.changes.tell(change_kinds.SliceChange(old=old, new=new))
 
     def now(self):
         """The world's clock, which the test can set forward."""
@@ -161,7 +167,7 @@ class World:
         old = self.claims.get(claim.metadata.name)
         self.claims.learn(claim)
         self.index.change(old, claim)
-        self.allocator.changed(old, claim)
+        self.changes.tell(change_kinds.ClaimChange(old=old, new=claim))
 
     def ask(self, name="c", namespace="default"):
         annotations = {claims.MODE_ANNOTATION: demands.IMMEDIATE}
@@ -257,7 +263,7 @@ async def test_a_device_that_the_scheduler_was_shown_is_left_alone_until_it_is_w
         await until(state, lambda observed: observed[1] == [("c", "NoReservedDevice")])
         withdrawn = loop.time()
         world.pools.show()
-        world.allocator.look_again()
+        world.waiting.look_again()
         await until(state, lambda observed: observed[0] == {"c": ["g-0"]})
         assert loop.time() - withdrawn >= settle
 
@@ -305,7 +311,7 @@ async def test_a_failure_whose_taking_back_is_refused_as_stale_counts_once(until
             return sum(body["status"]["allocation"] is None for _, body in world.writes)
 
         await until(world.has, bool)
-        (memory,) = world.allocator._memories.values()
+        (memory,) = world.waiting.memories.values()
         world.refuse = 3
         world.fail("c")
         await until(taken_back, lambda tries: tries == 4)
@@ -328,7 +334,7 @@ async def test_those_who_wait_read_their_classes_once_however_often_they_look(un
 
         await until(state, lambda counts: counts[0] == 3)
         first = world.pools.asked
-        world.allocator.look_again()
+        world.waiting.look_again()
         # The first one looked twice, since the selector was evaluated in between.
         await until(state, lambda counts: counts[1] >= first + 3 * first // 4)
         assert world.read_classes == ["gpu.drawbar.dev"]
@@ -385,7 +391,7 @@ async def test_nothing_is_given_while_the_api_server_drops_binding_conditions(un
         await until(state, lambda observed: observed[0] == [("c", "BindingConditionsDropped")])
         assert world.writes == []
         world.pools.keeps_conditions = True
-        world.allocator.look_again()
+        world.waiting.look_again()
         await until(state, lambda observed: observed[1] == {"c": ["g-0"]})
 
 
@@ -413,7 +419,7 @@ async def test_a_claim_whose_node_is_gone_gets_a_device_on_another(until):
         del world.nodes["node-1"]
         world.nodes["node-2"] = core.Node(metadata=meta.ObjectMeta(name="node-2"))
         world.session.nodes = hosts.NodeMap(host_of={"node-2": "h"})
-        world.allocator.look_again()
+        world.waiting.look_again()
         await until(node, lambda name: name == "node-2")
         assert [reason for _, reason in world.events] == [
             "ImmediatelyAllocated",
@@ -433,7 +439,7 @@ async def test_a_claim_keeps_its_device_while_its_node_may_come_back(until):
         await until(given, lambda allocated: allocated == {"c": ["g-0"]})
         del world.nodes["node-1"]
         claim = world.claims.get("c")
-        allocation, memory = claim.status.allocation, world.allocator._memories["default", "c"]
+        allocation, memory = claim.status.allocation, world.waiting.memories["default", "c"]
         left = await world.allocator._review(claim, allocation, memory)
         assert 55 < left <= 60
         assert world.given() == {"c": ["g-0"]}
@@ -509,8 +515,8 @@ async def test_a_namespace_whose_selectors_take_too_long_waits_and_no_other_does
             return list(world.events)
 
         reported = await until(events, lambda reported: len(reported) == 4)
-        reasons = sorted(reason for _, reason in reported)
-        assert reasons == ["NoReservedDevice"] * 2 + [selectors.EXPENSIVE] * 2
+        listed = sorted(reason for _, reason in reported)
+        assert listed == ["NoReservedDevice"] * 2 + [reasons.SELECTORS_TOO_EXPENSIVE] * 2
         world.ask("good")
         await until(events, lambda reported: ("good", "ImmediatelyAllocated") in reported)
 
@@ -522,4 +528,4 @@ async def test_a_claim_with_selectors_without_end_is_refused_and_not_kept(until)
         world.ask("c")
         messages = await until(lambda: asyncio.sleep(0, list(world.messages)), bool)
     assert "its selectors have more than" in messages[0]
-    assert world.allocator._memories["default", "c"].asked.spec == demands.ClaimSpec()
+    assert world.waiting.memories["default", "c"].asked.spec == demands.ClaimSpec()

@@ -6,7 +6,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import pools
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
-from drawbar.driver.controller.pools import devices, plan
+from drawbar.driver.controller.pools import desired, devices
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -39,33 +39,33 @@ def published(actions):
 
 
 def stored():
-    (action,) = plan.plan(observed(), NOW)
+    (action,) = desired.plan(observed(), NOW)
     return (action.slice,)
 
 
 def test_what_is_reserved_is_not_published():
-    devices, _ = published(plan.plan(observed("d-1"), NOW))
+    devices, _ = published(desired.plan(observed("d-1"), NOW))
     assert devices.keys() == {"d-0"}
 
 
 def test_what_becomes_reserved_is_withdrawn_and_what_no_longer_is_comes_back():
-    devices, slice_ = published(plan.plan(observed("d-1", published=stored()), NOW))
+    devices, slice_ = published(desired.plan(observed("d-1", published=stored()), NOW))
     assert devices.keys() == {"d-0"}
-    devices, _ = published(plan.plan(observed(published=(slice_,)), NOW))
+    devices, _ = published(desired.plan(observed(published=(slice_,)), NOW))
     assert devices.keys() == {"d-0", "d-1"}
 
 
 def test_what_the_scheduler_gave_away_before_stays_with_a_taint_until_it_is_let_go():
-    devices, slice_ = published(plan.plan(observed("d-1", published=stored(), ours=["d-1"]), NOW))
+    devices, slice_ = published(desired.plan(observed("d-1", published=stored(), ours=["d-1"]), NOW))
     (taint,) = devices["d-1"]
     assert (taint.key, taint.effect) == ("drawbar.dev/reserved", "NoSchedule")
-    assert plan.plan(observed("d-1", published=(slice_,), ours=["d-1"]), NOW) == ()
-    devices, _ = published(plan.plan(observed("d-1", published=(slice_,)), NOW))
+    assert desired.plan(observed("d-1", published=(slice_,), ours=["d-1"]), NOW) == ()
+    devices, _ = published(desired.plan(observed("d-1", published=(slice_,)), NOW))
     assert devices.keys() == {"d-0"}
 
 
 def test_what_was_allocated_at_once_is_never_published_meanwhile():
-    devices, _ = published(plan.plan(observed("d-1", ours=["d-1"]), NOW))
+    devices, _ = published(desired.plan(observed("d-1", ours=["d-1"]), NOW))
     assert devices.keys() == {"d-0"}
 
 
@@ -77,16 +77,16 @@ def attachment(name, pool, claim="c"):
 def test_what_was_allocated_at_once_is_published_where_its_claim_has_it_when_it_is_no_longer_reserved():
     spec = fabrics.FabricSpec(adapter="a", endpoint="e")
     fabric = fabrics.Fabric(metadata=meta.ObjectMeta(name="fab"), spec=spec)
-    facts = plan.Facts(
+    facts = desired.Facts(
         fabric=fabric, devices=(listed("d-0"), listed("d-1")), silent_seconds=0.0, probations={}
     )
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE)
 
     def pools(*attached):
-        observation = plan.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
+        observation = desired.observe("drawbar.dev", facts, iter(attached), (), kept, date=NOW)
         return {
             device.name: action.slice.spec.pool.name
-            for action in plan.plan(observation, NOW)
+            for action in desired.plan(observation, NOW)
             for device in action.slice.spec.devices
         }
 
@@ -108,14 +108,14 @@ def test_where_a_device_was_given_there_is_room_for_one_less():
 def test_a_reservation_is_by_id_or_by_model():
     wanted = fabrics.Reservation(devices=("d-0", "GPU/1"), models=("M2",))
     listing = [listed("d-0"), listed("d-1"), listed("GPU/1"), listed("d-3", "M2")]
-    names = plan.reserved(wanted, listing)
+    names = desired.reserved(wanted, listing)
     assert len(names) == 3
     assert {"d-0", "d-3"} < names
     assert "d-1" not in names
 
 
 def test_a_pool_of_nothing_but_reserved_devices_is_not_published():
-    assert plan.plan(observed("d-0", "d-1"), NOW) == ()
-    (action,) = plan.plan(observed("d-0", "d-1", published=stored()), NOW)
+    assert desired.plan(observed("d-0", "d-1"), NOW) == ()
+    (action,) = desired.plan(observed("d-0", "d-1", published=stored()), NOW)
     assert isinstance(action, slice_plan.Delete)
     assert isinstance(action.slice, slices.ResourceSlice)

@@ -6,7 +6,7 @@ import contextlib
 import pytest
 
 from drawbar.driver.api import core, meta
-from drawbar.driver.controller.leadership import elector, plan
+from drawbar.driver.controller.leadership import deadlines, elector
 from drawbar.driver.kube import client, config, kinds
 from drawbar.mocks import apiserver
 
@@ -21,26 +21,26 @@ def lease(holder, duration=15):
 @pytest.mark.parametrize(
     ("lease", "now", "action"),
     [
-        (None, 0.0, plan.Create()),
-        (lease("me"), 0.0, plan.Take()),
-        (lease(""), 0.0, plan.Take()),
-        (lease(None), 0.0, plan.Take()),
-        (lease("other"), 100.0, plan.Wait(seconds=15.0)),
-        (lease("other"), 114.0, plan.Wait(seconds=1.0)),
-        (lease("other"), 115.0, plan.Take()),
-        (lease("other", None), 108.0, plan.Take()),
+        (None, 0.0, deadlines.Create()),
+        (lease("me"), 0.0, deadlines.Take()),
+        (lease(""), 0.0, deadlines.Take()),
+        (lease(None), 0.0, deadlines.Take()),
+        (lease("other"), 100.0, deadlines.Wait(seconds=15.0)),
+        (lease("other"), 114.0, deadlines.Wait(seconds=1.0)),
+        (lease("other"), 115.0, deadlines.Take()),
+        (lease("other", None), 108.0, deadlines.Take()),
     ],
     ids=["none", "ours", "given back", "never held", "held", "nearly over", "abandoned", "says no duration"],
 )
 def test_a_lease_of_another_is_taken_only_when_it_has_run_out_by_our_own_clock(lease, now, action):
-    seen = plan.Observed(lease=lease, identity="me", seen_at=100.0, duration_seconds=8)
-    assert plan.plan(seen, now) == action
+    seen = deadlines.Candidacy(lease=lease, identity="me", seen_at=100.0, duration_seconds=8)
+    assert deadlines.plan(seen, now) == action
 
 
 def test_taking_over_counts_a_transition_and_renewing_does_not():
-    taken = plan.taken(lease("other"), meta.ObjectMeta(), identity="me", duration_seconds=15, stamp="t1")
+    taken = deadlines.taken(lease("other"), meta.ObjectMeta(), identity="me", duration_seconds=15, stamp="t1")
     assert (taken.spec.lease_transitions, taken.spec.acquire_time) == (4, "t1")
-    renewed = plan.taken(taken, taken.metadata, identity="me", duration_seconds=15, stamp="t2")
+    renewed = deadlines.taken(taken, taken.metadata, identity="me", duration_seconds=15, stamp="t2")
     assert (renewed.spec.lease_transitions, renewed.spec.acquire_time) == (4, "t1")
     assert renewed.spec.renew_time == "t2"
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import datetime
-import re
 from pathlib import Path
 
 import pytest
@@ -215,16 +214,6 @@ def test_a_failure_is_counted_by_its_reason_and_one_of_no_list_as_other(counted)
     assert {result for result, number in counts.items() if number} == {"FabricError", "DeviceNotFound"}
     assert counted.value("attaches_total", result="Other") == 1
     assert counted.latency._there.measured == {}
-
-
-def test_the_closed_list_of_failures_is_the_documented_one():
-    text = (DOCS / "conditions.md").read_text()
-    section = text.partition("## Why an attach fails")[2].partition("## ")[0]
-    # No attach is tried for a claim with admin access.
-    assert set(re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)) == outcomes.FAILURES | {
-        "AdminAccessNeverAttaches",
-        outcomes.OTHER,
-    }
 
 
 FORCED = attachment(deleting=True)

@@ -11,7 +11,7 @@ from tests.scenes import maintenances
 from tests.scenes.pools import HOUR, NOW, device, observed
 
 from drawbar.driver.api import attachments, slices
-from drawbar.driver.controller.pools import causes, plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -57,7 +57,7 @@ def made(source, words=WORDS):
 
 def only(*reported, fabric="f", old=()):
     probation = causes.Probation(length=HOUR, since=NOW)
-    (taint,) = causes.taints(
+    (taint,) = causes.make_taints(
         DRIVER, reported, old, NOW, NOW, fabric=fabric, probation=probation, evictions_per_second=25
     )
     return taint
@@ -157,22 +157,22 @@ def test_what_is_said_already_is_not_written_again(form, details):
         "evictions_per_second": 5,
     }
     listed = device("a", "")
-    first = plan.plan(observed(listed, **facts), NOW)
+    first = desired.plan(observed(listed, **facts), NOW)
     bodies = [json.dumps(slices.document(action.slice)) for action in first]
     stored = tuple(msgspec.json.decode(body, type=slices.ResourceSlice) for body in bodies)
     assert any("description" in body for body in bodies) == bool(details)
-    assert plan.plan(observed(listed, **facts, published=stored), NOW + HOUR) == ()
+    assert desired.plan(observed(listed, **facts, published=stored), NOW + HOUR) == ()
 
 
 def explained(attachments_, *listed, published=(), overdue=(), failures=None):
     """The explanation of each taint by the device's name, as the plan of the pools has it."""
     fabric = observed().facts.fabric
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, details=encoding.DETAILS)
-    fabric_facts = plan.Facts(fabric=fabric, devices=listed, failures=failures or {})
-    facts = plan.observe(DRIVER, fabric_facts, attachments_, published, kept, date=NOW, overdue=overdue)
+    fabric_facts = desired.Facts(fabric=fabric, devices=listed, failures=failures or {})
+    facts = desired.observe(DRIVER, fabric_facts, attachments_, published, kept, date=NOW, overdue=overdue)
     actions = [
         action
-        for action in plan.plan(facts, NOW)
+        for action in desired.plan(facts, NOW)
         if isinstance(action, slice_plan.Create | slice_plan.Replace)
     ]
     taints_by_device = {
@@ -210,7 +210,9 @@ def test_a_loss_says_whether_the_fabric_manager_still_has_the_device():
     assert explanations["a"]["device-lost"].description.startswith("Its fabric manager no longer lists it")
     assert explanations["a"]["device-lost"].data == {"source": "fabric", "node": "node-1"}
     facts = {"reported": {"a": (causes.Lost(node="node-1", message="link is down"),)}, "ours": {"a"}}
-    (action,) = plan.plan(observed(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW)
+    (action,) = desired.plan(
+        observed(listed("b"), published=published, details=encoding.DETAILS, **facts), NOW
+    )
     taints = next(device.taints for device in action.slice.spec.devices if device.name == "a")
     assert [taint.data for taint in taints] == [{"source": "fabric", "node": "node-1"}]
 

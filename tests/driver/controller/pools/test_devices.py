@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from drawbar.driver.api import slices
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller.offers import group
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import config, kinds
 from drawbar.fabric import attributes, contract
@@ -179,7 +179,7 @@ def test_a_device_never_has_more_than_the_api_server_takes():
     alone = devices.published("drawbar.dev", "f", full)
     assert len(alone.attributes) + len(alone.capacity) <= 32
     assert {each.name for each in kept} <= alone.attributes.keys()
-    members = tuple(f"m{number}" for number in range(composites.MOST_MEMBERS))
+    members = tuple(f"m{number}" for number in range(group.MOST_MEMBERS))
     together = devices.published("drawbar.dev", "f", full, name="all", members=members)
     assert len(together.attributes) + len(together.capacity) == 32
     assert "member15" in together.attributes
@@ -189,4 +189,4 @@ def test_a_composite_has_the_attributes_in_which_all_members_agree():
     first, second = given_by_adapter(3), given_by_adapter(2)
     device = contract.Device(id="a", device_class=contract.DeviceClass.GPU, attributes=first)
     other = contract.Device(id="b", device_class=contract.DeviceClass.GPU, attributes=second)
-    assert composites.composed("pair", [device, other]).attributes == second
+    assert group.composed("pair", [device, other]).attributes == second

@@ -5,7 +5,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes.pools import NOW, observed, stored
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller.pools import causes, plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.node.health import verdicts
 from drawbar.fabric import contract
 
@@ -45,7 +45,7 @@ def published(*before, unhealthy=frozenset()):
     hanging = contract.Connection(host_id="h1")
     listed = contract.Device(id="a", device_class=contract.DeviceClass.GPU, enclosure="e", connection=hanging)
     facts = observed(listed, ours={"a"}, unhealthy=unhealthy, published=before)
-    return [stored(action) for action in plan.plan(facts, NOW)]
+    return [stored(action) for action in desired.plan(facts, NOW)]
 
 
 def test_an_unhealthy_device_repels_new_claims_until_it_is_well_and_evicts_no_pod():

@@ -8,9 +8,10 @@ from tests.scenes import attachments as scenes
 from tests.scenes.pools import NOW, device, observed
 
 from drawbar.driver.api import attachments, bindings, meta, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import statements
-from drawbar.driver.controller.pools import plan
+from drawbar.driver.controller.pools import desired
 from drawbar.driver.slices import encoding
 from drawbar.mocks.apiserver import profiles
 from drawbar.mocks.apiserver.validation import conditions as condition_rules
@@ -73,11 +74,11 @@ def hostile(draw, **spec):
 def wanted(attached, form, listed=DEVICES):
     """Return the slices of the Fabric, by name."""
     base = observed(*listed, form=form)
-    seen = plan.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
+    seen = desired.observe(base.driver, base.facts, attached, (), base.kept, date=NOW)
     return {
         action.slice.metadata.name: action.slice
-        for action in plan.plan(seen, NOW)
-        if not isinstance(action, plan.LookAgain | plan.LeftOut)
+        for action in desired.plan(seen, NOW)
+        if not isinstance(action, desired.LookAgain | desired.LeftOut)
     }
 
 
@@ -115,7 +116,7 @@ def test_whatever_a_node_writes_can_be_told_the_claim(attachment):
     problem = outcomes.problem(attachment)
     if problem is None:
         return
-    assert problem.reason in outcomes.FAILURES | {outcomes.OTHER}
+    assert problem.reason in outcomes.FAILURES | {reasons.OTHER}
     failed = meta.transition(
         (),
         bindings.ATTACH_FAILED,

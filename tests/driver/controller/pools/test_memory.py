@@ -6,7 +6,7 @@ from tests.scenes import pools
 from tests.scenes.pools import NOW
 
 from drawbar.driver.api import attachments
-from drawbar.driver.controller.pools import causes, plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.slices import encoding
 from drawbar.fabric import contract
 
@@ -25,7 +25,7 @@ def pool(free, *, step=GIB, is_pool=True, **changes):
 
 def published(*devices, made=0, shares=True, **changes):
     facts = pools.observed(*devices, made={"pool-0": made}, shares=shares, **changes)
-    return [device for action in plan.plan(facts, NOW) for device in action.slice.spec.devices]
+    return [device for action in desired.plan(facts, NOW) for device in action.slice.spec.devices]
 
 
 def test_a_pool_is_offered_by_capacity_in_a_class_of_its_own():
@@ -98,7 +98,7 @@ def test_a_share_that_could_not_be_attached_taints_its_pool_and_an_ill_one_does_
     kept = encoding.Kept(dropped=(), form=encoding.Encoding.PER_DEVICE, shares=True)
 
     def reported(attachment):
-        return plan.observe("drawbar.dev", facts, [attachment], (), kept, date=pools.NOW).reported
+        return desired.observe("drawbar.dev", facts, [attachment], (), kept, date=pools.NOW).reported
 
     assert [type(cause) for cause in reported(failed)["pool-0"]] == [causes.AttachFailed]
     assert "pool-0" not in reported(ill)

@@ -7,7 +7,7 @@ import types
 
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, claims, core, fabrics, slices
-from drawbar.driver.controller import attachment_index, fabric_reconciler, maintenance, refusals, routing
+from drawbar.driver.controller import attachment_index, fabric_reconciler, jobs, maintenance, refusals
 from drawbar.driver.controller import claims as claims_index
 from drawbar.driver.controller.fabrics import sessions
 from drawbar.driver.controller.pools import publisher
@@ -96,13 +96,14 @@ async def resyncs(loop, path):
             refusals=refusals.Refusals(lambda fabric: None),
             contained=containment.Uncontained(),
         )
-        done = fabric_reconciler.FabricReconciler(cluster, rounds)
+        queue = jobs.Jobs(cluster.nodes, cluster.sessions)
+        done = fabric_reconciler.FabricReconciler(cluster, queue, rounds, lambda change: None)
         tasks = [loop.create_task(mirror.run()) for mirror in mirrors.values()]
         tasks.append(loop.create_task(done.work()))
         for watched in mirrors.values():
             await watched.synced.wait()
         for fabric in mirrors["fabrics"]:
-            done.add(routing.Job.PUBLISH, fabric.metadata.name)
+            queue.add(jobs.Job.PUBLISH, fabric.metadata.name)
         await asyncio.sleep(HOURS * 3600)
         for task in tasks:
             task.cancel()

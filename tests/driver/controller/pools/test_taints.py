@@ -7,7 +7,7 @@ from tests.scenes.pools import HOUR, NOW, after, carried_out, device, observed, 
 
 from drawbar.driver.api import slices
 from drawbar.driver.controller import names
-from drawbar.driver.controller.pools import causes, plan
+from drawbar.driver.controller.pools import causes, desired
 from drawbar.driver.slices import encoding
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
@@ -113,7 +113,7 @@ def test_where_no_taints_are_kept_a_device_that_should_have_one_is_withdrawn_unt
     )
     (left,) = after(published(device("a"), device("b"), form=form), ill, warned, form=form)
     assert [(device.name, device.taints) for device in left.spec.devices] == [("b", ())]
-    assert plan.plan(observed(ill, warned, published=(left,), form=form), NOW) == ()
+    assert desired.plan(observed(ill, warned, published=(left,), form=form), NOW) == ()
     (back,) = after((left,), device("a"), device("b"), form=form)
     assert [device.name for device in back.spec.devices] == ["a", "b"]
 
@@ -146,13 +146,13 @@ def test_a_fabric_that_is_silent_since_the_start_has_its_published_free_devices_
     marked = after(before, devices=None, unreachable=True, ours=frozenset({"b"}))
     assert marks(marked) == [("fabric-unreachable", "", "NoSchedule")]
     assert marks(marked, "b") == []
-    assert plan.plan(observed(devices=None, published=before), NOW) == ()
+    assert desired.plan(observed(devices=None, published=before), NOW) == ()
 
 
 def test_a_device_fails_for_as_long_as_its_own_probation_says():
     failed = published(device("a"), failing={"a": "LinkDown"})
-    (again,) = plan.plan(observed(device("a"), published=failed, probations={"a": 3 * HOUR}), NOW + HOUR)
-    assert again == plan.LookAgain(at=NOW + 3 * HOUR)
+    (again,) = desired.plan(observed(device("a"), published=failed, probations={"a": 3 * HOUR}), NOW + HOUR)
+    assert again == desired.LookAgain(at=NOW + 3 * HOUR)
     assert marks(after(failed, device("a"), probations={"a": 0 * HOUR})) == []
 
 
@@ -161,8 +161,8 @@ def test_a_probation_ends_by_when_the_taint_was_first_seen_and_not_by_another_ma
     failed = published(device("a"), failing={"a": "LinkDown"}, form=form)
     assert {name for slice_ in failed for name in causes.failures(DRIVER, slice_)} == {"a"}
     seen = {"failed_since": {"a": NOW + 10 * HOUR}, "form": form}
-    (again,) = plan.plan(observed(device("a"), published=failed, **seen), NOW + 10 * HOUR)
-    assert again == plan.LookAgain(at=NOW + 11 * HOUR)
+    (again,) = desired.plan(observed(device("a"), published=failed, **seen), NOW + 10 * HOUR)
+    assert again == desired.LookAgain(at=NOW + 11 * HOUR)
     assert marks(after(failed, device("a"), now=NOW + 11 * HOUR, **seen)) == []
 
 
@@ -173,7 +173,7 @@ def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
         names.resource_slice(DRIVER, "f/e"),
         f"{names.resource_slice(DRIVER, 'f/e')}-taints",
     }
-    (action,) = plan.plan(
+    (action,) = desired.plan(
         observed(device("a"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
     assert isinstance(action, slice_plan.Replace)
@@ -184,7 +184,7 @@ def test_a_taint_slice_is_published_even_when_empty_and_changed_in_place():
 
 def test_where_devices_and_taints_change_together_the_generation_tells():
     clean = published(device("a"), form=TAINT_SLICE)
-    actions = plan.plan(
+    actions = desired.plan(
         observed(device("a"), device("b"), failing={"a": "LinkDown"}, published=clean, form=TAINT_SLICE), NOW
     )
     assert [type(action) for action in actions] == [slice_plan.Replace, slice_plan.Replace]
@@ -219,8 +219,8 @@ def test_where_a_taint_slice_is_full_the_worst_stand_and_no_device_is_offered_wi
         for number in range(60)
     ]
     failing = {f"d{number:02}": "LinkDown" for number in range(4)}
-    actions = plan.plan(observed(*listed, failing=failing, form=TAINT_SLICE), NOW)
-    (omission,) = [action for action in actions if isinstance(action, plan.LeftOut)]
+    actions = desired.plan(observed(*listed, failing=failing, form=TAINT_SLICE), NOW)
+    (omission,) = [action for action in actions if isinstance(action, desired.LeftOut)]
     *_, stored = carried_out((), actions)
     assert sum(len(slice_.spec.taints) for slice_ in stored) == encoding.TAINTS_PER_SLICE
     marked = encoding.decode(stored)
@@ -265,5 +265,5 @@ def test_no_marked_device_is_ever_offered_unmarked(form, before_form, first, sec
         pool = [other for other in stored if other.spec.pool.name == slice_.spec.pool.name]
         assert slice_.spec.pool.resource_slice_count == len(pool)
         assert len({other.spec.pool.generation for other in pool}) == 1
-    rest = plan.plan(observed(*listed, published=stored, **facts), NOW)
-    assert not [action for action in rest if not isinstance(action, plan.LeftOut)]
+    rest = desired.plan(observed(*listed, published=stored, **facts), NOW)
+    assert not [action for action in rest if not isinstance(action, desired.LeftOut)]

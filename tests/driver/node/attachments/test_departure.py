@@ -17,17 +17,19 @@ from tests.scenes.nodeplan import (
 )
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import matching, plan
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 RELEASED = condition(attachments.RELEASED)
 GOING = attachment(ATTACHED, VISIBLE, node=HERE, deleting=True)
 NEVER_HERE = attachment(ATTACHED, deleting=True)
 GIVEN_BACK = attachment(ATTACHED, RELEASED, node=HERE, deleting=True)
-BUSY = release_plan.Blocked(reason=release_plan.IN_USE, message="held by pid 1", seconds=2)
-STUCK = release_plan.Blocked(reason=release_plan.STUCK, message="not for 12 s", seconds=2)
-WORKING = release_plan.Working(seconds=0.5)
-GONE = release_plan.Released()
+BUSY = treatment_plan.Blocked(reason=reasons.IN_USE, message="held by pid 1", seconds=2)
+STUCK = treatment_plan.Blocked(reason=reasons.NO_PROGRESS, message="not for 12 s", seconds=2)
+WORKING = treatment_plan.InProgress(seconds=0.5)
+ERASING = treatment_plan.InProgress(seconds=1.0, message="sanitizing, 10 % done")
+GONE = treatment_plan.Done()
 
 
 def saying(reason, message):
@@ -38,8 +40,18 @@ def saying(reason, message):
 DEPARTURE = {
     "let-go": (observed(GOING, matched()), 0, [("Release", "2")]),
     "let-go-though-gone": (observed(GOING), 0, [("Release", "2")]),
-    "a-step-was-made": (observed(GOING, matched(), released=WORKING), 1, again(1.5)),
-    "released": (observed(GOING, released=GONE), 0, [("ReportReleased", None)]),
+    "a-step-was-made": (observed(GOING, matched(), treated=WORKING), 1, again(1.5)),
+    "is-being-erased": (
+        observed(GOING, matched(), treated=ERASING),
+        1,
+        [("ReportBlocked", reasons.CLEANING), *again(2)],
+    ),
+    "is-being-erased-as-reported": (
+        observed(saying(reasons.CLEANING, ERASING.message), matched(), treated=ERASING),
+        1,
+        again(2),
+    ),
+    "released": (observed(GOING, treated=GONE), 0, [("ReportReleased", None)]),
     "released-already": (observed(GIVEN_BACK), 0, []),
     "shows-up-though-released": (observed(GIVEN_BACK, matched()), 0, [("Release", "2")]),
     "going-again-and-not-recognised": (observed(GIVEN_BACK, leaving=CARD), 0, [("Release", "2")]),
@@ -49,8 +61,8 @@ DEPARTURE = {
         0,
         [("Release", "2")],
     ),
-    "gone-again": (observed(GIVEN_BACK, matched(), released=GONE), 0, []),
-    "going-again": (observed(GIVEN_BACK, matched(), released=WORKING), 0, again(0.5)),
+    "gone-again": (observed(GIVEN_BACK, matched(), treated=GONE), 0, []),
+    "going-again": (observed(GIVEN_BACK, matched(), treated=WORKING), 0, again(0.5)),
     "another-is-in-its-slot": (observed(GIVEN_BACK, matching.Wrong(card=CARD, why="w")), 0, []),
     "never-arrived": (observed(NEVER_HERE), 0, [("ReportReleased", None)]),
     "never-attached": (observed(attachment(deleting=True)), 0, [("ReportReleased", None)]),
@@ -76,29 +88,29 @@ DEPARTURE = {
     "either-of-two": (
         observed(NEVER_HERE, matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         0,
-        [("ReportBlocked", plan.NOT_UNIQUE)],
+        [("ReportBlocked", reasons.SERIAL_NOT_UNIQUE)],
     ),
     "held": (observed(GOING, matched(), held_by="u"), 1, again(5)),
     "a-claim-has-a-virtual-function": (
         observed(GOING, matched(), sharers=("claim ns/c has nic-1-vf0",), offered=True),
         5,
-        [("ReportBlocked", release_plan.IN_USE), *again(6)],
+        [("ReportBlocked", reasons.IN_USE), *again(6)],
     ),
     "a-virtual-function-is-still-offered": (observed(GOING, matched(), offered=True), 5, again(5.05)),
-    "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", plan.PREPARED)]),
+    "held-for-long": (observed(GOING, matched(), held_by="u"), 5, [("ReportBlocked", reasons.PREPARED)]),
     "blocked": (
-        observed(GOING, matched(), released=BUSY),
+        observed(GOING, matched(), treated=BUSY),
         1,
-        [("ReportBlocked", release_plan.IN_USE), *again(3)],
+        [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
-    "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), matched(), released=BUSY), 1, again(3)),
+    "blocked-and-said": (observed(saying(BUSY.reason, BUSY.message), matched(), treated=BUSY), 1, again(3)),
     "blocked-by-another": (
-        observed(saying(BUSY.reason, "held by pid 2"), matched(), released=BUSY),
+        observed(saying(BUSY.reason, "held by pid 2"), matched(), treated=BUSY),
         1,
-        [("ReportBlocked", release_plan.IN_USE), *again(3)],
+        [("ReportBlocked", reasons.IN_USE), *again(3)],
     ),
     "stuck-for-longer": (
-        observed(saying(STUCK.reason, "not for 10 s"), matched(), released=STUCK),
+        observed(saying(STUCK.reason, "not for 10 s"), matched(), treated=STUCK),
         1,
         again(3),
     ),

@@ -8,6 +8,7 @@ from tests.scenes import attachments as scenes
 from tests.scenes import cards, waiting
 
 from drawbar.driver.api import attachments, meta, otherslices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import exclusiveness
 from drawbar.driver.node.inventory import model
 
@@ -59,7 +60,7 @@ async def test_a_second_offer_is_reported_once_with_the_driver_and_the_page():
     for _ in range(3):
         assert await world.look() is None
     ((status, reason, message),) = world.reports
-    assert (status, reason) == (False, exclusiveness.OFFERED_TWICE)
+    assert (status, reason) == (False, reasons.OFFERED_BY_ANOTHER_DRIVER)
     assert f"driver gpu.nvidia.com offers this device ({ADDRESS}), too, as device gpu-0" in message
     assert "docs/beside-other-drivers.md" in message
     assert exclusiveness.count([world.attachment]) == 1
@@ -78,7 +79,7 @@ async def test_a_driver_that_is_updated_causes_one_report_and_its_end_another():
     assert await world.look(100.0) == QUIET - 110.0
     assert len(world.reports) == 1
     assert await world.look(200.0) is None
-    assert [report[:2] for report in world.reports[1:]] == [(True, exclusiveness.OFFERED_ONCE)]
+    assert [report[:2] for report in world.reports[1:]] == [(True, reasons.OFFERED_BY_THIS_DRIVER)]
     assert exclusiveness.count([world.attachment]) == 0
 
 

@@ -61,7 +61,7 @@ def test_what_needs_no_link_needs_no_interface(tree):
     assert steps(card, wanted(Group(count=2)), begun=False) == [functions.Make(address=bare.address, count=2)]
     linked = wanted(Group(count=2, vlan=7))
     assert steps(card, linked, begun=False) == []
-    assert "has no network interface" in functions.lack(card, linked, needs_driver=True)
+    assert "has no network interface" in functions.find_missing(card, linked, needs_driver=True)
 
 
 def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_drivers(tree):
@@ -74,7 +74,7 @@ def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_driver
     assert steps(card, asked, begun=True) == [
         functions.GiveDriver(owner=card.address, address=first, driver="vfio-pci", instead="mlx5_core")
     ]
-    assert functions.lack(card, asked, needs_driver=True) == (
+    assert functions.find_missing(card, asked, needs_driver=True) == (
         f"virtual function {first} has not got its driver vfio-pci; load that on this node"
     )
     without = tuple(
@@ -86,15 +86,15 @@ def test_those_of_somebody_else_are_made_anew_and_those_of_this_claim_get_driver
 
 
 @pytest.mark.parametrize(
-    ("count", "lack"),
+    ("count", "missing"),
     [
         pytest.param(2, "", id="all there"),
         pytest.param(3, "0000:01:00.0 has 2 of its 3 virtual functions", id="too few"),
     ],
 )
-def test_nothing_is_missing_once_all_are_there(tree, count, lack):
+def test_nothing_is_missing_once_all_are_there(tree, count, missing):
     tree.set_vfs(1, 2)
-    assert functions.lack(card_of(tree), wanted(Group(count=count)), needs_driver=True) == lack
+    assert functions.find_missing(card_of(tree), wanted(Group(count=count)), needs_driver=True) == missing
 
 
 def test_without_a_driver_one_is_ready_only_in_a_class_that_needs_none(tree):
@@ -102,9 +102,11 @@ def test_without_a_driver_one_is_ready_only_in_a_class_that_needs_none(tree):
     card = card_of(tree)
     bare = tuple(dataclasses.replace(function, driver=None) for function in card.functions)
     asked = wanted(Group(count=1))
-    assert "has no driver; load one" in functions.lack(model.Card(functions=bare), asked, needs_driver=True)
-    assert functions.lack(model.Card(functions=bare), asked, needs_driver=False) == ""
-    assert "has not appeared yet" in functions.lack(
+    assert "has no driver; load one" in functions.find_missing(
+        model.Card(functions=bare), asked, needs_driver=True
+    )
+    assert functions.find_missing(model.Card(functions=bare), asked, needs_driver=False) == ""
+    assert "has not appeared yet" in functions.find_missing(
         model.Card(functions=card.functions[:1]), asked, needs_driver=True
     )
 
@@ -137,4 +139,6 @@ def test_links_of_a_card_with_other_functions_are_set_up_through_its_network_fun
     late = dataclasses.replace(network, net_interfaces=())
     card = model.Card(functions=(fpga, late))
     assert steps(card, asked, begun=False) == []
-    assert functions.lack(card, asked, needs_driver=False).startswith(f"{fpga.address} has 0 of its 1")
+    assert functions.find_missing(card, asked, needs_driver=False).startswith(
+        f"{fpga.address} has 0 of its 1"
+    )

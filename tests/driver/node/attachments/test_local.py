@@ -9,12 +9,14 @@ import pytest
 
 from drawbar.driver import clocks
 from drawbar.driver.api import claims, meta, slices
-from drawbar.driver.node import kernel
-from drawbar.driver.node.attachments import executor, hooks, local
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node import kernel, treatment
+from drawbar.driver.node.attachments import local, probation
+from drawbar.driver.node.attachments.context import Context
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import residents
 from drawbar.driver.node.preparation import cleaning, readiness
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -73,7 +75,7 @@ class Clean:
     def failure(self, _):
         return self.why
 
-    def left(self, _, device):
+    def start_cleaning(self, _, device):
         self.looked_at.append(device)
 
 
@@ -108,11 +110,11 @@ class World:
         await arrivals.read()
         self.runner = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         reporter = types.SimpleNamespace(api=None, recorder=self.recorder, tells_claims=lambda: True)
-        context = executor.Context(
+        context = Context(
             reporter=reporter,
             arrivals=arrivals,
             kernel=asked,
-            releaser=releaser.Releaser(asked),
+            treatment=treatment.Executor(asked),
             boot_id=self.boot_id,
             since=self.clock(),
             patience=datetime.timedelta(seconds=60),
@@ -186,7 +188,7 @@ async def test_a_device_is_made_ready_once_for_a_claim_and_not_again_by_the_next
         assert world.recorder.reasons == ["Initialising"]
     async with world.acting() as made:
         assert world.state() == ""
-        assert world.state(at="T2") == readiness.NOT_READY
+        assert world.state(at="T2") == reasons.DEVICE_NOT_READY
         made.claim_read(claim(**HOOK))
         await world.until(lambda: len(made._queue) == 0)
         assert world.state() == ""
@@ -199,7 +201,7 @@ async def test_after_a_reboot_it_is_made_ready_again(world):
         await world.until(lambda: not world.state())
     world.boot_id = "boot-2"
     async with world.acting() as made:
-        assert world.state() == readiness.NOT_READY
+        assert world.state() == reasons.DEVICE_NOT_READY
         made.claim_read(claim(**HOOK))
         await world.until(lambda: not world.state())
     assert world.runs == [DEVICE, DEVICE]
@@ -216,11 +218,11 @@ async def test_a_device_that_is_left_half_done_has_a_mark_and_the_cleaner_looks_
         made.claim_changed(claim(**HOOK), None)
         await world.until(lambda: len(world.cleaner.looked_at) == 2)
         await world.until(lambda: not made._context.memories)
-    assert world.state() == readiness.NOT_READY
+    assert world.state() == reasons.DEVICE_NOT_READY
 
 
 async def test_a_device_that_is_not_clean_is_not_made_ready_before(world):
-    world.cleaner.refused = "what its last user left on it is being taken away"
+    world.cleaner.refused = "its last user's data are being removed"
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
         await world.until(lambda: looks_again(made))
@@ -247,7 +249,7 @@ async def test_an_instance_that_does_not_act_makes_nothing_ready_and_answers_by_
     passive = await world.made()
     passive.claim_read(claim("c2", **HOOK))
     assert world.state() == ""
-    assert world.state("c2") == readiness.NOT_READY
+    assert world.state("c2") == reasons.DEVICE_NOT_READY
     assert passive._works == {}
 
 
@@ -255,7 +257,7 @@ async def test_a_failure_is_tried_again_for_a_pod_on_the_node_once_some_time_has
     world.hook(FAILS)
     async with world.acting() as made:
         made.claim_read(claim(**HOOK))
-        await world.until(lambda: world.state() == readiness.FAILED)
+        await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
         made.claim_read(claim(**HOOK))
         await world.until(lambda: looks_again(made))
         assert len(world.runs) == 1
@@ -274,7 +276,7 @@ async def test_a_hook_of_the_class_that_fails_keeps_others_away_for_a_minute(wor
         taint = made.taint(DEVICE)
         assert (taint.key, taint.value, taint.effect) == ("attach-failed", "HookFailed", "NoSchedule")
         assert "no such port" in taint.message
-        world.passes(local.SETUP_PROBATION_SECONDS - 1)
+        world.passes(probation.SETUP_PROBATION_SECONDS - 1)
         assert made.taint(DEVICE) is not None
         world.passes(2)
         assert made.taint(DEVICE) is None
@@ -286,7 +288,7 @@ async def test_a_device_that_fails_again_is_kept_away_for_longer_and_a_day_at_mo
         for number in range(12):
             made.claim_changed(None, claim(f"c{number}", minimumVersions={"driver": "999"}))
             await world.until(lambda: made.taint(DEVICE) is not None)
-            length = made._blames[DEVICE].seconds
+            length = made._probations._blames[DEVICE].seconds
             lengths.append(length)
             world.passes(length + 1)
             assert made.taint(DEVICE) is None
@@ -344,7 +346,7 @@ async def test_virtual_functions_are_refused_where_the_node_offers_them_in_place
     world.offers_functions = True
     async with world.acting() as made:
         made.claim_read(claim(virtualFunctions={"groups": [{"count": 2}]}))
-        await world.until(lambda: world.state() == readiness.FAILED)
+        await world.until(lambda: world.state() == reasons.DEVICE_FAILED)
         value = made.attachment(NODE, DEVICE, "uid-c1", "T1")
         (visible,) = [held for held in value.status.conditions if held.type == "Visible"]
         assert visible.reason == "FunctionsNotSetUp"

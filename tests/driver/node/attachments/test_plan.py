@@ -24,17 +24,18 @@ from tests.scenes.nodeplan import (
 )
 
 from drawbar.driver.api import attachments, parameters
-from drawbar.driver.node.attachments import actions, executor, matching, plan
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node.attachments import actions, context, matching, plan
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 OFF = dataclasses.replace(SLOT, powered=False)
 EMPTY = dataclasses.replace(SLOT, present=False)
 BARE = card(driver=None)
 HOMELESS = card(driver=None, unassigned_bars=(0,))
 DEAD = card(link=model.Link(max_speed_gts=16.0, max_width=4))
-FAILED = condition(attachments.VISIBLE, holds=False, reason=plan.LOST)
+FAILED = condition(attachments.VISIBLE, holds=False, reason=reasons.DEVICE_LOST)
 BROKEN = attachments.Failure(reason="X", message="x")
 
 
@@ -60,7 +61,8 @@ VISIBLE_HERE = attachment(ATTACHED, VISIBLE, node=HERE)
 USED = attachment(ATTACHED, VISIBLE, node=OLD)
 GIVEN_UP = attachment(ATTACHED, FAILED, node=HERE, error=BROKEN)
 UNPOWERED, WRONG = matching.Unpowered(slot=OFF), matching.Wrong(card=CARD, why="it has serial X")
-BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "cleaned": "busy"}
+BLOCKED = treatment_plan.Blocked(reason=reasons.IN_USE, message="busy", seconds=2)
+BUSY = {"match": matched(), "attempt": tried(None, "busy", since=9), "treated": BLOCKED}
 
 
 def arriving(match=None, **changes):
@@ -76,13 +78,13 @@ def wanting(memory_mode):
 
 def waiting(*, last):
     """A device whose last try was to wait for another member of its composite, and that has been attached for long."""
-    attempt = dataclasses.replace(tried(lack="it waits", at=last, since=0), waited=moment(last))
+    attempt = dataclasses.replace(tried(missing="it waits", at=last, since=0), waited=moment(last))
     return {"match": matched(), "attempt": attempt}
 
 
 def bare(**when):
     """Return a match of a device without its driver, and the last try to bind one."""
-    return {"match": matched(BARE), "lack": "no driver", "attempt": tried(BARE, "no driver", **when)}
+    return {"match": matched(BARE), "missing": "no driver", "attempt": tried(BARE, "no driver", **when)}
 
 
 def doubtful(kind, **changes):
@@ -121,15 +123,15 @@ ARRIVAL = {
     "its-own-time-begins-when-all-are-there": (
         arriving(
             matched(),
-            attempt=dataclasses.replace(tried(lack="no", at=1059, since=1001), waited=moment(1000)),
+            attempt=dataclasses.replace(tried(missing="no", at=1059, since=1001), waited=moment(1000)),
         ),
         1060,
-        fails(plan.NOT_INITIALISED),
+        fails(reasons.NOT_INITIALISED),
     ),
     "cannot-be-interleaved": (
-        arriving(matched(), attempt=tried(lack="why", reason=plan.NOT_INTERLEAVED, final=True)),
+        arriving(matched(), attempt=tried(missing="why", reason=reasons.NOT_INTERLEAVED, final=True)),
         0,
-        fails(plan.NOT_INTERLEAVED),
+        fails(reasons.NOT_INTERLEAVED),
     ),
     "changed-since-it-was-ready": (arriving(matched(), attempt=tried(BARE)), 0, [("Initialise", CARD)]),
     "reported-already": (observed(VISIBLE_HERE, **READY), 99, []),
@@ -172,14 +174,14 @@ ARRIVAL = {
     "recognised-by-its-arrival-and-may-show-another-number": (doubtful("sole-arrival"), 99, again(109)),
     "recognised-by-its-slot-where-no-driver-is-late": (doubtful("slot", lagging=False), 99, []),
     "recognised-by-a-number": (doubtful("nvme-serial"), 99, []),
-    "never-came": (arriving(), 60, fails(plan.NOT_FOUND)),
-    "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(plan.LINK_DOWN)),
+    "never-came": (arriving(), 60, fails(reasons.DEVICE_NOT_FOUND)),
+    "its-link-never-came-up": (arriving(matching.Absent(slot=SLOT)), 60, fails(reasons.LINK_DOWN)),
     "its-link-is-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 5, again(5.05)),
-    "its-link-stays-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 60, fails(plan.LINK_DOWN)),
+    "its-link-stays-down": (arriving(matched(DEAD), attempt=tried(DEAD)), 60, fails(reasons.LINK_DOWN)),
     "it-answers-ones": (
-        arriving(matched(), attempt=tried(lack="ones", reason=plan.LINK_DOWN)),
+        arriving(matched(), attempt=tried(missing="ones", reason=reasons.LINK_DOWN)),
         60,
-        fails(plan.LINK_DOWN),
+        fails(reasons.LINK_DOWN),
     ),
     "waits-for-power": (arriving(UNPOWERED), 5, [("PowerSlot", "2"), *again(5.05)]),
     "was-given-power": (arriving(UNPOWERED, attempt=tried(None, at=5)), 5.5, again(6)),
@@ -188,32 +190,36 @@ ARRIVAL = {
         6,
         [("PowerSlot", "2"), *again(6.05)],
     ),
-    "gets-no-power": (arriving(UNPOWERED, attempt=tried(None, "EPERM", at=59)), 60, fails(plan.NOT_POWERED)),
+    "gets-no-power": (
+        arriving(UNPOWERED, attempt=tried(None, "EPERM", at=59)),
+        60,
+        fails(reasons.SLOT_NOT_POWERED),
+    ),
     "waits-for-power-before-the-controller-said-attached": (observed(attachment(), UNPOWERED), 5, []),
     "another-device-is-there": (arriving(WRONG), 5, again(6)),
-    "another-device-stays-there": (arriving(WRONG), 60, fails(plan.WRONG)),
+    "another-device-stays-there": (arriving(WRONG), 60, fails(reasons.WRONG_DEVICE)),
     "two-have-its-serial": (
         arriving(matching.Ambiguous(cards=(CARD, ELSEWHERE))),
         60,
-        fails(plan.NOT_UNIQUE),
+        fails(reasons.SERIAL_NOT_UNIQUE),
     ),
     "came-without-driver": (arriving(**bare(at=5)), 5.5, again(6)),
     "is-tried-again": (arriving(**bare(at=5)), 6, [("Initialise", BARE)]),
     "no-addresses-for-its-memory": (
-        arriving(matched(HOMELESS), lack="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)),
+        arriving(matched(HOMELESS), missing="no addresses", attempt=tried(HOMELESS, "no addresses", at=59)),
         60,
-        fails(plan.NO_RESOURCES),
+        fails(reasons.RESOURCES_NOT_ASSIGNED),
     ),
-    "driver-never-bound": (arriving(**bare(at=59)), 60, fails(plan.NO_DRIVER)),
+    "driver-never-bound": (arriving(**bare(at=59)), 60, fails(reasons.DRIVER_NOT_BOUND)),
     "driver-offers-nothing": (
-        arriving(matched(), lack="no file", attempt=tried(lack="no file", at=59)),
+        arriving(matched(), missing="no file", attempt=tried(missing="no file", at=59)),
         60,
-        fails(plan.NO_FILES),
+        fails(reasons.NO_DEVICE_FILES),
     ),
     "class-never-done": (
-        arriving(matched(), attempt=tried(lack="no memory", at=59)),
+        arriving(matched(), attempt=tried(missing="no memory", at=59)),
         60,
-        fails(plan.NOT_INITIALISED),
+        fails(reasons.NOT_INITIALISED),
     ),
     "failed-and-not-tried-again": (
         observed(attachment(ATTACHED, condition(attachments.VISIBLE, holds=False)), **bare()),
@@ -228,19 +234,19 @@ ARRIVAL = {
     "never-got-its-driver-back": (
         observed(VISIBLE_HERE, **bare(at=959, since=900)),
         960,
-        fails(plan.NO_DRIVER),
+        fails(reasons.DRIVER_NOT_BOUND),
     ),
-    "lost": (observed(VISIBLE_HERE), 1, fails(plan.LOST)),
+    "lost": (observed(VISIBLE_HERE), 1, fails(reasons.DEVICE_LOST)),
     "lost-and-another-device-is-there": (
         observed(VISIBLE_HERE, matching.Wrong(card=ELSEWHERE, why="w")),
         1,
-        fails(plan.LOST),
+        fails(reasons.DEVICE_LOST),
     ),
-    "pulled-and-not-powered-again": (observed(VISIBLE_HERE, UNPOWERED), 1, fails(plan.LOST)),
+    "pulled-and-not-powered-again": (observed(VISIBLE_HERE, UNPOWERED), 1, fails(reasons.DEVICE_LOST)),
     "the-claim-is-told-once-the-controller-has-tainted": (
         observed(GIVEN_UP),
         999,
-        [("ReportToClaim", plan.LOST)],
+        [("ReportToClaim", reasons.DEVICE_LOST)],
     ),
     "the-claim-was-told": (observed(GIVEN_UP, claim_notified=True), 999, []),
     "failure-was-reported": (observed(attachment(ATTACHED, FAILED, node=HERE)), 999, []),
@@ -252,18 +258,22 @@ ARRIVAL = {
     "not-back-after-a-reboot": (
         observed(VISIBLE_HERE, boot_id="boot-2", since=moment(500)),
         560,
-        fails(plan.LOST),
+        fails(reasons.DEVICE_LOST),
     ),
     "powered-after-a-reboot": (
         observed(VISIBLE_HERE, UNPOWERED, boot_id="boot-2", since=moment(500)),
         510,
         [("PowerSlot", "2"), *again(510.05)],
     ),
-    "a-restart-of-the-daemon-gives-no-more-time": (arriving(since=moment(500)), 510, fails(plan.NOT_FOUND)),
+    "a-restart-of-the-daemon-gives-no-more-time": (
+        arriving(since=moment(500)),
+        510,
+        fails(reasons.DEVICE_NOT_FOUND),
+    ),
     "ill": (observed(VISIBLE_HERE, **READY, health=ILL), 1, [("ReportHealth", None)]),
     "ill-and-said": (observed(attachment(ATTACHED, VISIBLE, node=SAID_ILL), **READY, health=ILL), 1, []),
     "ill-without-its-driver": (
-        observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(lack="no driver", at=1)),
+        observed(VISIBLE_HERE, matched(), health=ILL, attempt=tried(missing="no driver", at=1)),
         1,
         [("ReportHealth", None), *again(1.5)],
     ),
@@ -279,11 +289,11 @@ ARRIVAL = {
     ),
     "well-and-new": (observed(VISIBLE_HERE, **READY, health=WELL), 1, again(10)),
     "well-for-long": (observed(VISIBLE_HERE, **READY, health=WELL), 10, [("ReportHealth", None)]),
-    "has-traces": (observed(USED, **READY), 1, [("Clean", CARD)]),
+    "has-traces": (observed(USED, **READY), 1, [("Treat", CARD)]),
     "was-never-cleaned-elsewhere": (
         observed(attachment(ATTACHED, unclean=True), **READY),
         1,
-        [("Clean", CARD)],
+        [("Treat", CARD)],
     ),
     "was-cleaned-on-arrival": (
         observed(attachment(ATTACHED, node=CLEAN, unclean=True), **READY),
@@ -294,10 +304,10 @@ ARRIVAL = {
     "has-traces-and-no-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=HERE, claim=None), **READY),
         1,
-        [("Clean", CARD)],
+        [("Treat", CARD)],
     ),
     "is-being-erased": (
-        observed(USED, **READY | {"cleaned": release_plan.Working(seconds=1.0)}),
+        observed(USED, **READY | {"treated": treatment_plan.InProgress(seconds=1.0)}),
         900,
         again(901),
     ),
@@ -305,33 +315,35 @@ ARRIVAL = {
         observed(
             attachment(ATTACHED),
             match=matched(),
-            attempt=tried(lack="it ended", reason="HookFailed", final=True),
+            attempt=tried(missing="it ended", reason="HookFailed", final=True),
         ),
         1,
-        fails(plan.HOOK_FAILED),
+        fails(reasons.HOOK_FAILED),
     ),
     "its-bitstream-is-not-loaded": (
         observed(
             attachment(ATTACHED),
             match=matched(),
-            attempt=tried(lack="no port", reason="BitstreamNotLoaded", final=True),
+            attempt=tried(missing="no port", reason="BitstreamNotLoaded", final=True),
         ),
         1,
-        fails(plan.BITSTREAM_NOT_LOADED),
+        fails(reasons.BITSTREAM_NOT_LOADED),
     ),
     "its-hook-failed-and-is-reported": (
-        observed(attachment(ATTACHED, FAILED), match=matched(), attempt=tried(lack="it ended", final=True)),
+        observed(
+            attachment(ATTACHED, FAILED), match=matched(), attempt=tried(missing="it ended", final=True)
+        ),
         1,
         [],
     ),
-    "was-cleaned": (observed(USED, **READY, cleaned=""), 1, [("ReportClean", CARD)]),
+    "was-cleaned": (observed(USED, **READY, treated=treatment_plan.Done()), 1, [("ReportClean", CARD)]),
     "clean-for-the-next-claim": (
         observed(attachment(ATTACHED, VISIBLE, node=CLEAN), **READY),
         1,
         [("ReportVisible", CARD)],
     ),
     "cannot-be-cleaned-yet": (observed(USED, **BUSY), 9, again(10)),
-    "cannot-be-cleaned": (observed(USED, **BUSY), 69, fails(plan.NOT_CLEANED)),
+    "cannot-be-cleaned": (observed(USED, **BUSY), 69, fails(reasons.NOT_CLEANED)),
 }
 
 
@@ -359,11 +371,26 @@ def test_a_device_has_its_time_from_when_this_daemon_saw_it_attached_whatever_th
     waiting = observed(attached, attached_at=START)
     assert plan.plan(waiting, moment(59)) == (actions.LookAgain(at=moment(60)),)
     (failed,) = plan.plan(waiting, moment(60))
-    assert failed.reason == plan.NOT_FOUND
+    assert failed.reason == reasons.DEVICE_NOT_FOUND
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [None, BLOCKED, treatment_plan.InProgress(seconds=1.0), treatment_plan.Done()],
+    ids=lambda outcome: type(outcome).__name__,
+)
+@pytest.mark.parametrize("claim", [{}, {"claim": None}], ids=["next claim", "no claim"])
+def test_a_used_device_is_given_to_no_claim_before_its_treatment_is_done(outcome, claim):
+    used = attachment(ATTACHED, VISIBLE, node=HERE, **claim) if claim else USED
+    for seconds in (1, 60, 600):
+        seen = observed(used, **READY | {"treated": outcome})
+        planned = {type(action) for action in plan.plan(seen, moment(seconds))}
+        assert actions.ReportVisible not in planned
+        assert (actions.ReportClean in planned) == isinstance(outcome, treatment_plan.Done)
 
 
 def test_a_daemon_notes_when_it_first_saw_what_holds():
-    memory = executor.Memory(uid="a")
+    memory = context.Memory(uid="a")
     for number, of in enumerate(
         (
             attachment(),
@@ -373,7 +400,7 @@ def test_a_daemon_notes_when_it_first_saw_what_holds():
         )
     ):
         memory.see(of, moment(number))
-    conditions = (attachments.ATTACHED, attachments.VISIBLE, executor.DELETION)
+    conditions = (attachments.ATTACHED, attachments.VISIBLE, context.DELETION)
     assert [memory.seen.since(condition) for condition in conditions] == [moment(1), None, moment(3)]
 
 
@@ -398,7 +425,7 @@ NEXT = attachments.ClaimReference(namespace="ns", name="c", uid="claim-2")
         ({"attachment": member(ATTACHED, claim=NEXT), "card": CARD}, "which is not attached with it"),
         ({"attachment": member(ATTACHED)}, "which this node does not show"),
         ({"attachment": member(ATTACHED, node=OLD), "card": CARD}, "which is not clean yet"),
-        ({"attachment": member(ATTACHED), "card": BARE, "lack": "no driver"}, "f.other: no driver"),
+        ({"attachment": member(ATTACHED), "card": BARE, "missing": "no driver"}, "f.other: no driver"),
         ({"attachment": member(ATTACHED), "card": CARD}, None),
         ({"attachment": member(ATTACHED, VISIBLE, node=HERE), "card": CARD}, None),
     ],

@@ -15,9 +15,10 @@ from tests.scenes import attachments as scenes
 from tests.scenes import cards
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import actions, matching, plan, reporting
 from drawbar.driver.node.inventory import index
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.contract import DeviceClass
 
 START = datetime.datetime(2026, 1, 2, 3, 0, 0, tzinfo=datetime.UTC)
@@ -68,8 +69,8 @@ class Kernel:
         elif self.powered:
             self.powered = False
         else:
-            return release_plan.Released()
-        return release_plan.Working(seconds=0.01)
+            return treatment_plan.Done()
+        return treatment_plan.InProgress(seconds=0.01)
 
 
 class Node(stateful.RuleBasedStateMachine):
@@ -257,21 +258,23 @@ class Node(stateful.RuleBasedStateMachine):
                 assert self.held is None
                 self.leaving = action.card
                 if self.busy and kernel.bound:
-                    return True, release_plan.Blocked(
-                        reason=release_plan.IN_USE, message="held by pid 1", seconds=2
+                    return True, treatment_plan.Blocked(
+                        reason=reasons.IN_USE, message="held by pid 1", seconds=2
                     )
                 outcome = kernel.release()
-                if isinstance(outcome, release_plan.Released):
+                if isinstance(outcome, treatment_plan.Done):
                     self.leaving = None
                 return True, outcome
             case _:
                 self._say(action)
         return False, None
 
-    def _tried(self, card, lack):
+    def _tried(self, card, missing):
         attempt = self.attempt
-        same = attempt is not None and (attempt.card is None) == (card is None) and attempt.lack
-        return actions.Attempt(card=card, lack=lack, at=self.now, since=attempt.since if same else self.now)
+        same = attempt is not None and (attempt.card is None) == (card is None) and attempt.missing
+        return actions.Attempt(
+            card=card, missing=missing, at=self.now, since=attempt.since if same else self.now
+        )
 
     def _say(self, action):
         self.writes += 1
@@ -333,7 +336,7 @@ class Node(stateful.RuleBasedStateMachine):
         return actions.Observed(
             attachment=self.attachment,
             match=match,
-            lack=LACK if card is not None and card.first.driver is None else None,
+            missing=LACK if card is not None and card.first.driver is None else None,
             attempt=self.attempt,
             held_by=self.held,
             boot_id=f"boot-{self.boot}",
@@ -346,7 +349,7 @@ class Node(stateful.RuleBasedStateMachine):
             if self.attachment.deleting
             else None,
             leaving=self.leaving,
-            released=released,
+            treated=released,
         )
 
     def _since(self, kind):

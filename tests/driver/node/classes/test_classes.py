@@ -62,12 +62,12 @@ def paths(edits):
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_a_card_with_its_driver_lacks_nothing(card, device_class):
-    assert classes.by_name(device_class).lacks(card(device(device_class))) is None
+    assert classes.by_name(device_class).missing_requirements(card(device(device_class))) is None
 
 
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card, device_class):
-    lack = classes.by_name(device_class).lacks(card(device(device_class, driver="")))
+    lack = classes.by_name(device_class).missing_requirements(card(device(device_class, driver="")))
     if device_class in (DeviceClass.ACCELERATOR, DeviceClass.OTHER):
         assert lack is None
     else:
@@ -78,7 +78,7 @@ def test_without_its_driver_a_card_is_ready_only_in_a_class_that_needs_none(card
 def test_storage_and_memory_need_their_device_files(card, device_class):
     seen = card(device(device_class))
     bare = dataclasses.replace(seen.first, device_nodes=())
-    lack = classes.by_name(device_class).lacks(model.Card(functions=(bare,)))
+    lack = classes.by_name(device_class).missing_requirements(model.Card(functions=(bare,)))
     assert lack == f"its driver {bare.driver} offers no device file; look at the kernel's log"
 
 
@@ -100,7 +100,7 @@ def test_a_card_that_vfio_has_is_given_as_its_group(card, tmp_path, device_class
     operations = classes.by_name(device_class)
     (tmp_path / "dev/vfio").mkdir(parents=True)
     (tmp_path / "dev/vfio/vfio").touch()
-    assert operations.lacks(whole) is None
+    assert operations.missing_requirements(whole) is None
     host = classes.Host.from_sysfs(tmp_path / "sys")
     assert paths(operations.edits(whole, host)) == ["/dev/vfio/17", "/dev/vfio/vfio"]
 
@@ -108,7 +108,7 @@ def test_a_card_that_vfio_has_is_given_as_its_group(card, tmp_path, device_class
 @pytest.mark.parametrize("device_class", OFFERED_CLASSES)
 def test_a_card_whose_file_the_kernel_does_not_show_is_not_ready_for_that_reason(card, device_class):
     whole = passed_through(card(device(device_class)), defect="the file is not there")
-    assert classes.by_name(device_class).lacks(whole) == "the file is not there"
+    assert classes.by_name(device_class).missing_requirements(whole) == "the file is not there"
 
 
 async def test_a_function_without_a_driver_gets_one(tmp_path, until):
@@ -290,6 +290,6 @@ def test_no_class_takes_a_card_without_addresses_for_ready(device_class, driver)
             ),
         )
     )
-    lack = classes.by_name(device_class).lacks(bare)
+    lack = classes.by_name(device_class).missing_requirements(bare)
     assert lack is not None
     assert "BAR 0 of 0000:02:00.0, 1 of 0000:02:00.0, 2 of 0000:02:00.0, 3 of 0000:02:00.0 and 2 more" in lack

@@ -81,14 +81,14 @@ def test_of_each_function_a_container_gets_the_files_of_its_own_class(host):
 
 def test_a_card_is_ready_when_each_function_is_by_the_rules_of_its_class():
     fpga = classes.by_name("fpga")
-    assert fpga.lacks(N3000) is None
+    assert fpga.missing_requirements(N3000) is None
     bare = dataclasses.replace(PORTS[2], driver=None, net_interfaces=())
     card = dataclasses.replace(N3000, functions=(FPGA, *PORTS[:2], bare, PORTS[3], SWITCH))
-    assert fpga.lacks(card) == (
+    assert fpga.missing_requirements(card) == (
         "of its function 0000:05:00.0 (nic), no kernel driver is bound; load the driver on this node"
     )
     sound = cards.function("0000:03:00.1", DeviceClass.OTHER, driver=None)
-    assert fpga.lacks(model.Card(functions=(FPGA, sound))) is None
+    assert fpga.missing_requirements(model.Card(functions=(FPGA, sound))) is None
 
 
 async def test_drivers_are_asked_for_every_function_that_has_none(tmp_path):

@@ -10,7 +10,7 @@ from drawbar.driver.node import classes
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree
 
@@ -44,8 +44,8 @@ class Host:
         for number, target in enumerate(opened):
             (folder / f"fd/{number}").symlink_to(target)
 
-    def users(self, **changes):
-        return plan.message(classes.by_name(self.device_class).users(self.host, self.card(**changes)))
+    def current_users(self, **changes):
+        return plan.message(classes.by_name(self.device_class).current_users(self.host, self.card(**changes)))
 
 
 @pytest.fixture
@@ -76,12 +76,12 @@ def test_an_unused_device_has_no_users(disk):
     disk.process(
         1, opened=("/dev/zero", "socket:[1]", "/etc/passwd"), mounts=mount("8:1", source="/dev/sda1")
     )
-    assert disk.users() == ""
+    assert disk.current_users() == ""
 
 
 def test_a_process_that_has_a_device_file_open_is_named(gpu):
     gpu.process(4711, "python", opened=("/dev/null", "/dev/null"))
-    assert gpu.users(device_nodes=(NULL,)) == "held by pid 4711 (python), /dev/nvidia0"
+    assert gpu.current_users(device_nodes=(NULL,)) == "held by pid 4711 (python), /dev/nvidia0"
 
 
 def test_a_device_file_counts_by_its_number_and_not_by_its_name(gpu, tmp_path):
@@ -90,8 +90,8 @@ def test_a_device_file_counts_by_its_number_and_not_by_its_name(gpu, tmp_path):
     other.symlink_to("/dev/null")
     gpu.process(1, opened=(other,))
     gpu.process(2, opened=("/dev/zero",))
-    assert gpu.users(device_nodes=(NULL,)) == "held by pid 1 (worker), /dev/nvidia0"
-    assert gpu.users(device_nodes=(dataclasses.replace(NULL, block=True),)) == ""
+    assert gpu.current_users(device_nodes=(NULL,)) == "held by pid 1 (worker), /dev/nvidia0"
+    assert gpu.current_users(device_nodes=(dataclasses.replace(NULL, block=True),)) == ""
 
 
 def test_a_block_device_is_no_character_device_of_the_same_number(gpu, tmp_path):
@@ -102,20 +102,20 @@ def test_a_block_device_is_no_character_device_of_the_same_number(gpu, tmp_path)
         pytest.skip("only root makes device files")
     gpu.process(3, opened=(disk,))
     wanted = dataclasses.replace(NULL, path=str(disk))
-    assert gpu.users(device_nodes=(wanted,)) == ""
-    assert "pid 3" in gpu.users(device_nodes=(dataclasses.replace(wanted, block=True),))
+    assert gpu.current_users(device_nodes=(wanted,)) == ""
+    assert "pid 3" in gpu.current_users(device_nodes=(dataclasses.replace(wanted, block=True),))
 
 
 def test_we_ourselves_do_not_count(gpu):
     gpu.process(os.getpid(), opened=("/dev/null",))
-    assert gpu.users(device_nodes=(NULL,)) == ""
+    assert gpu.current_users(device_nodes=(NULL,)) == ""
 
 
 def test_a_process_that_goes_while_it_is_looked_at_does_not_count(gpu):
     gpu.process(7, opened=("/dev/gone-by-now",))
     (gpu.proc / "8").mkdir()
     (gpu.proc / "self").symlink_to("7")
-    assert gpu.users(device_nodes=(NULL,)) == ""
+    assert gpu.current_users(device_nodes=(NULL,)) == ""
 
 
 def test_the_search_ends_when_enough_was_found(gpu):
@@ -141,36 +141,37 @@ def test_the_search_ends_when_enough_was_found(gpu):
 def test_a_mount_counts_in_whatever_namespace_it_is(disk, line, said):
     disk.process(1, namespace="mnt:[1]")
     disk.process(2, namespace="mnt:[2]", mounts=line)
-    assert disk.users() == said
+    assert disk.current_users() == said
 
 
 def test_a_mount_namespace_is_looked_at_once(disk):
     disk.process(1, mounts="")
     disk.process(2, mounts=mount())
-    assert disk.users() == ""
+    assert disk.current_users() == ""
 
 
 def test_swap_counts(disk):
     table = "Filename\t\t\tType\t\tSize\n/dev/nvme0n1p1                  partition\t1\n"
     (disk.proc / "swaps").write_text(table)
-    assert disk.users() == "used as swap, /dev/nvme0n1p1"
+    assert disk.current_users() == "used as swap, /dev/nvme0n1p1"
 
 
 @pytest.mark.parametrize("place", ["nvme0n1", "nvme0n1/nvme0n1p1"])
 def test_what_holds_a_disk_or_a_partition_counts(disk, place):
     (disk.tree.root / f"class/block/{place}/holders/dm-3").mkdir(parents=True)
-    assert disk.users() == f"part of dm-3, /dev/{place.rpartition('/')[2]}"
+    assert disk.current_users() == f"part of dm-3, /dev/{place.rpartition('/')[2]}"
 
 
 def test_a_file_system_over_several_disks_counts(disk):
     (disk.tree.root / "fs/btrfs/6f1c/devices/nvme0n1p1").mkdir(parents=True)
-    assert disk.users() == "part of the mounted btrfs 6f1c, /dev/nvme0n1p1"
+    assert disk.current_users() == "part of the mounted btrfs 6f1c, /dev/nvme0n1p1"
 
 
 def test_a_group_that_vfio_gave_away_counts(gpu):
     gpu.process(9, "qemu-system-x86", opened=("/dev/null",))
     assert (
-        gpu.users(driver="vfio-pci", device_nodes=(GROUP,)) == "held by pid 9 (qemu-system-x86), /dev/vfio/17"
+        gpu.current_users(driver="vfio-pci", device_nodes=(GROUP,))
+        == "held by pid 9 (qemu-system-x86), /dev/vfio/17"
     )
 
 
@@ -182,7 +183,7 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
     nodes = classes.by_name("gpu").edits(host.card(), host.host).device_nodes
     assert "/dev/nvidia3" in [node.path for node in nodes]
     host.process(5, "nvidia-persistenced", opened=("/dev/null",))
-    assert host.users(device_nodes=()) == ""  # /dev/null is not 195:3
+    assert host.current_users(device_nodes=()) == ""  # /dev/null is not 195:3
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_a_gpu_of_nvidia_is_used_by_a_process_that_has_its_own_file_open(tmp_pat
 def test_what_makes_a_vendors_daemon_let_go_is_named(gpu, name, remedy):
     gpu.process(9, name, opened=("/dev/null",))
     assert (
-        gpu.users(driver="vfio-pci", device_nodes=(GROUP,))
+        gpu.current_users(driver="vfio-pci", device_nodes=(GROUP,))
         == f"held by pid 9 ({name}), /dev/vfio/17{remedy.format(address=gpu.address)}"
     )
 
@@ -208,7 +209,7 @@ def test_a_bitstream_that_is_being_loaded_counts(fpga, state, loading):
     manager = next((fpga.tree.root / "class/fpga_manager").iterdir())
     (manager / "state").write_text(state + "\n")
     said = f"a bitstream is being loaded ({state}), fpga0"
-    assert fpga.users() == (said if loading else "")
+    assert fpga.current_users() == (said if loading else "")
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ import asyncio
 import grpc.aio
 from tests.scenes import nodes
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import kinds
-from drawbar.driver.node.health import attached
 from drawbar.driver.node.health.policy import Policy
 from drawbar.proto.kubelet.drahealth.v1 import api_pb2, api_pb2_grpc
 
@@ -50,12 +50,14 @@ async def test_a_device_that_ails_or_is_pulled_is_reported_to_kubelet_attachment
         await asyncio.to_thread(tree.surprise_remove, 1)
         reported = await until(health, lambda value: value.get("nvme-0", (0,))[0] == api_pb2.UNHEALTHY)
         assert "disappeared" in reported["nvme-0"][1]
-        event = (await until(events, lambda value: attached.UNHEALTHY in value))[attached.UNHEALTHY]
+        event = (await until(events, lambda value: reasons.DEVICE_UNHEALTHY in value))[
+            reasons.DEVICE_UNHEALTHY
+        ]
         assert (event["type"], event["regarding"]["name"]) == ("Warning", "c1")
 
         await node.plug()
         await until(health, lambda value: value == healthy)
-        await until(events, lambda value: attached.HEALTHY in value)
+        await until(events, lambda value: reasons.DEVICE_HEALTHY in value)
 
         await node.detach()
         await until(health, lambda value: value == {})

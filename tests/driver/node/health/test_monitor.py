@@ -12,6 +12,7 @@ from tests.scenes import waiting
 
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.health import attached, monitor, readings
 from drawbar.driver.node.health.policy import Policy, Rule, Rules
@@ -317,9 +318,9 @@ async def test_a_change_of_health_is_an_event_on_the_claim_once(tmp_path):
         world.tree.attach(1, DISK)
         await world.verdict(healthy)
         (claim, kind, reason, message), last = recorder.events
-        assert (claim, kind, reason) == ("c1", "Warning", attached.UNHEALTHY)
+        assert (claim, kind, reason) == ("c1", "Warning", reasons.DEVICE_UNHEALTHY)
         assert "disappeared" in message
-        assert last[1:3] == ("Normal", attached.HEALTHY)
+        assert last[1:3] == ("Normal", reasons.DEVICE_HEALTHY)
         world.tree.surprise_remove(1)
         await world.verdict(has("device-lost"))
         devices.changed(attachment(), None)
@@ -339,7 +340,7 @@ async def test_of_two_instances_the_one_that_acts_sends_the_events(tmp_path):
         acting = True
         world.tree.attach(1, DISK)
         await world.verdict(healthy)
-        assert [event[1:3] for event in recorder.events] == [("Normal", attached.HEALTHY)]
+        assert [event[1:3] for event in recorder.events] == [("Normal", reasons.DEVICE_HEALTHY)]
 
 
 @pytest.mark.defects

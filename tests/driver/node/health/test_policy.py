@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from drawbar.driver.node.health import attached, policy, rules
+from drawbar.driver.node.health import policy, rules
 from drawbar.driver.node.health.policy import Policy, Rule, Rules
 from drawbar.driver.node.health.rules.rule import HealthRule
 from drawbar.driver.node.health.verdicts import Effect
@@ -109,10 +109,6 @@ def test_the_example_of_settings_has_only_settings():
     assert section.keys() <= {camel(field.name) for field in dataclasses.fields(Policy)}
     assert section["rules"].keys() <= {camel(field.name) for field in dataclasses.fields(Rules)}
     assert set(section["ignored"]) <= set(policy.NAMES)
-
-
-def test_the_reasons_of_events_are_documented():
-    assert [row[1].strip("`") for row in rows("type")] == [attached.UNHEALTHY, attached.HEALTHY]
 
 
 @pytest.mark.parametrize("left_out", ["name", "meaning", "default", "find"])

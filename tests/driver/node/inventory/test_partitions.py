@@ -40,7 +40,7 @@ class Gpus:
             paths = [node.path for node in kind.edits(card, host).device_nodes]
             assert paths[-1] == "/dev/kfd"
             renders = [int(path[len("/dev/dri/renderD") :]) for path in paths if "render" in path]
-            result[int(card.address[5:7], 16)] = (renders, kind.lacks(card))
+            result[int(card.address[5:7], 16)] = (renders, kind.missing_requirements(card))
         return result
 
 

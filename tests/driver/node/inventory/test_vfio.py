@@ -16,7 +16,7 @@ def shown(tree):
     [card] = reader.read(tree.root).cards
     kind = classes.by_name(card.device_class)
     edits = kind.edits(card, host)
-    return [node.path for node in edits.device_nodes], kind.lacks(card)
+    return [node.path for node in edits.device_nodes], kind.missing_requirements(card)
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 from tests.scenes import cards, nodes, waiting
 
 from drawbar.driver.api import leftout
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import events, kinds
-from drawbar.driver.node.attachments import exclusiveness
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import neighbours, nulls, residents
@@ -87,7 +87,7 @@ async def test_a_device_that_another_driver_offers_is_left_to_it_and_shown(tmp_p
         assert left.reason == f"driver {VENDOR} offers it as device gpu-0 of pool {NODE}"
         assert await cluster.offers() == []
         (event,) = await until(cluster.events, bool)
-        assert event[0] == neighbours.LEFT_TO_OTHERS
+        assert event[0] == reasons.DEVICES_LEFT_TO_OTHERS
         assert NAME in event[1]
         assert "docs/beside-other-drivers.md" in event[1]
 
@@ -147,8 +147,8 @@ async def test_a_device_plugin_that_registers_later_is_noticed_and_the_node_is_r
         assert reads == [("GET", "nodes")]
         assert beside.again_seconds <= neighbours.NODE_SECONDS
         clock.now += neighbours.NODE_SECONDS
-        reasons = await beside.judge([gpu], (), ["gpu-x"])
-        assert "nvidia.com/gpu" in reasons["gpu-x"]
+        found = await beside.judge([gpu], (), ["gpu-x"])
+        assert "nvidia.com/gpu" in found["gpu-x"]
         # The kubelet leaves a quantity of zero behind.
         await cluster.register(**{"nvidia.com__gpu": "0"})
         clock.now += neighbours.NODE_SECONDS
@@ -180,8 +180,8 @@ async def test_a_device_that_a_claim_has_stays_and_the_second_offer_is_reported_
         claim = await cluster.allocated(pool=NODE, device=NAME)
         assert not (await cluster.prepare(claim)).error
         await cluster.publish(address)
-        events = await until(cluster.events, lambda events: neighbours.OFFERED_TWICE in dict(events))
-        (note,) = [note for reason, note in events if reason == neighbours.OFFERED_TWICE]
+        events = await until(cluster.events, lambda events: reasons.DEVICE_OFFERED_TWICE in dict(events))
+        (note,) = [note for reason, note in events if reason == reasons.DEVICE_OFFERED_TWICE]
         assert f"has given {NAME} to a claim" in note
         assert VENDOR in note
         assert await cluster.offers() == [NAME]
@@ -244,10 +244,10 @@ async def test_a_fabric_device_that_another_driver_offers_is_reported_and_stays_
         await cluster.publish(address, "nvme-7", driver="disks.example.com")
         conditions = await until(cluster.conditions, lambda conditions: "Exclusive" in conditions)
         assert conditions["Exclusive"]["status"] == "False"
-        assert conditions["Exclusive"]["reason"] == exclusiveness.OFFERED_TWICE
+        assert conditions["Exclusive"]["reason"] == reasons.OFFERED_BY_ANOTHER_DRIVER
         assert "driver disks.example.com offers this device" in conditions["Exclusive"]["message"]
         assert conditions["Visible"]["status"] == "True", "nothing is taken from the claim"
-        reasons = await until(cluster.events, bool)
-        assert exclusiveness.OFFERED_TWICE in {reason for reason, _ in reasons}
+        recorded = await until(cluster.events, bool)
+        assert reasons.OFFERED_BY_ANOTHER_DRIVER in {reason for reason, _ in recorded}
         await cluster.withdraw("nvme-7", driver="disks.example.com")
         await until(cluster.conditions, lambda conditions: conditions["Exclusive"]["status"] == "True")

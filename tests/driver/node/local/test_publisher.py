@@ -9,6 +9,7 @@ from tests.scenes import clusters, waiting
 
 from drawbar.driver import clocks, containment
 from drawbar.driver.api import slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, config, kinds
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.local import nulls, plan, pool, publisher
@@ -381,7 +382,7 @@ async def test_the_null_device_is_copied_while_the_api_server_cannot_share_it(tm
         world.wire.drops = {encoding.SHARING}
         world.offer(offer("gpu-a"))
         await until(world.devices, named("gpu-a", "none-1", "none-2"))
-        assert world.said == [(NODE, publisher.NULLS_SHORT, nulls.shortage(wanted, NODE))]
+        assert world.said == [(NODE, reasons.NULL_DEVICE_NOT_SHARED, nulls.shortage(wanted, NODE))]
         # The gate is turned on: the next full round finds out.
         world.wire.drops = set()
         devices = await until(world.devices, named("gpu-a", "none"))
@@ -442,7 +443,7 @@ async def test_a_refused_slice_delays_no_other_slice_of_the_node_and_is_reported
         world.offer(*(offer(f"gpu-{number:02}") for number in range(65)))
         await until(world.devices, named("gpu-64"))
         ((name, reason, message),) = await waiting.eventually(lambda: world.said)
-        assert (name, reason) == (NODE, publisher.SLICES_REFUSED)
+        assert (name, reason) == (NODE, reasons.SLICES_REFUSED)
         assert "1 of the ResourceSlices cannot be written" in message
         world.wire.refused = set()
         await until(world.devices, lambda devices: len(devices) == 65)

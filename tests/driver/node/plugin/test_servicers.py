@@ -7,6 +7,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import classic, servicers
 from drawbar.mocks.kubelet import errors as kubelet_errors
@@ -99,7 +100,7 @@ async def test_unprepare_names_the_claim_and_is_a_success_for_an_unknown_one(tmp
     ]
 
 
-WRONG = errors.PrepareError("claim default/c1 does not exist any more", reason=errors.CLAIM_GONE)
+WRONG = errors.PrepareError("claim default/c1 does not exist any more", reason=reasons.CLAIM_GONE)
 
 
 @pytest.mark.parametrize("verb", ["prepare", "unprepare"])
@@ -115,11 +116,13 @@ async def test_in_a_call_for_several_claims_what_is_wrong_stands_in_the_claims_o
 CODES = [
     pytest.param(WRONG, "NotFound", id="unknown claim"),
     pytest.param(
-        errors.PrepareError("no handle", reason=errors.HANDLE_WRONG), "InvalidArgument", id="malformed handle"
+        errors.PrepareError("no handle", reason=reasons.RESOURCE_HANDLE_WRONG),
+        "InvalidArgument",
+        id="malformed handle",
     ),
     pytest.param(errors.DeviceLate("not here yet"), "Unavailable", id="late device"),
     pytest.param(
-        errors.PrepareError("another has it", reason=errors.IN_USE), "FailedPrecondition", id="in use"
+        errors.PrepareError("another has it", reason=reasons.DEVICE_IN_USE), "FailedPrecondition", id="in use"
     ),
     pytest.param(errors.CheckpointError("cannot be written"), "Internal", id="checkpoint"),
 ]

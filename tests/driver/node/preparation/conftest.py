@@ -20,7 +20,7 @@ from drawbar.driver.node import claim_versions, classes
 from drawbar.driver.node.discovery import devices
 from drawbar.driver.node.local import demands
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, metadata, preparer, store, sweeping
+from drawbar.driver.node.preparation import cdifiles, limits, lookup, metadata, preparer, store, sweeping
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import apiserver, sysfs
 from drawbar.mocks.testing import readers
@@ -31,8 +31,8 @@ SERIALS = {"d1": "SN1", "d2": "SN2"}
 SLOTS = {"d1": 1, "d2": 2}
 ADDRESSES = {"d1": "0000:01:00.0", "d2": "0000:02:00.0"}
 # Of a wait that is to end; a wait that must not end is not waited for.
-LONG = finding.Limits(late_device_seconds=20)
-NONE = finding.Limits(late_device_seconds=0)
+LONG = limits.Limits(late_device_seconds=20)
+NONE = limits.Limits(late_device_seconds=0)
 
 
 def result(device, driver=DRIVER, request="disk", pool="p", **more):
@@ -239,7 +239,7 @@ class World(clusters.Cluster):
         shutil.rmtree(self.folder / "claims")
 
     def finder(self, boot_id="boot-1"):
-        return finding.Finder(
+        return lookup.Finder(
             driver=DRIVER,
             node_name=NODE,
             boot_id=boot_id,
@@ -281,7 +281,7 @@ class World(clusters.Cluster):
     def started(self, boot_id="boot-1", waits=NONE):
         """Return a new instance that has not read anything yet."""
         files = store.Store(
-            driver=DRIVER, cdi_dir=self.cdi_dir, directory=self.folder, lock_seconds=waits.lock_seconds
+            cdifiles.CdiFiles(self.cdi_dir, DRIVER), self.folder, lock_seconds=waits.lock_seconds
         )
         return preparer.Preparer(
             reader=self.reader,

@@ -20,7 +20,7 @@ from drawbar.driver.api import attachments, meta
 from drawbar.driver.node import classes
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, metadata, preparer, store
+from drawbar.driver.node.preparation import cdifiles, limits, lookup, metadata, preparer, store
 from drawbar.mocks.testing import readers
 
 DRIVER = "drawbar.dev"
@@ -87,7 +87,7 @@ def made(folder, inventory, host, boot_id="boot-1"):
     def address(device):
         return inventory.by_serial(SERIALS[device]).address
 
-    finder = finding.Finder(
+    finder = lookup.Finder(
         driver=DRIVER,
         node_name="n",
         boot_id=boot_id,
@@ -97,7 +97,7 @@ def made(folder, inventory, host, boot_id="boot-1"):
         card=lambda attachment: inventory.card_of(address(attachment.spec.device)),
         host=host,
     )
-    files = store.Store(driver=DRIVER, cdi_dir=folder / "cdi", directory=folder)
+    files = store.Store(cdifiles.CdiFiles(folder / "cdi", DRIVER), folder)
     released = []
     instance = preparer.Preparer(
         reader=readers.modern(None, driver=DRIVER, node_name="n"),
@@ -106,7 +106,7 @@ def made(folder, inventory, host, boot_id="boot-1"):
         described=metadata.Files(folder, DRIVER, enabled=False),
         boot_id=boot_id,
         released=lambda pool, device: released.append((pool, device)),
-        waits=finding.Limits(late_device_seconds=0),
+        waits=limits.Limits(late_device_seconds=0),
     )
     return instance, released
 

@@ -9,12 +9,12 @@ import pytest
 
 from drawbar.driver.api import claims, meta
 from drawbar.driver.kube import errors as kube_errors
-from drawbar.driver.node import classes, errors, kernel
-from drawbar.driver.node.attachments import hooks
+from drawbar.driver.node import classes, errors, kernel, treatment
 from drawbar.driver.node.classes import nvme_erase
 from drawbar.driver.node.discovery import reader as tree_reader
 from drawbar.driver.node.local import demands, residents
 from drawbar.driver.node.preparation import cleaning, records
+from drawbar.driver.node.treatment import hooks
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -98,9 +98,10 @@ class World:
         self.hooks = hooks.Runner(hooks.Settings(hooks=self.folder / "hooks"), asked)
         around = cleaning.Surroundings(
             node_name="n",
-            kernel=asked,
-            host=classes.Host(sysfs=root, proc=self.folder / "proc", dev=Path("/dev")),
-            devices=self,
+            treatment=treatment.Executor(
+                asked, host=classes.Host(sysfs=root, proc=self.folder / "proc", dev=Path("/dev"))
+            ),
+            card=self.card,
             reader=self,
             holder=lambda pool, device: self.held.get((pool, device)),
             hooks=self.hooks,
@@ -147,15 +148,15 @@ def world(tmp_path, monkeypatch):
 
 async def test_a_disk_is_erased_once_its_claim_is_gone_and_given_to_no_other_before(world):
     world.allocate(DISK)
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
-        world.cleaner.left("n", DISK)
+        world.cleaner.start_cleaning("n", DISK)
         # The claim keeps its allocation, and so its data.
         await world.until(lambda: world.asked > 2)
         assert (world.disk.runs, world.cleaner.taint(DISK)) == (0, None)
         assert world.cleaner.refusal("n", DISK, "u1") is None
         assert world.cleaner.refusal("n", DISK, None) is None, "admin access to the claim's device"
-        assert "being taken away" in world.cleaner.refusal("n", DISK, "u2")
+        assert "being removed" in world.cleaner.refusal("n", DISK, "u2")
         del world.claims["c1"]
         await world.until(world.disk.begun.is_set)
         assert world.cleaner.taint(DISK).key == "cleaning"
@@ -175,7 +176,7 @@ async def test_an_allocation_that_is_over_is_known_by_the_claim(world, after):
         *{"deallocated": (), "another device": ("nvme-x",), "another claim": (DISK,)}[after],
         uid="u2" if after == "another claim" else "u1",
     )
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.disk.runs == 1
@@ -184,7 +185,7 @@ async def test_an_allocation_that_is_over_is_known_by_the_claim(world, after):
 async def test_while_the_api_server_does_not_answer_nothing_is_erased(world):
     world.claims["c1"] = kube_errors.Unreachable("no answer")
     world.disk.let.set()
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(lambda: world.asked > 1)
         assert world.disk.runs == 0
@@ -194,10 +195,10 @@ async def test_while_the_api_server_does_not_answer_nothing_is_erased(world):
 
 async def test_another_pod_of_the_same_claim_keeps_its_data(world):
     world.allocate(DISK)
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     world.held["n", DISK] = "u1"
     async with world.running():
-        world.cleaner.left("n", DISK)
+        world.cleaner.start_cleaning("n", DISK)
         await world.until(lambda: len(world.cleaner._queue) == 0)
     assert (world.asked, world.disk.runs) == (0, 0)
     assert set(world.marks()) == {DISK}
@@ -205,14 +206,14 @@ async def test_another_pod_of_the_same_claim_keeps_its_data(world):
 
 async def test_a_claim_that_waits_for_the_device_does_not_keep_it_from_being_cleaned(world):
     world.disk.let.set()
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     world.held["n", DISK] = "u2"
     async with world.running():
         await world.until(lambda: not world.marks())
 
 
 async def test_a_claim_that_was_given_the_device_anew_keeps_what_it_wrote_since(world):
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     # Its Prepare began when the former allocation was just over.
     answers = iter([None, "u1"])
     world.held = Answers(answers)
@@ -238,10 +239,10 @@ class Answers(dict):
 async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is_tried_again(
     world, monkeypatch
 ):
-    monkeypatch.setattr("drawbar.driver.node.erasing.AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     world.disk.error = errors.NotCleaned("the disk refuses a format: freeze lock is set; power-cycle it")
     world.disk.let.set()
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(
             lambda: world.cleaner.taint(DISK) and world.cleaner.taint(DISK).key == "not-cleaned"
@@ -254,7 +255,7 @@ async def test_what_cannot_be_erased_stays_out_of_service_with_the_reason_and_is
 
 
 async def test_a_restart_in_the_middle_erases_again_and_offers_nothing_before(world):
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(world.disk.begun.is_set)
         world.disk, before = Disk(), world.disk
@@ -268,7 +269,7 @@ async def test_a_restart_in_the_middle_erases_again_and_offers_nothing_before(wo
 
 
 async def test_a_virtual_function_is_reset_and_its_card_is_not(world):
-    await world.cleaner.leave(prepared(FUNCTION))
+    await world.cleaner.mark_for_cleaning(prepared(FUNCTION))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.resets() == [True, False]
@@ -277,7 +278,7 @@ async def test_a_virtual_function_is_reset_and_its_card_is_not(world):
 async def test_a_device_that_is_away_is_cleaned_when_it_comes_back(world):
     world.disk.let.set()
     world.tree.detach(1)
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(lambda: world.cleaner.taint(DISK) is not None)
         assert set(world.marks()) == {DISK}
@@ -296,7 +297,7 @@ async def test_a_process_that_still_has_it_open_is_named(world):
     (uevent.parent / "dev").write_text("1:3\n")
     (process / "fd" / "7").symlink_to("/dev/null")
     world.disk.let.set()
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(lambda: world.cleaner.taint(DISK) and world.cleaner.taint(DISK).message)
         assert "4711" in world.cleaner.taint(DISK).message
@@ -314,14 +315,14 @@ async def test_a_process_that_still_has_it_open_is_named(world):
     ids=["null, memory and no name", "a fabric's", "admin access"],
 )
 async def test_what_is_not_cleaned_gets_no_mark(world, claim):
-    await world.cleaner.leave(claim)
+    await world.cleaner.mark_for_cleaning(claim)
     assert world.marks() == {}
 
 
 async def test_turned_off_no_device_gets_a_mark_and_one_goes_without_a_cleaning(world):
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     world.started(clean=residents.Clean.NONE)
-    await world.cleaner.leave(prepared(FUNCTION))
+    await world.cleaner.mark_for_cleaning(prepared(FUNCTION))
     assert set(world.marks()) == {DISK}
     async with world.running():
         await world.until(lambda: not world.marks())
@@ -330,7 +331,7 @@ async def test_turned_off_no_device_gets_a_mark_and_one_goes_without_a_cleaning(
 
 
 async def test_a_card_is_reset_and_keeps_the_virtual_functions_of_its_administrator(world):
-    await world.cleaner.leave(prepared(CARD))
+    await world.cleaner.mark_for_cleaning(prepared(CARD))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.resets() == [False, True]
@@ -347,7 +348,7 @@ async def test_virtual_functions_that_were_made_for_the_claim_go_with_it(world):
 
 async def test_a_disk_that_is_only_to_be_reset_keeps_its_data(world):
     world.started(clean=residents.Clean.RESET)
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     async with world.running():
         await world.until(lambda: not world.marks())
     assert world.disk.runs == 0
@@ -368,9 +369,9 @@ def put_hooks(world, **texts):
 async def test_the_hook_of_the_class_cleans_the_device_and_its_failure_keeps_the_device_out_of_service(
     world, monkeypatch
 ):
-    monkeypatch.setattr("drawbar.driver.node.erasing.AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr("drawbar.driver.node.treatment.erasing.AGAIN_SECONDS", 0.05)
     put_hooks(world, blanks="#!/bin/sh\necho 'no such port' >&2\nexit 3\n")
-    await world.cleaner.leave(prepared(CARD, parameters=HOOKS))
+    await world.cleaner.mark_for_cleaning(prepared(CARD, parameters=HOOKS))
     async with world.running():
         await world.until(
             lambda: world.cleaner.taint(CARD) and world.cleaner.taint(CARD).key == "not-cleaned"
@@ -388,7 +389,7 @@ async def test_the_drain_hook_of_the_class_makes_others_let_go_of_a_device(world
     holder.mkdir(parents=True)
     put_hooks(world, drains=SAYS + f"rmdir {holder}\n")
     world.disk.let.set()
-    await world.cleaner.leave(prepared(DISK, parameters={"drain": {"hook": "drains"}}))
+    await world.cleaner.mark_for_cleaning(prepared(DISK, parameters={"drain": {"hook": "drains"}}))
     async with asyncio.TaskGroup() as tasks:
         world.hooks.tasks = tasks
         async with world.running():
@@ -414,9 +415,9 @@ async def test_another_allocation_of_the_same_claim_gets_a_clean_device(world):
 async def test_the_mark_of_a_device_that_was_made_ready_tells_more_than_the_end_of_its_pod(world):
     mark = demands.Mark(pool="n", device=DISK, name="c1", namespace="default", uid="u1", boot_id="b")
     cleaning.Marks(world.folder).put([mark])
-    await world.cleaner.leave(prepared(DISK))
+    await world.cleaner.mark_for_cleaning(prepared(DISK))
     assert world.marks() == {DISK: mark}
-    await world.cleaner.leave(prepared(DISK, uid="u2"))
+    await world.cleaner.mark_for_cleaning(prepared(DISK, uid="u2"))
     assert world.marks()[DISK].uid == "u2"
 
 
@@ -433,4 +434,4 @@ async def test_a_mark_that_cannot_be_read_is_of_an_unknown_claim(world):
 async def test_a_claim_whose_devices_cannot_be_marked_keeps_them(world):
     (world.folder / "unclean").write_text("")
     with pytest.raises(errors.CheckpointError, match="read-write"):
-        await world.cleaner.leave(prepared(DISK))
+        await world.cleaner.mark_for_cleaning(prepared(DISK))

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from drawbar.driver.api import claims
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, errors
 from drawbar.driver.node.plugin import servicers
@@ -84,7 +85,7 @@ def test_a_handle_that_is_none_is_refused_in_one_clear_sentence(data, why):
     with pytest.raises(errors.PrepareError) as refused:
         claim_versions.decode(data, "claim default/c1")
     sentence = str(refused.value)
-    assert refused.value.reason == errors.HANDLE_WRONG
+    assert refused.value.reason == reasons.RESOURCE_HANDLE_WRONG
     assert sentence.startswith("the resource handle of claim default/c1 cannot be used: ")
     assert why in sentence
     assert "delete the pod" in sentence
@@ -97,7 +98,7 @@ async def test_a_claim_with_a_malformed_handle_gets_an_event_and_nothing_is_prep
     with pytest.raises(errors.PrepareError, match="the resource handle of claim default/c1 cannot be used"):
         await world.preparer.prepare(named(handle="no JSON"))
     assert (world.cdi(), world.recorded()) == ({}, [])
-    assert world.recorder.reasons == [errors.HANDLE_WRONG]
+    assert world.recorder.reasons == [reasons.RESOURCE_HANDLE_WRONG]
 
 
 async def test_a_handle_for_another_node_is_refused_and_one_for_any_node_is_not(world, classic):
@@ -112,7 +113,7 @@ async def test_a_claim_that_neither_an_attachment_nor_the_api_server_knows_is_go
     await world.restarted(waits=world.LONG)
     with pytest.raises(errors.PrepareError, match="does not exist any more") as refused:
         await world.preparer.prepare(named(handle=classic("v1alpha2").data("d1")))
-    assert refused.value.reason == errors.CLAIM_GONE
+    assert refused.value.reason == reasons.CLAIM_GONE
 
 
 @pytest.mark.parametrize("seconds", [2.2, -60.0], ids=["soon", "it waited elsewhere"])
@@ -156,7 +157,7 @@ async def test_a_claim_of_1_31_is_read_and_its_handle_is_no_parameter(world_of, 
         other = servicers.ClaimName(namespace="default", name="c1", uid="another")
         with pytest.raises(errors.PrepareError, match="was replaced") as refused:
             await world.preparer.prepare(other)
-        assert refused.value.reason == errors.CLAIM_GONE
+        assert refused.value.reason == reasons.CLAIM_GONE
 
 
 async def test_what_class_and_claim_of_1_31_say_of_the_device_is_obeyed(world_of, classic):
@@ -204,7 +205,7 @@ async def test_a_claim_of_1_30_is_unknown_until_it_is_there_and_late_until_it_is
         data = api.data("d1")
         with pytest.raises(errors.PrepareError) as refused:
             await world.preparer.prepare(named(handle=data))
-        assert refused.value.reason == errors.CLAIM_GONE
+        assert refused.value.reason == reasons.CLAIM_GONE
         claim = await api.claim(world.api, status=api.allocation("d1"))
         asked = servicers.ClaimName(namespace="default", name="c1", uid=claim.uid, handle=data)
         with pytest.raises(errors.DeviceLate, match="is not attached to this node for this claim yet"):

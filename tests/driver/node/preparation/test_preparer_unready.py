@@ -198,7 +198,7 @@ async def test_a_virtual_function_waits_for_the_card_that_is_lent(world, case):
 async def test_a_local_device_that_is_not_clean_is_given_to_no_claim_and_kept_by_its_own(world):
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     name = await world.claim(results=(world.result("own", pool="n"),))
-    world.unclean["own"] = "what its last user left on it is being taken away"
+    world.unclean["own"] = "its last user's data are being removed"
     for _ in range(2):
         assert (await refused(world, name)).reason == "NotCleaned"
         await world.restarted()
@@ -213,6 +213,6 @@ async def test_admin_access_waits_for_the_cleaning_of_a_local_device(world):
     await world.allow_admin_access()
     world.local.cards["n", "own"] = next(card for card in world.arrivals.cards if card.first.serial)
     admin = await world.claim(results=(world.result("own", pool="n", adminAccess=True),))
-    world.unclean["own"] = "what its last user left on it is being taken away"
+    world.unclean["own"] = "its last user's data are being removed"
     assert (await refused(world, admin)).reason == "NotCleaned"
     assert world.asked == [("n", "own", None)]

@@ -12,7 +12,7 @@ from tests.scenes import waiting as scenes
 
 from drawbar.driver.api import attachments
 from drawbar.driver.node import errors
-from drawbar.driver.node.preparation import finding, store
+from drawbar.driver.node.preparation import limits, store
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks import sysfs
 
@@ -99,7 +99,7 @@ async def test_what_changes_without_bringing_the_device_is_waited_through(world)
 
 
 async def test_a_wait_ends_at_its_limit_with_the_reason(world):
-    name = await late(world, finding.Limits(late_device_seconds=0.05))
+    name = await late(world, limits.Limits(late_device_seconds=0.05))
     with pytest.raises(errors.DeviceLate, match=r"p/d1 .* not visible on this node yet"):
         await world.preparer.prepare(name)
 
@@ -164,7 +164,7 @@ async def test_of_changes_that_wait_together_one_that_cannot_be_made_fails_alone
 
 async def test_a_lock_that_another_instance_keeps_is_said_to_all_who_wait(world):
     names = [await world.claim("c1"), await world.claim("c2")]
-    await world.restarted(waits=finding.Limits(late_device_seconds=0, lock_seconds=0.1))
+    await world.restarted(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
     world.attached = [world.detailed("d1", names[0].uid), world.detailed("d2", names[1].uid)]
     with world.locked():
         tasks = await waiting(world, *names)
@@ -192,7 +192,7 @@ async def test_a_device_that_another_instance_freed_since_is_given_out(world):
     world.attached = [world.detailed("d1", first.uid)]
     await old.prepare(first)
     await world.restarted()
-    assert world.preparer.store.last_read.keys() == {first.uid}
+    assert world.preparer.store.claims.keys() == {first.uid}
     await old.unprepare(first)
     world.attached = [world.detailed("d1", second.uid)]
     await world.preparer.prepare(second)
@@ -220,10 +220,10 @@ def slow_write(monkeypatch):
     """`began`, an event of the first write of a record, which goes on once `go_on` is set."""
     began, go_on, write = threading.Event(), threading.Event(), store.Store._write
 
-    def slow(files, claims):
+    def slow(files, view, claims):
         began.set()
         assert go_on.wait(120)
-        return write(files, claims)
+        return write(files, view, claims)
 
     monkeypatch.setattr(store.Store, "_write", slow)
     return began, go_on
@@ -286,7 +286,7 @@ async def test_a_prepare_that_was_given_up_during_its_write_reports_what_it_rele
 
 
 async def test_a_write_that_hangs_is_said_to_all_who_wait_for_it(world, slow_write):
-    world.preparer = world.started(waits=finding.Limits(late_device_seconds=0, lock_seconds=0.1))
+    world.preparer = world.started(waits=limits.Limits(late_device_seconds=0, lock_seconds=0.1))
     slow_write[1].set()
     await world.preparer.restore()
     slow_write[0].clear()
@@ -353,13 +353,13 @@ async def test_a_checkpoint_that_cannot_be_written_is_reported_too(world):
     ],
 )
 def test_limits_that_outlast_the_kubelet_are_refused(wrong, words):
-    (problem,) = finding.problems(finding.Limits(**wrong))
+    (problem,) = limits.problems(limits.Limits(**wrong))
     assert words in problem
     assert "45 s" in problem
 
 
 def test_the_limits_by_default_are_sound():
-    assert finding.problems(finding.Limits()) == []
+    assert limits.problems(limits.Limits()) == []
 
 
 async def test_a_device_that_the_claim_has_no_more_is_not_held_by_its_prepare(world):

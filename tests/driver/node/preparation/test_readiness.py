@@ -8,30 +8,31 @@ from hypothesis import strategies as st
 from tests.scenes import attachments as scenes
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.preparation import readiness
 
 AT, BOOT, ADDRESS = "2026-01-01T00:00:00Z", "boot-1", "0000:01:00.0"
 # By condition of a first Prepare the change to a ready attachment that breaks it, the change to the claim's use, and the reason.
 BREAKS = {
-    "not-going": ({"deleting": True}, {}, readiness.DETACHING),
-    "for-this-claim": ({"uid": "another"}, {}, readiness.NOT_ATTACHED),
+    "not-going": ({"deleting": True}, {}, reasons.DEVICE_DETACHING),
+    "for-this-claim": ({"uid": "another"}, {}, reasons.DEVICE_NOT_ATTACHED),
     "for-this-allocation": (
         {"at": "2026-01-01T00:00:09Z"},
         {"allocation_timestamp": AT},
-        readiness.NOT_ATTACHED,
+        reasons.DEVICE_NOT_ATTACHED,
     ),
-    "no-error": ({"error": True}, {}, readiness.FAILED),
-    "not-failed": ({"visible": "False"}, {}, readiness.FAILED),
-    "attached": ({"attached": False}, {}, readiness.NOT_ATTACHED),
-    "here": ({"address": None}, {}, readiness.NOT_VISIBLE),
-    "no-traces": ({"user": ("last", AT)}, {}, readiness.NOT_CLEANED),
-    "made-ready": ({"user": ("", "")}, {}, readiness.NOT_READY),
-    "in-this-boot": ({"boot": "boot-0"}, {}, readiness.NOT_READY),
-    "visible": ({"visible": None}, {}, readiness.NOT_READY),
-    "visible-known": ({"visible": "Unknown"}, {}, readiness.NOT_READY),
-    "where-it-was-made-ready": ({"address": "0000:02:00.0"}, {}, readiness.NOT_READY),
-    "reported": ({"report": False}, {}, readiness.NOT_READY),
-    "clean-on-arrival": ({"report": False, "unclean": True}, {}, readiness.NOT_CLEANED),
+    "no-error": ({"error": True}, {}, reasons.DEVICE_FAILED),
+    "not-failed": ({"visible": "False"}, {}, reasons.DEVICE_FAILED),
+    "attached": ({"attached": False}, {}, reasons.DEVICE_NOT_ATTACHED),
+    "here": ({"address": None}, {}, reasons.DEVICE_NOT_VISIBLE),
+    "no-traces": ({"user": ("last", AT)}, {}, reasons.NOT_CLEANED),
+    "made-ready": ({"user": ("", "")}, {}, reasons.DEVICE_NOT_READY),
+    "in-this-boot": ({"boot": "boot-0"}, {}, reasons.DEVICE_NOT_READY),
+    "visible": ({"visible": None}, {}, reasons.DEVICE_NOT_READY),
+    "visible-known": ({"visible": "Unknown"}, {}, reasons.DEVICE_NOT_READY),
+    "where-it-was-made-ready": ({"address": "0000:02:00.0"}, {}, reasons.DEVICE_NOT_READY),
+    "reported": ({"report": False}, {}, reasons.DEVICE_NOT_READY),
+    "clean-on-arrival": ({"report": False, "unclean": True}, {}, reasons.NOT_CLEANED),
 }
 # What a claim that was prepared in this boot keeps its device through.
 FORGIVEN = {"no-error", "not-failed", "attached", "visible", "visible-known", "where-it-was-made-ready"}
@@ -85,7 +86,7 @@ def test_each_condition_that_does_not_hold_is_reported_with_its_reason(name):
     changes, use, reason = BREAKS[name]
     refusal = missing(**changes, **use)
     assert refusal.reason == reason
-    assert refusal.may_come is (reason not in (readiness.DETACHING, readiness.FAILED))
+    assert refusal.may_come is (reason not in (reasons.DEVICE_DETACHING, reasons.DEVICE_FAILED))
 
 
 @given(st.sets(st.sampled_from(sorted(BREAKS))), st.booleans(), st.booleans())
@@ -118,7 +119,7 @@ def test_admin_access_gets_an_idle_device_only_without_traces(user):
     idle = scenes.attachment(attachments.ATTACHED, attachments.VISIBLE, idle_since=AT, node=node)
     use = readiness.Use(claim_uid="u", admin=True)
     refusal = readiness.missing(idle, use, boot_id=BOOT, address=ADDRESS)
-    assert (refusal and refusal.reason) == (readiness.NOT_CLEANED if user[0] else None)
+    assert (refusal and refusal.reason) == (reasons.NOT_CLEANED if user[0] else None)
 
 
 def test_the_sentence_names_what_the_controller_or_the_node_recorded():

@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import time
 import zlib
 
 import msgspec
@@ -10,7 +11,7 @@ import pytest
 
 from drawbar.cdi import spec
 from drawbar.driver.node import errors
-from drawbar.driver.node.preparation import records, store
+from drawbar.driver.node.preparation import cdifiles, records, restoring, store
 
 DISK = records.PreparedDevice(pool="p", device="d", cdi_id="drawbar.dev/device=u-d", requests=("r",))
 CLAIM = records.PreparedClaim(
@@ -44,7 +45,7 @@ NEWER = {
 
 
 def as_found(stored):
-    return store.Restored(claims=stored.claims, specs={})
+    return restoring.Restored(claims=stored.claims, specs={})
 
 
 @pytest.fixture
@@ -52,7 +53,7 @@ def opened(tmp_path):
     """Return `await opened()`: a store on the files of the test's folder that takes up what it reads."""
 
     async def make(decide=as_found):
-        made = store.Store(driver="drawbar.dev", cdi_dir=tmp_path / "cdi", directory=tmp_path / "plugin")
+        made = store.Store(cdifiles.CdiFiles(tmp_path / "cdi", "drawbar.dev"), tmp_path / "plugin")
         await made.restore(decide)
         return made
 
@@ -88,7 +89,7 @@ async def test_a_prepared_claim_is_one_file_with_what_the_claim_has(opened, reco
     assert record.stat().st_mode & 0o777 == 0o600
     again = await opened()
     assert again.claims == {"u": CLAIM}
-    assert again.holder("p", "d") == CLAIM
+    assert records.holder(again.claims, "p", "d") == CLAIM
     await again.drop("u")
     assert not record.exists()
     assert made.claims == {}
@@ -97,7 +98,6 @@ async def test_a_prepared_claim_is_one_file_with_what_the_claim_has(opened, reco
 async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
     await opened()
     draft = record.with_name(".u.json.tmp")
-    draft.parent.mkdir(parents=True)
     draft.write_text("{")
     await opened()
     assert not draft.exists()
@@ -106,7 +106,7 @@ async def test_a_draft_that_a_crash_left_goes_at_the_next_start(opened, record):
 async def test_what_a_newer_drawbar_wrote_besides_is_kept(opened, record):
     await opened()
     write(record, NEWER, signature="of the future")
-    made = await opened(lambda stored: store.Restored(claims=_rebooted(stored.claims), specs={}))
+    made = await opened(lambda stored: restoring.Restored(claims=_rebooted(stored.claims), specs={}))
     await made.start(records.PreparedClaim(**{**_fields(CLAIM), "uid": "o", "devices": ()}), CDI)
     assert json.loads(record.read_text())["claim"] == {**NEWER, "bootID": "b2"}
 
@@ -144,9 +144,16 @@ async def test_on_a_full_disk_nothing_is_recorded_and_what_was_recorded_stays(op
     assert made.claims.keys() == {"u", "o"}
 
 
-@pytest.mark.parametrize("fails", ["the file", "the directory"])
-async def test_a_record_that_could_not_be_synced_is_written_and_synced_again(
-    opened, record, monkeypatch, fails
+@pytest.mark.parametrize(
+    ("fails", "syncs"),
+    [
+        ("the file", ["failed", "file", "directory"]),
+        # The second change completes the record that the first one left.
+        ("the directory", ["file", "failed", "directory", "file", "directory"]),
+    ],
+)
+async def test_a_record_that_could_not_be_synced_is_synced_by_the_next_try(
+    opened, record, monkeypatch, fails, syncs
 ):
     synced = []
     fsync = os.fsync
@@ -163,11 +170,46 @@ async def test_a_record_that_could_not_be_synced_is_written_and_synced_again(
     monkeypatch.setattr(os, "fsync", failing)
     with pytest.raises(errors.CheckpointError, match="Input/output error"):
         await made.start(CLAIM, CDI)
-    assert not record.exists()
-    synced[:] = ["failed"]
     await made.start(CLAIM, CDI)
-    assert synced == ["failed", "file", "directory"]
+    assert synced == syncs
     assert record.exists()
+
+
+@pytest.fixture
+def scans(monkeypatch):
+    """Return a list that grows with each reading of the directory."""
+    listed, scandir = [], os.scandir
+
+    def counted(folder):
+        listed.append(folder)
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    return listed
+
+
+async def test_the_directory_is_read_again_only_after_a_change(opened, record, scans):
+    made, other = await opened(), await opened()
+    await made.start(CLAIM, CDI)
+    os.utime(record.parent, ns=(0, 0))
+    assert other.claims == {"u": CLAIM}
+    scans.clear()
+    assert other.claims == {"u": CLAIM}
+    assert scans == []
+    await made.drop("u")
+    assert other.claims == {}
+
+
+async def test_a_change_that_leaves_the_modification_time_is_seen(opened, record):
+    made, other = await opened(), await opened()
+    # As if both changes were in one tick of the clock, however slow the test is.
+    tick = time.time_ns() + 10**12
+    await made.start(CLAIM, CDI)
+    os.utime(record.parent, ns=(tick, tick))
+    assert other.claims == {"u": CLAIM}
+    await made.drop("u")
+    os.utime(record.parent, ns=(tick, tick))
+    assert other.claims == {}
 
 
 async def test_a_folder_that_cannot_be_made_is_said_with_the_remedy(tmp_path, opened):

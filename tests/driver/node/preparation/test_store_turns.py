@@ -7,8 +7,9 @@ import threading
 import pytest
 
 from drawbar.cdi import spec
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
-from drawbar.driver.node.preparation import records, sharedfiles, store
+from drawbar.driver.node.preparation import cdifiles, records, restoring, sharedfiles, store
 
 
 def claim(uid, device):
@@ -37,8 +38,8 @@ class Writes:
 
 @pytest.fixture
 async def opened(tmp_path):
-    made = store.Store(driver="drawbar.dev", cdi_dir=tmp_path / "cdi", directory=tmp_path / "plugin")
-    await made.restore(lambda stored: store.Restored(claims=stored.claims, specs={}))
+    made = store.Store(cdifiles.CdiFiles(tmp_path / "cdi", "drawbar.dev"), tmp_path / "plugin")
+    await made.restore(lambda stored: restoring.Restored(claims=stored.claims, specs={}))
     # So that the directory of the records exists.
     await made.start(claim("first", "other"), content("first"))
     return made
@@ -80,9 +81,9 @@ async def test_a_device_wanted_by_two_goes_to_the_first(opened, writes, tmp_path
     )
     assert outcomes[0] is None
     assert isinstance(outcomes[1], errors.PrepareError)
-    assert outcomes[1].reason == errors.IN_USE
+    assert outcomes[1].reason == reasons.DEVICE_IN_USE
     assert outcomes[2] is None
-    assert opened.last_read.keys() == {"first", "one", "a", "c"}
+    assert opened.claims.keys() == {"first", "one", "a", "c"}
     assert not (tmp_path / "cdi" / "drawbar.dev-b.json").exists()
 
 
@@ -94,10 +95,10 @@ async def test_a_cdi_file_that_cannot_be_written_fails_its_claim_alone(opened, w
         opened.start(claim("good", "y"), content("good")),
     )
     assert isinstance(outcomes[0], errors.PrepareError)
-    assert outcomes[0].reason == errors.CDI_FAILED
+    assert outcomes[0].reason == reasons.CDI_FILE_FAILED
     assert outcomes[1] is None
     assert (tmp_path / "cdi" / "drawbar.dev-good.json").exists()
-    assert "bad" in opened.last_read
+    assert "bad" in opened.claims
 
 
 async def test_a_device_that_is_given_back_is_free_for_the_next_change(opened, writes, tmp_path):
@@ -106,7 +107,7 @@ async def test_a_device_that_is_given_back_is_free_for_the_next_change(opened, w
     )
     assert outcomes[0].uid == "first"
     assert outcomes[1] is None
-    assert opened.last_read.keys() == {"one", "next"}
+    assert opened.claims.keys() == {"one", "next"}
     assert not (tmp_path / "cdi" / "drawbar.dev-first.json").exists()
 
 
@@ -119,7 +120,7 @@ async def test_a_caller_cancelled_in_its_write_ends_once_the_write_has_ended(ope
         assert not caller.done()
         writes.go_on.set()
     assert caller.cancelled()
-    assert opened.last_read.keys() == {"first", "one"}
+    assert opened.claims.keys() == {"first", "one"}
 
 
 async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, writes):
@@ -135,20 +136,22 @@ async def test_a_caller_cancelled_before_its_write_changes_nothing(opened, write
 
 
 async def test_a_reading_that_began_before_a_change_does_not_undo_it(opened, monkeypatch):
-    is_read, go_on, look = threading.Event(), threading.Event(), store.Store._look
+    is_read, go_on, scan = threading.Event(), threading.Event(), store.Store._scan
 
-    def slow(files, before):
-        seen = look(files, before)
+    def slow(files, *view):
+        scanned = scan(files, *view)
         if threading.current_thread().name.startswith("asyncio"):
             is_read.set()
             assert go_on.wait(120)
-        return seen
+        return scanned
 
-    monkeypatch.setattr(store.Store, "_look", slow)
+    monkeypatch.setattr(store.Store, "_scan", slow)
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(asyncio.to_thread(lambda: opened.claims))
         await asyncio.to_thread(is_read.wait, 20)
-        await opened.start(claim("next", "d1"), content("next"))
+        change = group.create_task(opened.start(claim("next", "d1"), content("next")))
+        await asyncio.sleep(0)
         go_on.set()
+        await change
     assert reading.result().keys() == {"first"}
-    assert opened.last_read.keys() == {"first", "next"}
+    assert opened.claims.keys() == {"first", "next"}

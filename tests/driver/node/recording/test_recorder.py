@@ -13,13 +13,13 @@ import pytest
 from tests.scenes import kerneltrees
 
 from drawbar.driver import errors
-from drawbar.driver.node import classes
+from drawbar.driver.node import classes, treatment
 from drawbar.driver.node.classes.cxl_memory import operations
 from drawbar.driver.node.discovery import reader
 from drawbar.driver.node.errors import SysfsError
 from drawbar.driver.node.health import readings
 from drawbar.driver.node.recording import kinds, recorder, tree
-from drawbar.driver.node.release import releaser as release
+from drawbar.driver.node.treatment import observation
 from drawbar.fabric.contract import DeviceClass
 from drawbar.mocks.sysfs import MockDevice, SysfsTree, build, load_recording
 
@@ -58,7 +58,8 @@ def assert_alike(first, other):
     for card in inventory.cards:
         assert readings.read(first, card) == readings.read(other, card)
         slot = card.slot.name if card.slot is not None else ""
-        looks = [release.look(host, card, slot, None) for host in hosts]
+        order = treatment.Order(card=card, slot=slot)
+        looks = [observation.look(host, order, treatment.Progress()) for host in hosts]
         assert looks[0] == looks[1]
         if card.memdevs:
             assert operations.read_standing(hosts[0], card) == operations.read_standing(hosts[1], card)

@@ -116,7 +116,11 @@ async def test_a_listener_that_waits_is_woken_and_ends_with_its_subscription(tmp
             seen.append(event.seqnum)
             first.set()
 
-    async with asyncio.timeout(120), asyncio.TaskGroup() as tasks, uevents.listening(f"unix:{path}") as source:
+    async with (
+        asyncio.timeout(120),
+        asyncio.TaskGroup() as tasks,
+        uevents.listening(f"unix:{path}") as source,
+    ):
         tasks.create_task(listen(source), name="listener")
         await asyncio.to_thread(send_all, path, RECORDED[:1])
         await first.wait()

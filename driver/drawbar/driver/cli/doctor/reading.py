@@ -15,7 +15,7 @@ import aiohttp
 from drawbar.driver import errors
 from drawbar.driver.cli.doctor import observed
 from drawbar.driver.cli.doctor.findings import Unread
-from drawbar.driver.kube import client, config, exclusions, kinds
+from drawbar.driver.kube import client, connections, exclusions, kinds
 from drawbar.driver.kube import errors as kube_errors
 
 
@@ -29,23 +29,20 @@ CLOCK_TIMEOUT_SECONDS = 10.0
 _CLOCK_PATH = "/version"
 
 
-async def read_clock(connection: config.Connection) -> observed.Clock:
+async def read_clock(connection: connections.Connection) -> observed.Clock:
     """Return the API server's clock between two readings of ours.
 
     Raises:
         errors.CannotCheck: it does not answer.
         kube.errors.ConfigError: the token cannot be read.
     """
-    header = connection.authorization()
-    connector = aiohttp.TCPConnector(ssl=connection.tls if connection.tls is not None else True)
+    headers = await client.headers(connection)
     timeout = aiohttp.ClientTimeout(total=CLOCK_TIMEOUT_SECONDS)
     before = _now()
     try:
         async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-            session.get(
-                connection.server + _CLOCK_PATH, headers={"Authorization": header} if header else {}
-            ) as response,
+            client.sessions(connection, 0) as (session,),
+            session.get(connection.server + _CLOCK_PATH, headers=headers, timeout=timeout) as response,
         ):
             return observed.Clock(before=before, date=_date(response.headers.get("Date", "")), after=_now())
     except (aiohttp.ClientError, TimeoutError) as error:

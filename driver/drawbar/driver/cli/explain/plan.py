@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, meta
+from drawbar.driver.catalogue import attachment_conditions, fabric_conditions, links, taints
 from drawbar.driver.cli.doctor import findings
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity
 from drawbar.driver.cli.doctor.plans import attachments as attachment_plan
@@ -14,19 +15,6 @@ from drawbar.driver.controller import names
 
 EVENTS = 3
 """Warnings of Events that are shown, the newest first."""
-_TAINTS: Mapping[str, str] = {
-    "attach-failed": "it is lifted by itself when the device's probation is over (policy.probationSeconds of the Fabric); the value is the reason, docs/conditions.md has what to do about it",
-    "device-lost": "look at the device's link and power; it is lifted when the claim that has the device is gone",
-    "fabric-health": "look at the device at the fabric manager, which reports it ill",
-    "fabric-unreachable": "mend the connection to the fabric manager; it is lifted when the manager answers",
-    "cleaning": "its node erases its last user's data: it is lifted when that is done",
-    "not-cleaned": "its node cannot take away what its last user left on it: read the condition Released of its DeviceAttachment",
-    "in-use": "another has the device: it is lifted when the fabric reports it free",
-    "maintenance": "when the work is done: drawbar maintenance off device/NAME; drawbar maintenance list shows the reason",
-    "node-unhealthy": "read docs/health.md for what the node reports of the device",
-    "not-offered": "spec.offer of its Fabric leaves it out: it is withdrawn when the claim that has it is gone",
-    "reserved": "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric",
-}
 _CONTAINERS: Mapping[str, str] = {
     "CreateContainerError": "where it names CDI devices: on the node, drawbar doctor --node --host-root /",
     "RunContainerError": "where it names CDI devices: on the node, drawbar doctor --node --host-root /",
@@ -152,7 +140,7 @@ def _result(
                 Check.CLAIMS_READY,
                 subject,
                 f"{result.device} failed ({condition.reason}): {condition.message}",
-                f"docs/conditions.md has what to do about {condition.reason}; the scheduler takes the allocation back and tries again",
+                f"{attachment_conditions.find_failure(condition.reason).advice}; the scheduler takes the allocation back and tries again",
             )
             return
     missing = [name for name in result.binding_conditions if not meta.is_true(conditions, name)]
@@ -261,13 +249,15 @@ def _device(world: observed.World, device: tree.Device) -> Iterator[Finding]:
         )
     for taint in device.taints:
         prefix, _, name = taint.key.partition("/")
-        ours = _TAINTS.get(name) if prefix == world.cluster.driver else None
+        row = taints.find(name, taint.value) if prefix == world.cluster.driver else None
         yield Finding(
             check=Check.DEVICES_TAINTED,
             severity=Severity.NOTE if taint.effect == "None" else Severity.WARNING,
             subject=subject,
             message=f"has the taint {taint.key}={taint.value}:{taint.effect}",
-            remedy=ours or "its key names who set it; docs/health.md has the findings of a node",
+            remedy=row.advice
+            if row is not None
+            else f"its key names who set it; {links.url('health.md#findings')} lists the findings of a node",
         )
     used = ", ".join(f"{claim.namespace}/{claim.name}" for claim in device.claims)
     since = f" for {views.age(device.since, world.now)}" if device.since else ""
@@ -309,7 +299,7 @@ def _surroundings(world: observed.World) -> Iterator[Finding]:
                 Check.FABRICS_DEGRADED,
                 f"Fabric {fabric.metadata.name}",
                 degraded.message,
-                "docs/conditions.md has what each sentence means",
+                fabric_conditions.DEGRADED.find(degraded.reason).advice,
             )
     if world.kind != "node":
         for name in world.nodes:

@@ -17,7 +17,8 @@ from drawbar.driver.cli.fabric import direct, observed, oddities, views
 from drawbar.driver.controller import hosts as host_map
 from drawbar.driver.controller import names
 from drawbar.driver.controller.attachments import identities, statements
-from drawbar.driver.controller.fabrics import numbers, places
+from drawbar.driver.controller.fabrics import numbers
+from drawbar.driver.controller.offers import any_of_model, holdings
 from drawbar.driver.kube import client, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.fabric import contract
@@ -101,7 +102,7 @@ async def attach_model(
         can = await adapter.capabilities()
         devices, hosts = (await adapter.devices()).devices, await adapter.hosts()
         mapped = oddities.node_map(source, hosts)
-    if not places.is_needed(can):
+    if not any_of_model.is_needed(can):
         raise errors.DrawbarError(
             "the controller attaches devices of this fabric by their ids; name DEVICE and HOST in place of --model and --host"
         )
@@ -207,11 +208,12 @@ def _free_places(
     cluster: observed.Cluster, devices: Iterable[contract.Device], model: str
 ) -> tuple[contract.Device, ...]:
     """Return the free places of a model, those with high numbers first: claims are given low ones."""
-    holds = tuple(map(places.Hold.from_attachment, cluster.attachments))
+    held = holdings.Holdings.of(map(holdings.Holding.from_attachment, cluster.attachments))
     by_id = {device.id: device for device in devices}
-    arrangement = places.arrange(by_id, places.Taken(holds=holds), places.Memory(), None)
-    held = {hold.place for hold in holds}
-    free = [place for name, place in arrangement.places.items() if name not in held and place.model == model]
+    arrangement = any_of_model.arrange(by_id, held, any_of_model.Memory(), None)
+    free = [
+        place for name, place in arrangement.places.items() if name not in held.parts and place.model == model
+    ]
     return tuple(reversed(free))
 
 

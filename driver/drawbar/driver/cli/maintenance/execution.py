@@ -5,6 +5,7 @@ import sys
 
 from drawbar.driver import backoff, errors
 from drawbar.driver.api import core, maintenances
+from drawbar.driver.catalogue import taints
 from drawbar.driver.cli import progress
 from drawbar.driver.cli.maintenance import plan
 from drawbar.driver.cli.status import live, observed, reading
@@ -13,7 +14,6 @@ from drawbar.driver.kube import client, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 
 MANAGER = "drawbar-maintenance"
-TAINT = "maintenance"
 TRIES = 5
 """Against others who write the same Maintenance at the same moment."""
 
@@ -103,7 +103,7 @@ async def settle(api: client.Client, planned: plan.Plan, target: plan.Target, *,
             progress.shown("waiting until the controller has published it"),
             live.following(api, driver=driver, changed=lambda _old, _new: wake.set()) as cluster,
         ):
-            while not plan.holds(planned, cluster.cluster(), f"{driver}/{TAINT}"):
+            while not plan.holds(planned, cluster.cluster(), f"{driver}/{taints.MAINTENANCE.key}"):
                 wake.clear()
                 await wake.wait()
         return

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, fabrics, leftout, meta, nodepools, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.cli.status import observed
 from drawbar.driver.controller import names, outcomes
 from drawbar.fabric import attributes
@@ -191,7 +192,7 @@ class Tree(Node, frozen=True):
 
 _STANDARD = "resource.kubernetes.io/"
 # Of the members of a composite the first one is the least far.
-_ORDER = ("Failed", outcomes.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
+_ORDER = ("Failed", reasons.OTHER, "Pending", "Attached", "Releasing", "Released", "Idle", "Ready")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from drawbar.driver.api import attachments, fabrics
 from drawbar.driver.controller import names, policies, reach
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.fabrics import composites, session
-from drawbar.driver.controller.pools import devices
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.fabrics import session
+from drawbar.driver.controller.offers import group, memory_chunk
+from drawbar.driver.controller.pools import desired, devices
 from drawbar.fabric import contract
 
 
@@ -70,7 +70,7 @@ def _impossible(
         for name, device in devices.items()
     }
     groups |= {
-        names.DeviceKey(fabric=opened.name, device=name): composites.composed(name, listed).reach_groups
+        names.DeviceKey(fabric=opened.name, device=name): group.composed(name, listed).reach_groups
         for name, of_composite in members.items()
         if (listed := [devices[member] for member in of_composite if member in devices])
     }
@@ -111,7 +111,7 @@ def shown_reserved(cluster: Cluster) -> frozenset[names.DeviceKey]:
     return frozenset(
         names.DeviceKey(fabric=opened.name, device=device.name)
         for fabric, opened in _reserving(cluster)
-        for keys in (pool_plan.reserved(fabric.spec.policy.immediate, opened.devices),)
+        for keys in (desired.reserved(fabric.spec.policy.immediate, opened.devices),)
         for published in cluster.pools.in_fabric(opened.name)
         for device in published.spec.devices
         if device.name in keys
@@ -131,19 +131,19 @@ def reserved(cluster: Cluster, offered: Set[names.DeviceKey]) -> matching.Invent
     for fabric, opened in _reserving(cluster):
         does = fabric_of(cluster, fabric, opened)
         # A classic claim is attached before it is allocated; this one would be bound to wait.
-        reached[opened.name] = does if opened.silent_since is None else replace(does, hosts={})
+        reached[opened.name] = does if opened.manager.silent_since is None else replace(does, hosts={})
         places = devices.homes(
             opened.name,
             {names.label(device.id): device for device in opened.devices},
             cluster.pools.in_fabric(opened.name),
             devices.Rules(
                 restricted=policies.restricted(fabric.spec.policy.models),
-                given=pool_plan.given(cluster.placed.in_fabric(opened.name)),
+                given=desired.given(cluster.placed.in_fabric(opened.name)),
             ),
         )
         probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
         resting = opened.faults.resting(probation, now)
-        carved, beyond = pool_plan.carved(opened.devices), cluster.pools.not_offered(opened.name)
+        carved, beyond = memory_chunk.carved(opened.devices), cluster.pools.not_offered(opened.name)
         for device in opened.devices:
             key = names.DeviceKey(fabric=opened.name, device=names.label(device.id))
             if fabric.spec.policy.immediate.holds(device.id, device.model):

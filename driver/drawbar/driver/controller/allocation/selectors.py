@@ -18,7 +18,6 @@ BUDGET_SECONDS = 20.0
 BUDGET_REFILL = 0.25
 BUDGET_PAUSE_SECONDS = 10.0
 BUDGETS_MAX = 1000
-EXPENSIVE = "SelectorsTooExpensive"
 
 
 def too_expensive(namespace: str) -> str:

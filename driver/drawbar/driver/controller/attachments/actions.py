@@ -120,11 +120,13 @@ class RecordRefusal:
     """Write to the attachment's status that the fabric refused a call which is made again.
 
     Attributes:
-        message: the fabric's words, and when the call is made again.
+        words: the fabric's.
+        message: the same, and when the call is made again.
     """
 
     side: outcomes.Side
     reason: str
+    words: str
     message: str
 
 
@@ -135,12 +137,14 @@ class RecordContradiction:
     Attributes:
         is_attached: `Attached` stays True, for the device's node has seen it.
         renews: the device is attached anew.
+        record: since when the manager shows what; None unless the node has seen the device.
     """
 
     reason: str
     message: str
     is_attached: bool
     renews: bool = False
+    record: attachments.ContradictionRecord | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

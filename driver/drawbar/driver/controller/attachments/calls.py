@@ -9,11 +9,13 @@ import datetime
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
 from drawbar.driver import backoff
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.attachments import plan
 from drawbar.driver.controller.attachments.plan import CallState
@@ -24,7 +26,6 @@ ASK_AGAIN_SECONDS = 5.0
 # The news of a change is late under load, and an older one may come after the answer.
 NEWS_SECONDS = 2.0
 # Where no reason of ours says more.
-GENERAL = "FabricError"
 # Records that are gone are remembered up to this number, for the operations that they may have left behind.
 GONE_LIMIT = 4096
 PAUSE_FIRST_SECONDS = 0.5
@@ -60,15 +61,13 @@ class Calls:
 
     Attributes:
         settled: called once for each call that is over, with the attachment's uid, which call, and why it failed or None.
+        blockers: the operations that keep devices busy.
     """
 
     def __init__(self, settled: Settled = lambda _uid, _side, _reason: None) -> None:
         self.settled = settled
         self._calls: dict[tuple[str, outcomes.Side], _Cached] = {}
-        self._gone: OrderedDict[str, None] = OrderedDict()
-        # By attachment, or by the name of a pool that shares wait for or of a slice to delete: the operation that keeps it busy,
-        # and since when, on the caller's monotonic clock.
-        self._blockers: dict[str, tuple[str, float]] = {}
+        self.blockers = Blockers()
 
     def view(self, uid: str, side: outcomes.Side, now: float) -> plan.Call:
         """Return the call as the plan sees it.
@@ -90,6 +89,7 @@ class Calls:
             age_seconds=now - call.since if call.since is not None else 0.0,
             refused=call.refused,
             is_report_due=call.reported is None or now >= call.reported + REPORT_SECONDS,
+            renewals=call.renewals,
         )
 
     def is_running(self, uid: str, *sides: outcomes.Side) -> bool:
@@ -112,8 +112,7 @@ class Calls:
 
     def asked(self, uid: str, side: outcomes.Side, now: datetime.datetime) -> None:
         """Note that the current attempt is asked for now."""
-        call = self._get(uid, side)
-        self._calls[uid, side] = replace(call, asked_at=meta.timestamp(now))
+        self._change(uid, side, asked_at=meta.timestamp(now))
 
     def record(self, uid: str, side: outcomes.Side) -> attachments.OperationRecord:
         """Return the current attempt as the attachment's status shows it."""
@@ -122,30 +121,10 @@ class Calls:
             request_id=self.request_id(uid, side), attempt=call.attempt, started_at=call.asked_at
         )
 
-    def side(self, uid: str, request_id: str) -> outcomes.Side | None:
-        """Return which current call has this id, if any of the two."""
-        return next((side for side in outcomes.Side if self.request_id(uid, side) == request_id), None)
-
-    def is_unrecorded(self, request_id: str) -> bool:
-        """Return whether a request was made for an attachment that is gone, as far as this process has seen."""
-        return attachment_uid(request_id) in self._gone
-
-    def blocked_seconds(self, uid: str, operation_id: str, now: float) -> float:
-        """Return for how long this operation has kept the attachment's device busy, as far as this process has seen."""
-        blocker, since = self._blockers.get(uid, ("", now))
-        if blocker != operation_id:
-            since = now
-        self._blockers[uid] = (operation_id, since)
-        return now - since
-
-    def unblocked(self, uid: str) -> None:
-        """Note that no operation keeps the device busy any more."""
-        self._blockers.pop(uid, None)
-
     def never_asked(self, uid: str, side: outcomes.Side) -> None:
         """Note that the fabric has no such call: it was never made, or the fabric has answered so."""
         self._put(uid, side, CallState.UNKNOWN)
-        self._calls[uid, side] = replace(self._get(uid, side), asked_at="")
+        self._change(uid, side, asked_at="")
 
     def settle(
         self,
@@ -162,7 +141,7 @@ class Calls:
             self.failed(uid, side, error, now)
         elif operation.done and state is not CallState.SUCCEEDED:
             self.settled(uid, side, None)
-            self._forget_refusal(uid, side)
+            self._change(uid, side, refused=None, reported=None)
             due = now + NEWS_SECONDS if watched else 0.0
             self._put(uid, side, CallState.SUCCEEDED, due=due, since=now)
         elif not operation.done and state not in (CallState.FAILED, CallState.SUCCEEDED):
@@ -177,7 +156,7 @@ class Calls:
             self.settled(uid, side, reported.reason)
         pause = backoff.longest(call.attempt, PAUSE_FIRST_SECONDS, plan.PAUSE_MAX_SECONDS)
         self._put(uid, side, CallState.FAILED, failure=reported, due=now + pause)
-        self._refuse(uid, side, refusal(error))
+        self._change(uid, side, refused=refusal(error))
 
     def refused(
         self, uid: str, side: outcomes.Side, error: errors.FabricError, *, is_reached: bool = True
@@ -190,28 +169,16 @@ class Calls:
             error: of the fabric.
             is_reached: there is a connection to the fabric manager.
         """
-        self._refuse(uid, side, refusal(error, is_reached=is_reached))
-
-    def _refuse(self, uid: str, side: outcomes.Side, refused: attachments.Failure) -> None:
-        self._calls[uid, side] = replace(self._get(uid, side), refused=refused)
-
-    def _forget_refusal(self, uid: str, side: outcomes.Side) -> None:
-        call = self._get(uid, side)
-        self._calls[uid, side] = replace(call, refused=None, reported=None)
+        self._change(uid, side, refused=refusal(error, is_reached=is_reached))
 
     def refusal_reported(self, uid: str, side: outcomes.Side, now: float) -> None:
         """Note that the latest refusal was written to the attachment."""
-        call = self._get(uid, side)
-        self._calls[uid, side] = replace(call, reported=now)
+        self._change(uid, side, reported=now)
 
     def renewed(self, uid: str) -> None:
         """Note that the device is attached anew, since the fabric manager no longer shows its connection."""
-        call = self._get(uid, outcomes.Side.ATTACH)
-        self._calls[uid, outcomes.Side.ATTACH] = replace(call, renewals=call.renewals + 1)
-
-    def renewals(self, uid: str) -> int:
-        """Return how often this process attached the device anew."""
-        return self._get(uid, outcomes.Side.ATTACH).renewals
+        side = outcomes.Side.ATTACH
+        self._change(uid, side, renewals=self._get(uid, side).renewals + 1)
 
     def next_attempt(self, uid: str, side: outcomes.Side) -> None:
         """Begin another attempt under a new id: a failed id stays failed for ever."""
@@ -231,18 +198,18 @@ class Calls:
         """Drop the calls of an attachment that is gone."""
         for side in outcomes.Side:
             self._calls.pop((uid, side), None)
-        self._blockers.pop(uid, None)
-        self._gone[uid] = None
-        if len(self._gone) > GONE_LIMIT:
-            self._gone.popitem(last=False)
+        self.blockers.forget(uid)
 
     def clear(self) -> None:
         """Drop all calls: everything may have changed meanwhile."""
         self._calls.clear()
-        self._blockers.clear()
+        self.blockers.clear()
 
     def _get(self, uid: str, side: outcomes.Side) -> _Cached:
         return self._calls.get((uid, side), _UNASKED)
+
+    def _change(self, uid: str, side: outcomes.Side, **changes: Any) -> None:
+        self._calls[uid, side] = replace(self._get(uid, side), **changes)
 
     def _put(
         self,
@@ -257,7 +224,49 @@ class Calls:
         call = self._get(uid, side)
         if call.since is not None and state in (CallState.RUNNING, CallState.UNASKED):
             since = call.since
-        self._calls[uid, side] = replace(call, state=state, failure=failure, due=due, since=since)
+        self._change(uid, side, state=state, failure=failure, due=due, since=since)
+
+
+class Blockers:
+    """The operations that keep devices busy, as far as this process has seen."""
+
+    def __init__(self) -> None:
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        # By attachment, or by the name of a pool that chunks wait for or of a chunk to delete: the operation that keeps it busy,
+        # and since when, on the caller's monotonic clock.
+        self._since: dict[str, tuple[str, float]] = {}
+
+    def is_unrecorded(self, request_id: str) -> bool:
+        """Return whether a request was made for an attachment that is gone."""
+        return attachment_uid(request_id) in self._gone
+
+    def seconds(self, waits: str, operation_id: str, now: float) -> float:
+        """Return for how long this operation has kept what waits for it busy."""
+        blocker, since = self._since.get(waits, ("", now))
+        if blocker != operation_id:
+            since = now
+        self._since[waits] = (operation_id, since)
+        return now - since
+
+    def end(self, waits: str) -> None:
+        """Note that no operation keeps it busy any more."""
+        self._since.pop(waits, None)
+
+    def forget(self, uid: str) -> None:
+        """Note that an attachment is gone."""
+        self.end(uid)
+        self._gone[uid] = None
+        if len(self._gone) > GONE_LIMIT:
+            self._gone.popitem(last=False)
+
+    def clear(self) -> None:
+        """Drop all operations: everything may have changed meanwhile."""
+        self._since.clear()
+
+
+def side(known: Calls, uid: str, request_id: str) -> outcomes.Side | None:
+    """Return which current call of an attachment has this id, if any of the two."""
+    return next((side for side in outcomes.Side if known.request_id(uid, side) == request_id), None)
 
 
 def attachment_uid(request_id: str) -> str:
@@ -269,11 +278,13 @@ def failure(error: errors.FabricError) -> attachments.Failure:
     """Return the fabric's error as the attachment's record and the claim's condition carry it."""
     if isinstance(error, errors.Unauthenticated | errors.PermissionDenied):
         # They may be mended while the claim waits.
-        return attachments.Failure(reason=outcomes.CREDENTIALS, message=error.message, retryable=True)
+        return attachments.Failure(
+            reason=reasons.FABRIC_CREDENTIALS_REFUSED, message=error.message, retryable=True
+        )
     # Shares that other claims gave back become free a moment after their release.
     retryable = error.retryable or error.reason == errors.Reason.NO_CAPACITY
     return attachments.Failure(
-        reason=REASONS.get(error.reason, GENERAL), message=error.message, retryable=retryable
+        reason=REASONS.get(error.reason, reasons.FABRIC_ERROR), message=error.message, retryable=retryable
     )
 
 
@@ -281,22 +292,22 @@ def refusal(error: errors.FabricError, *, is_reached: bool = True) -> attachment
     """Return a refusal as the attachment's condition carries it while the call is tried again."""
     reported = failure(error)
     if not is_reached:
-        return msgspec.structs.replace(reported, reason=outcomes.UNREACHABLE)
-    if reported.reason == GENERAL and isinstance(error, errors.Transient):
-        return msgspec.structs.replace(reported, reason=outcomes.BUSY)
+        return msgspec.structs.replace(reported, reason=reasons.FABRIC_UNREACHABLE)
+    if reported.reason == reasons.FABRIC_ERROR and isinstance(error, errors.Transient):
+        return msgspec.structs.replace(reported, reason=reasons.FABRIC_BUSY)
     return reported
 
 
-# The fabric's reason and ours, of the closed list in docs/conditions.md.
+# The fabric's reason and ours.
 REASONS = {
-    errors.Reason.IN_USE: outcomes.IN_USE,
-    errors.Reason.NO_FREE_PORT: outcomes.NO_FREE_PORT,
-    errors.Reason.NO_CAPACITY: outcomes.NO_CAPACITY,
-    errors.Reason.INCOMPATIBLE: outcomes.INCOMPATIBLE,
-    errors.Reason.NO_DEVICE: outcomes.GONE,
-    errors.Reason.OPERATION_PENDING: outcomes.PENDING,
-    errors.Code.NOT_FOUND.value: outcomes.GONE,
+    errors.Reason.IN_USE: reasons.DEVICE_IN_USE,
+    errors.Reason.NO_FREE_PORT: reasons.NO_FREE_PORT,
+    errors.Reason.NO_CAPACITY: reasons.NO_CAPACITY,
+    errors.Reason.INCOMPATIBLE: reasons.DEVICE_INCOMPATIBLE,
+    errors.Reason.NO_DEVICE: reasons.DEVICE_GONE,
+    errors.Reason.OPERATION_PENDING: reasons.OPERATION_PENDING,
+    errors.Code.NOT_FOUND.value: reasons.DEVICE_GONE,
     # A request that can never succeed: this device at this host.
-    errors.Code.INVALID_ARGUMENT.value: outcomes.INCOMPATIBLE,
-    errors.Code.DATA_LOSS.value: "DeviceLost",
+    errors.Code.INVALID_ARGUMENT.value: reasons.DEVICE_INCOMPATIBLE,
+    errors.Code.DATA_LOSS.value: reasons.DEVICE_LOST,
 }

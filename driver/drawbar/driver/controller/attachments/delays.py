@@ -13,17 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
-from drawbar.driver.controller.attachments import executor, statements
+from drawbar.driver.controller.attachments import statements
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.fabrics import session
 
 LOOK_SECONDS = 5.0
 PATIENCE_SECONDS = 5.0
-REASON = "DeviceWaiting"
 # A node that is quick needs a second or two; one that takes longer makes users ask.
 NODE_PATIENCE_SECONDS = 15.0
-NEVER_ATTACHED = "DeviceNeverAttached"
 NO_CONDITIONS = (
     "the device was allocated without binding conditions, so it is never attached: the scheduler is older than Kubernetes "
     "1.34 or has the feature gate DRADeviceBindingConditions off; delete the claim once that is mended"
@@ -70,7 +70,7 @@ class _Reported:
 class Delays:
     """Emits Events about the claims that wait."""
 
-    context: executor.Context
+    context: Context
     _attaching: _Reported = field(default_factory=_Reported)
     _at_node: _Reported = field(default_factory=_Reported)
     _never: _Reported = field(default_factory=_Reported)
@@ -130,7 +130,9 @@ class Delays:
                 for claim in cluster.unattached.with_device(key):
                     given.append(_allocation(key, claim))
                     if self._never.is_new(key, claim):
-                        self._emit(claim, key, NO_CONDITIONS, reason=NEVER_ATTACHED, warning=True)
+                        self._emit(
+                            claim, key, NO_CONDITIONS, reason=reasons.DEVICE_NEVER_ATTACHED, warning=True
+                        )
         self._never.retain(given)
 
     def _emit(
@@ -139,7 +141,7 @@ class Delays:
         key: names.DeviceKey,
         message: str,
         *,
-        reason: str = REASON,
+        reason: str = reasons.DEVICE_WAITING,
         warning: bool = False,
     ) -> None:
         recorder = self.context.cluster.recorder
@@ -190,7 +192,7 @@ def cause(
     recorded = _recorded_cause(attachment) if attachment is not None else None
     if recorded is not None:
         return recorded
-    if fabric.turns.is_waiting(key):
+    if fabric.manager.turns.is_waiting(key):
         return Cause.BUSY, "the fabric manager is busy with other devices"
     limit = fabric.spec.policy.attaches_per_namespace_per_minute
     if claim is not None and fabric.attaches.free_at(claim.metadata.namespace, limit, now) is not None:
@@ -208,7 +210,7 @@ def _recorded_cause(attachment: attachments.DeviceAttachment) -> tuple[Cause, st
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if said is None or said.is_true or attachment.status.error is not None:
         return None
-    if said.reason == statements.QUEUED:
+    if said.reason == reasons.ATTACH_QUEUED:
         return Cause.QUEUED, f"it {said.message}"
     return Cause.REFUSED, f"it is not attached yet ({said.reason}): {said.message}"
 

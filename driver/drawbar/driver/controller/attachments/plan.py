@@ -24,12 +24,12 @@ import dataclasses
 import datetime
 import enum
 import itertools
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import assert_never
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import marks, outcomes
 from drawbar.driver.controller.attachments import actions, contradictions
@@ -55,13 +55,11 @@ QUEUE_LOOK_SECONDS = 1.0
 CONFIRM_SECONDS = 3 * contradictions.APART_SECONDS
 # So often a device is attached anew whose connection the fabric manager no longer shows.
 RENEWALS = 3
-NOT_FOUND = "DeviceNotFound"
 SEE_FABRIC = "; see the Fabric's conditions"
 # The longest pause of a call that is made again.
 PAUSE_MAX_SECONDS = 60.0
 AGAIN = f"; tried again in at most {PAUSE_MAX_SECONDS:.0f} s"
 FORGOTTEN = "the fabric manager no longer shows this connection"
-_SINCE = re.compile(re.escape(FORGOTTEN) + r": since ([0-9TZ:-]{1,32}) ")
 
 Steps = tuple[actions.Action, ...]
 
@@ -89,6 +87,7 @@ class Call:
             it was first seen to run, and 0.0 where it never was.
         refused: the latest refusal of any attempt, or a call that failed on its way; None since a success.
         is_report_due: a refusal that is recorded may be recorded anew, if its words differ.
+        renewals: how often this process attached the device anew, since the fabric manager did not show its connection.
     """
 
     state: CallState
@@ -98,6 +97,7 @@ class Call:
     age_seconds: float = 0.0
     refused: attachments.Failure | None = None
     is_report_due: bool = True
+    renewals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +130,6 @@ class Observed:
         is_acknowledged: the node has listed its cards, which a device needs that is recognised by its arrival.
         listed_since: when the node was first waited for to list them.
         contradiction: the fabric manager does not show the connection of an attached device; None where it does.
-        renewals: how often this process attached the device anew for that.
     """
 
     attachment: attachments.DeviceAttachment | None
@@ -160,7 +159,6 @@ class Observed:
     is_acknowledged: bool = True
     listed_since: datetime.datetime | None = None
     contradiction: contradictions.Contradiction | None = None
-    renewals: int = 0
 
     @property
     def foreign(self) -> bool:
@@ -241,7 +239,7 @@ def _hold(observed: Observed, attachment: attachments.DeviceAttachment, now: dat
     """Keep what an operator attached by hand; a claim that was given it fails."""
     if observed.wish is not None and not observed.wish.failed_said:
         message = f"an operator holds the device with DeviceAttachment {attachment.metadata.name}"
-        return _fail(observed.wish, outcomes.IN_USE, message)
+        return _fail(observed.wish, reasons.DEVICE_IN_USE, message)
     if observed.misfit is not None and attachment.status.error is None:
         return (actions.RecordFailure(failure=observed.misfit),)
     return _bring_about(dataclasses.replace(observed, wish=None), attachment, now)
@@ -326,28 +324,28 @@ def _impossible(
     """Return why an attach cannot succeed, or not in time; None where it may."""
     if observed.present is False:
         return attachments.Failure(
-            reason=outcomes.GONE, message="the fabric manager no longer lists the device"
+            reason=reasons.DEVICE_GONE, message="the fabric manager no longer lists the device"
         )
     if observed.present and wish.host_id is None:
         message = f"node {wish.node} is no host of the fabric; map it in the Fabric's spec.hosts"
-        return attachments.Failure(reason=outcomes.NO_HOST, message=message)
+        return attachments.Failure(reason=reasons.NODE_NOT_ON_FABRIC, message=message)
     if observed.foreign or observed.host_id not in (None, wish.host_id):
         owner = (
             "and not by this cluster" if observed.foreign else "by this cluster, for an earlier allocation"
         )
         message = f"the device is attached to host {observed.host_id}, {owner}"
-        return attachments.Failure(reason=outcomes.IN_USE, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_IN_USE, message=message)
     if now < wish.seen_at + observed.patience:
         return None
     seconds, refused = observed.patience.total_seconds(), observed.attach.failure
     if observed.ahead and observed.attachment is not None and observed.attach.state is CallState.UNKNOWN:
         message = f"not attached within {seconds:.0f} s of the allocation: it {queued_message(observed.attachment, observed.ahead)}"
-        return attachments.Failure(reason=outcomes.NOT_RECOGNISED, message=message)
+        return attachments.Failure(reason=reasons.DEVICE_NOT_RECOGNISED, message=message)
     words = _latest_refusal(observed)
     if refused is not None and refused.reason in (
-        outcomes.CREDENTIALS,
-        outcomes.PENDING,
-        outcomes.NO_CAPACITY,
+        reasons.FABRIC_CREDENTIALS_REFUSED,
+        reasons.OPERATION_PENDING,
+        reasons.NO_CAPACITY,
     ):
         return refused
     if observed.attach.state in (CallState.UNASKED, CallState.UNKNOWN) and not observed.attach.age_seconds:
@@ -355,21 +353,18 @@ def _impossible(
         message = (
             f"the fabric manager did not take the request within {seconds:.0f} s of the allocation{words}"
         )
-        return attachments.Failure(reason=outcomes.UNREACHABLE, message=message)
+        return attachments.Failure(reason=reasons.FABRIC_UNREACHABLE, message=message)
     message = f"not attached within {seconds:.0f} s of the allocation{words or SEE_FABRIC}"
-    return attachments.Failure(reason=outcomes.DEADLINE, message=message)
+    return attachments.Failure(reason=reasons.ATTACH_DEADLINE_EXCEEDED, message=message)
 
 
 def _latest_refusal(observed: Observed) -> str:
     """Return the fabric's latest words against the attach as the end of a sentence; empty without any."""
     if observed.attach.refused is not None:
         return f"; it refused last: {observed.attach.refused.message}"
-    attachment = observed.attachment
-    said = meta.find(attachment.status.conditions, attachments.ATTACHED) if attachment is not None else None
-    if said is None or said.is_true or not said.message.endswith(AGAIN):
-        return ""
-    # Of the process before.
-    return f"; it refused last: {said.message.removesuffix(AGAIN)}"
+    # Else those of the process before.
+    recorded = observed.attachment.status.refusal if observed.attachment is not None else ""
+    return f"; it refused last: {recorded}" if recorded else ""
 
 
 def _until_deadline(observed: Observed, now: datetime.datetime) -> Steps:
@@ -443,7 +438,7 @@ def _problem(observed: Observed, attachment: attachments.DeviceAttachment) -> at
 
 def _is_blind(attachment: attachments.DeviceAttachment, failure: attachments.Failure) -> bool:
     """Return whether the node alone reports the failure, and finds no device."""
-    return attachment.status.error is None and failure.reason == NOT_FOUND
+    return attachment.status.error is None and failure.reason == reasons.DEVICE_NOT_FOUND
 
 
 def _is_to_be_confirmed(
@@ -474,12 +469,12 @@ def _not_shown(
     begin = f"{FORGOTTEN}: since {since} it" if since else f"{FORGOTTEN}: it"
     if shown.host_id is None:
         message = f"{begin} lists {spec.device_id} as free, not at host {spec.host_id}{more}"
-        return attachments.Failure(reason=outcomes.NOT_SHOWN, message=message)
+        return attachments.Failure(reason=reasons.CONNECTION_NOT_SHOWN, message=message)
     message = (
         f"{begin} lists {spec.device_id} at host {shown.host_id}, not at host {spec.host_id} by this cluster, so "
         f"another client of the manager moved it{more}"
     )
-    return attachments.Failure(reason=outcomes.IN_USE, message=message)
+    return attachments.Failure(reason=reasons.DEVICE_IN_USE, message=message)
 
 
 def _contradict(
@@ -496,42 +491,53 @@ def _contradict(
         if shown.look_seconds <= 0:
             return (actions.ReadFabric(), actions.LookAgain(seconds=READ_AGAIN_SECONDS))
         return _within(_until_ready(observed, attachment, now), shown.look_seconds)
-    reason = outcomes.NOT_SHOWN if shown.host_id is None else outcomes.ELSEWHERE
+    reason = reasons.CONNECTION_NOT_SHOWN if shown.host_id is None else reasons.CONNECTED_ELSEWHERE
     if _is_seen(observed, attachment):
-        message = _seen_message(attachment, shown)
-        report = _report_contradiction(attachment, reason, message, is_attached=True)
-        return (*report, *_until_ready(observed, attachment, now))
+        record = _record_contradiction(attachment, shown)
+        message = _seen_message(attachment, shown, record)
+        reported = _report_contradiction(attachment, reason, message, record=record)
+        return (*reported, *_until_ready(observed, attachment, now))
     # A fabric that chooses the device may give another one.
-    is_renewed = shown.host_id is None and observed.renewals < RENEWALS and attachment.status.device is None
+    is_renewed = (
+        shown.host_id is None and observed.attach.renewals < RENEWALS and attachment.status.device is None
+    )
     left = observed.seconds_left(now)
     if is_renewed and (left is None or left > 0):
-        more = f"; attached anew, {observed.renewals + 1} of {RENEWALS} times"
+        more = f"; attached anew, {observed.attach.renewals + 1} of {RENEWALS} times"
         message = _not_shown(attachment, shown, more).message
-        record = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
-        return (record, actions.Retry(side=outcomes.Side.ATTACH))
-    times = f", {observed.renewals} times after it was attached anew" if observed.renewals else ""
+        report = actions.RecordContradiction(reason=reason, message=message, is_attached=False, renews=True)
+        return (report, actions.Retry(side=outcomes.Side.ATTACH))
+    times = (
+        f", {observed.attach.renewals} times after it was attached anew" if observed.attach.renewals else ""
+    )
     if observed.wish is not None:
         return (actions.RecordFailure(failure=_not_shown(attachment, shown, times)),)
     more = f"{times}; look at the fabric manager, then {_release_hint(attachment.spec)}"
-    return _report_contradiction(
-        attachment, reason, _not_shown(attachment, shown, more).message, is_attached=False
-    )
+    return _report_contradiction(attachment, reason, _not_shown(attachment, shown, more).message)
 
 
-def _seen_message(attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction) -> str:
-    """Return what is reported of a device that its node has seen; the date of a report that stands is kept."""
+def _record_contradiction(
+    attachment: attachments.DeviceAttachment, shown: contradictions.Contradiction
+) -> attachments.ContradictionRecord:
+    """Return what is recorded of a contradiction: the record that stands while the manager shows the same."""
+    recorded, host_id = attachment.status.contradiction, shown.host_id or ""
+    if recorded is not None and recorded.host_id == host_id:
+        return recorded
+    return attachments.ContradictionRecord(since=shown.since, host_id=host_id)
+
+
+def _seen_message(
+    attachment: attachments.DeviceAttachment,
+    shown: contradictions.Contradiction,
+    record: attachments.ContradictionRecord,
+) -> str:
+    """Return the report on a device that its node has seen."""
     spec = attachment.spec
     more = (
         f"; node {spec.node_name} has seen the device, so nothing is changed under it; connect it to host {spec.host_id} again at "
         f"the fabric manager, or {_release_hint(spec)}"
     )
-    said = outcomes.contradiction(attachment)
-    recorded = _SINCE.match(said.message) if said is not None else None
-    if said is not None and recorded is not None:
-        message = _not_shown(attachment, shown, more, since=recorded[1]).message
-        if meta.cut(message) == said.message:
-            return message
-    return _not_shown(attachment, shown, more, since=shown.since).message
+    return _not_shown(attachment, shown, more, since=record.since).message
 
 
 def _release_hint(spec: attachments.AttachmentSpec) -> str:
@@ -541,22 +547,26 @@ def _release_hint(spec: attachments.AttachmentSpec) -> str:
 
 
 def _report_contradiction(
-    attachment: attachments.DeviceAttachment, reason: str, message: str, *, is_attached: bool
+    attachment: attachments.DeviceAttachment,
+    reason: str,
+    message: str,
+    *,
+    record: attachments.ContradictionRecord | None = None,
 ) -> Steps:
+    """Return the report; none where it stands. With a record the device stays attached."""
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
-    if said is not None and (said.is_true, said.reason, said.message) == (
-        is_attached,
-        reason,
-        meta.cut(message),
-    ):
+    wanted, is_attached = meta.cut(message), record is not None
+    if said is not None and (said.is_true, said.reason, said.message) == (is_attached, reason, wanted):
         return ()
-    return (actions.RecordContradiction(reason=reason, message=message, is_attached=is_attached),)
+    return (
+        actions.RecordContradiction(reason=reason, message=message, is_attached=is_attached, record=record),
+    )
 
 
 def _is_ready_after_all(wish: claim_index.Wish | None, failure: attachments.Failure) -> bool:
     """Return whether the node reported the device on the claim after it was given up, but before the claim's failure was set."""
     return (
-        failure.reason == outcomes.NODE_SILENT
+        failure.reason == reasons.NODE_NOT_RESPONDING
         and wish is not None
         and wish.visible_said
         and not wish.failed_said
@@ -579,13 +589,19 @@ def _until_ready(
             f"{observed.ready_patience.total_seconds():.0f} s of the allocation"
         )
         return (
-            actions.RecordFailure(failure=attachments.Failure(reason=outcomes.DEADLINE, message=message)),
+            actions.RecordFailure(
+                failure=attachments.Failure(reason=reasons.ATTACH_DEADLINE_EXCEEDED, message=message)
+            ),
         )
     message = (
         f"node {attachment.spec.node_name} did not report the device as ready within "
         f"{observed.ready_patience.total_seconds():.0f} s of the allocation; look at its node daemon"
     )
-    return (actions.RecordFailure(failure=attachments.Failure(reason=outcomes.NODE_SILENT, message=message)),)
+    return (
+        actions.RecordFailure(
+            failure=attachments.Failure(reason=reasons.NODE_NOT_RESPONDING, message=message)
+        ),
+    )
 
 
 def _roll_back(observed: Observed, wish: claim_index.Wish, now: datetime.datetime) -> Steps:
@@ -623,10 +639,10 @@ def refusal_steps(attachment: attachments.DeviceAttachment | None, side: outcome
     said = meta.find(attachment.status.conditions, kind)
     message = f"{refused.message[: meta.MESSAGE_CHARS - len(AGAIN)]}{AGAIN}"
     if said is not None and said.status == "False" and said.reason == refused.reason:
-        is_same = refused.reason == outcomes.UNREACHABLE or said.message == message
+        is_same = refused.reason == reasons.FABRIC_UNREACHABLE or said.message == message
         if is_same or not call.is_report_due:
             return ()
-    return (actions.RecordRefusal(side=side, reason=refused.reason, message=message),)
+    return (actions.RecordRefusal(side=side, reason=refused.reason, words=refused.message, message=message),)
 
 
 def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
@@ -648,7 +664,7 @@ def _await_arrival(observed: Observed, now: datetime.datetime) -> Steps:
         f"node {attachment.spec.node_name} did not list its cards within {LISTING_SECONDS:.0f} s, and the device shows no "
         "identifier by which it could be recognised without that; look at its node daemon"
     )
-    failure = attachments.Failure(reason=outcomes.NOT_RECOGNISED, message=message)
+    failure = attachments.Failure(reason=reasons.DEVICE_NOT_RECOGNISED, message=message)
     return (actions.RecordFailure(failure=failure),)
 
 
@@ -702,7 +718,9 @@ def _detach(observed: Observed, attachment: attachments.DeviceAttachment) -> Ste
         return (actions.Ask(side=outcomes.Side.ATTACH),)
     if attach.state is CallState.RUNNING:
         return _cancel(outcomes.Side.ATTACH, attach)
-    gone = observed.present is False and call.failure is not None and call.failure.reason == outcomes.GONE
+    gone = (
+        observed.present is False and call.failure is not None and call.failure.reason == reasons.DEVICE_GONE
+    )
     detached = call.state is CallState.SUCCEEDED and observed.host_id != host_id
     if observed.foreign or detached or (call.state is CallState.FAILED and gone):
         return (actions.RemoveFinalizer(),)
@@ -738,7 +756,7 @@ def _cancel(side: outcomes.Side, call: Call) -> Steps:
 
 def _retry(side: outcomes.Side, call: Call) -> Steps:
     """Try again; a device that another operation keeps busy stays so for ever unless that one is ended."""
-    pending = call.failure is not None and call.failure.reason == outcomes.PENDING
+    pending = call.failure is not None and call.failure.reason == reasons.OPERATION_PENDING
     return (*((actions.EndBlocker(),) if pending else ()), actions.Retry(side=side))
 
 
@@ -754,7 +772,7 @@ def _refuse_rivals(
         return (), None
     message = f"the device was given to claim {wish.claim.namespace}/{wish.claim.name} already"
     left = [(rival, OVERLAP_SECONDS - _seconds(now - rival.seen_at)) for rival in rivals]
-    refused = (_fail(rival, outcomes.IN_USE, message) for rival, seconds in left if seconds <= 0)
+    refused = (_fail(rival, reasons.DEVICE_IN_USE, message) for rival, seconds in left if seconds <= 0)
     return tuple(itertools.chain(*refused)), min((sec for _, sec in left if sec > 0), default=None)
 
 
@@ -774,7 +792,7 @@ def _wait_for_release(
     released = meta.find(attachment.status.conditions, attachments.RELEASED)
     why = f": {released.message}" if released is not None and released.message else ""
     message = f"the device is still being released from node {attachment.spec.node_name}{why}"
-    return _fail(wish, outcomes.DEADLINE, message), None
+    return _fail(wish, reasons.ATTACH_DEADLINE_EXCEEDED, message), None
 
 
 def _fail(wish: claim_index.Wish, reason: str, message: str) -> Steps:

@@ -11,16 +11,13 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, fabrics, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names, outcomes
 from drawbar.driver.controller.attachments import actions, identities
 from drawbar.driver.controller.pools import devices
 from drawbar.driver.kube import events
 from drawbar.fabric import contract
-
-QUEUED = "AttachQueued"
-TAKEN_BACK = "DeviceTakenBack"
-ROLLED_BACK = "AttachRolledBack"
 
 
 def intent(
@@ -146,7 +143,7 @@ def attached(
 ) -> dict[str, Any]:
     """Return the attachment's status once the fabric has connected the device."""
     phase = "Ready" if attachment.holds(attachments.VISIBLE) else "Attached"
-    condition = _condition(attachment, status=True, reason="Attached", message=message, now=now)
+    condition = _condition(attachment, status=True, reason=reasons.ATTACHED, message=message, now=now)
     status: dict[str, Any] = {
         "phase": phase,
         "conditions": [condition],
@@ -163,7 +160,7 @@ def attached(
 
 def queued(attachment: attachments.DeviceAttachment, message: str, now: datetime.datetime) -> dict[str, Any]:
     """Return the attachment's status while another one of its node goes first."""
-    condition = _condition(attachment, status=False, reason=QUEUED, message=message, now=now)
+    condition = _condition(attachment, status=False, reason=reasons.ATTACH_QUEUED, message=message, now=now)
     return _status(attachment, {"conditions": [condition]})
 
 
@@ -175,7 +172,7 @@ def refused(
         condition = _condition(
             attachment, status=False, reason=action.reason, message=action.message, now=now
         )
-        return _kept(attachment, {attachments.ATTACHED: condition})
+        return _kept(attachment, {attachments.ATTACHED: condition}, refusal=meta.cut(action.words))
     moment = meta.timestamp(now)
     condition = msgspec.to_builtins(
         meta.transition(
@@ -197,12 +194,14 @@ def contradicted(
     condition = _condition(
         attachment, status=action.is_attached, reason=action.reason, message=action.message, now=now
     )
-    changes = {} if action.is_attached else {"phase": ""}
+    changes: dict[str, Any] = {} if action.is_attached else {"phase": ""}
+    if action.record is not None:
+        changes["contradiction"] = msgspec.to_builtins(action.record)
     return _kept(attachment, {attachments.ATTACHED: condition}, **changes)
 
 
 def _kept(
-    attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: str
+    attachment: attachments.DeviceAttachment, conditions: Mapping[str, Any], **changes: Any
 ) -> dict[str, Any]:
     """Return the attachment's status as the controller wrote it before, with other conditions of the controller."""
     own = {
@@ -221,6 +220,8 @@ def _kept(
         ("connection", current.connection),
         ("device", current.device),
         ("error", current.error),
+        # It goes with the condition that has its reason.
+        ("contradiction", current.contradiction if attachments.ATTACHED not in conditions else None),
     ):
         if value is not None:
             status[name] = msgspec.to_builtins(value)
@@ -296,7 +297,7 @@ def claim_attached(
         driver,
         {
             key: bindings.Statement(
-                condition=bindings.ATTACHED, status=True, reason="Attached", message=message
+                condition=bindings.ATTACHED, status=True, reason=reasons.ATTACHED, message=message
             )
         },
         now,
@@ -410,4 +411,4 @@ def emit_taken_back(
         f"{spec.device} of fabric {spec.fabric} was connected to host {spec.host_id} by this cluster and had no "
         f"DeviceAttachment; {what_follows}"
     )
-    recorder.attachment_normal(attachment, reason=TAKEN_BACK, message=message)
+    recorder.attachment_normal(attachment, reason=reasons.DEVICE_TAKEN_BACK, message=message)

@@ -1,4 +1,4 @@
-"""What `classic.plan` can decide to do; each action is one side effect.
+"""What `classic.negotiation` can decide to do; each action is one side effect.
 
 Actions about one subject (a claim, or the context of a pod) are carried out in their order, and the first error ends
 those of its subject; different subjects do not affect each other.

@@ -15,18 +15,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, classic, handles
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.controller.allocation import matching
 from drawbar.driver.controller.classic import actions, claim_requests, history, observation
 
-ABANDONED = "NobodyWaits"
-NOT_READY = "DeviceNotReady"
-NODE_GONE = "NodeGone"
-RELEASED_EARLY = "DeviceReleased"
-MIXED = "AttemptsMixed"
-INCOMPLETE = "NoDeviceLeft"
-TOO_LARGE = "AllocationTooLarge"
-_NOT_THE_DEVICE = frozenset({NOT_READY, NODE_GONE, RELEASED_EARLY, MIXED})
+_NOT_THE_DEVICE = frozenset(
+    {reasons.DEVICE_NOT_READY, reasons.NODE_GONE, reasons.DEVICE_RELEASED, reasons.ATTEMPTS_MIXED}
+)
 
 _Held = tuple[attachments.DeviceAttachment, ...]
 
@@ -136,7 +132,7 @@ def _planned(held: _Held) -> int:
 def begin(
     claim: classic.Claim,
     attached: Iterable[attachments.DeviceAttachment],
-    observed: observation.Observed,
+    observed: observation.Round,
     past: history.History,
     *,
     is_awaited: bool,
@@ -167,7 +163,7 @@ def begin(
     failure = _failure(held, observed, past, is_awaited=is_awaited)
     if failure is None:
         return Attempt(claim=claim, state=State.UNDERWAY, held=held), _protect(claim)
-    if failure.reason != ABANDONED:
+    if failure.reason != reasons.NOBODY_WAITS:
         past.failed(
             claim.uid,
             held[0].spec.node_name,
@@ -212,7 +208,7 @@ def _give_up(claim: classic.Claim, held: _Held) -> tuple[Attempt, list[actions.F
 
 def _failure(
     held: _Held,
-    observed: observation.Observed,
+    observed: observation.Round,
     past: history.History,
     *,
     is_awaited: bool,
@@ -221,7 +217,9 @@ def _failure(
     for attachment in held:
         if attachment.deleting:
             message = f"DeviceAttachment {attachment.metadata.name} is being deleted"
-            return attachment.status.error or attachments.Failure(reason=RELEASED_EARLY, message=message)
+            return attachment.status.error or attachments.Failure(
+                reason=reasons.DEVICE_RELEASED, message=message
+            )
         # What a node reported is recorded as an error once the device has its taint: before that it could be picked again.
         if attachment.status.error is not None:
             return attachment.status.error
@@ -236,7 +234,7 @@ def _failure(
     }
     if len(held) > _planned(held) or len(attempts) > 1:
         message = "devices were asked for twice, by decisions on an old view"
-        return attachments.Failure(reason=MIXED, message=message)
+        return attachments.Failure(reason=reasons.ATTEMPTS_MIXED, message=message)
     gone_at = [
         observed.gone_at[attachment.metadata.name]
         for attachment in held
@@ -244,10 +242,10 @@ def _failure(
     ]
     if gone_at:
         if past.now >= max(gone_at):
-            return attachments.Failure(reason=NODE_GONE, message=f"node {node} is gone")
+            return attachments.Failure(reason=reasons.NODE_GONE, message=f"node {node} is gone")
         past.wake(max(gone_at))
     if not is_awaited:
-        return attachments.Failure(reason=ABANDONED, message="no pod waits for it any more")
+        return attachments.Failure(reason=reasons.NOBODY_WAITS, message="no pod waits for it any more")
     # The fabric's part has a deadline of its own; this one is for a node that reports nothing.
     late = next((attachment for attachment in held if not is_ready(attachment)), None)
     if late is None:
@@ -258,4 +256,4 @@ def _failure(
         return None
     seconds = observed.patience.total_seconds()
     message = f"{late.spec.device} is not ready on node {node} after {seconds:.0f} s"
-    return attachments.Failure(reason=NOT_READY, message=message)
+    return attachments.Failure(reason=reasons.DEVICE_NOT_READY, message=message)

@@ -1,4 +1,4 @@
-"""Carries out what `classic.plan` decided, one side effect per action.
+"""Carries out what `classic.negotiation` decided, one side effect per action.
 
 The actions of one claim, or of one context, follow each other, and the first error ends them; those of different subjects
 go side by side. Nothing is repaired here: the next round observes again.
@@ -24,10 +24,11 @@ from drawbar.driver.api import (
     meta,
     nodepools,
 )
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import names, outcomes
-from drawbar.driver.controller.attachments import executor as attachment_executor
 from drawbar.driver.controller.attachments import identities
 from drawbar.driver.controller.attachments import statements as attachment_statements
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import actions, claim_watch
 from drawbar.driver.kube import errors as kube_errors
 
@@ -35,15 +36,13 @@ log = logging.getLogger(__name__)
 
 # So many subjects are written about at a time.
 WRITERS = 16
-ALLOCATED = "Allocated"
-FREED = "Deallocated"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Executor:
     """Carries out actions."""
 
-    context: attachment_executor.Context
+    context: Context
     watch: claim_watch.ClaimWatch
     _writers: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(WRITERS))
 
@@ -87,7 +86,7 @@ class Executor:
             extra=lambda: {"step": type(step).__name__},
             report=lambda failure: cluster.recorder.warning(
                 None if isinstance(step, actions.Answer) else claim_watch.reference(step.claim),
-                reason=containment.REASON,
+                reason=reasons.UNEXPECTED_ERROR,
                 message=failure,
             ),
             expected=kube_errors.KubeError,
@@ -97,7 +96,7 @@ class Executor:
 class _Subject:
     """One claim or one context, while something is done about it."""
 
-    def __init__(self, context: attachment_executor.Context, watch: claim_watch.ClaimWatch) -> None:
+    def __init__(self, context: Context, watch: claim_watch.ClaimWatch) -> None:
         self._context = context
         self._watch = watch
         # Of the claim, after our own writes.
@@ -119,7 +118,7 @@ class _Subject:
                 await self._patch(
                     claim, status=classic_v1alpha2.freed() if is_old else classic_v1alpha3.freed()
                 )
-                self._report(claim, FREED, "its devices were given back")
+                self._report(claim, reasons.DEALLOCATED, "its devices were given back")
                 log.info("claim deallocated", extra=_extras(claim))
             case actions.Unprotect(claim=claim):
                 await self._patch(claim, finalizers=claim.other_finalizers)
@@ -172,7 +171,7 @@ class _Subject:
         fabric = context.cluster.fabrics.get(key.fabric)
         unclean = fabric is not None and device.id in fabric.status.unclean
         identity = identities.identify(
-            device, shared=session.numbers.shared(device), host=session.host(step.host_id)
+            device, shared=session.inventory.numbers.shared(device), host=session.inventory.host(step.host_id)
         )
         body = attachment_statements.intent(
             session.spec, key, device, wanted, identity=identity, unclean=unclean
@@ -221,7 +220,7 @@ class _Subject:
         )
         where = f" on node {handle.node}" if handle.node else ""
         message = f"{given or 'no device, for none is left'}{where}"
-        self._report(claim, ALLOCATED, message, pod=step.pod)
+        self._report(claim, reasons.ALLOCATED, message, pod=step.pod)
         log.info("claim allocated", extra=_extras(claim) | {"node": handle.node})
 
     async def _answer(self, step: actions.Answer) -> None:

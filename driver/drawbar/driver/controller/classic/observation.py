@@ -14,8 +14,8 @@ from drawbar.driver.controller.classic import claim_requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
-    """Everything the decision rests on.
+class Round:
+    """The claims, pods, nodes and devices that one round of the negotiation looks at.
 
     Attributes:
         claims: those of this driver, by name.
@@ -88,7 +88,7 @@ class Requester:
         return self.context is not None and not self.context.potential_nodes
 
 
-def requesters(observed: Observed) -> Iterator[Requester]:
+def requesters(observed: Round) -> Iterator[Requester]:
     """Return the pods that wait for a claim, and the claims to be allocated at once."""
     for context in observed.contexts.values():
         pod = observed.pods.get(context.name)
@@ -120,7 +120,7 @@ def requesters(observed: Observed) -> Iterator[Requester]:
             )
 
 
-def _waiting(pod: classic.Pod, observed: Observed) -> Iterator[Waiting]:
+def _waiting(pod: classic.Pod, observed: Round) -> Iterator[Waiting]:
     """Return the pod's claims that are not allocated; one that two entries name counts for both."""
     for entry, name in pod.claims.items():
         claim = observed.claims.get(classic.Name(namespace=pod.name.namespace, name=name)) if name else None

@@ -1,4 +1,4 @@
-"""Classic allocation as the rest of the controller uses it: the entry point, and the rounds of observe, plan and act.
+"""Classic allocation: the rounds of observe, plan and act.
 
 A round follows any change a moment later; without a change, the moment that the last plan named. One round at a
 time: the next one observes what it wrote.
@@ -9,26 +9,31 @@ import datetime
 import logging
 from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
-from typing import Any
 
 from drawbar.driver import backoff, containment, evaluation
-from drawbar.driver.api import classic
-from drawbar.driver.controller import names
-from drawbar.driver.controller.allocation import inventory, matching, selectors
-from drawbar.driver.controller.attachments import executor as attachment_executor
+from drawbar.driver.api import attachments, classic
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import change_kinds, jobs, names
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller.allocation import interface, inventory, matching, selectors
+from drawbar.driver.controller.attachments.context import Context
 from drawbar.driver.controller.classic import (
     actions,
     claim_requests,
     claim_watch,
     executor,
     history,
+    negotiation,
     observation,
-    plan,
 )
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.kube import client, events, mirror
+from drawbar.driver.kube import client, events
+from drawbar.driver.watching import watch
 
 log = logging.getLogger(__name__)
+
+ROUND = "round"
+"""The key of all watches: a round looks at everything."""
 
 # What changes together is decided together; with many pods that wait, a round costs more.
 GATHER_SECONDS = 0.02
@@ -41,13 +46,21 @@ RETRY_FIRST_SECONDS = 0.5
 RETRY_MAX_SECONDS = 5.0
 
 
-class ClassicAllocation:
-    """Classic allocation of one controller; where the cluster serves no version of it, this does nothing.
+class ClassicAllocation(interface.Allocation):
+    """Classic allocation of one controller, in a cluster that serves a version of it."""
 
-    Attributes:
-        mirrors: to be run as tasks.
-        watch: of the claims; None where there is no classic allocation.
-    """
+    worker = "classic"
+    watches = (
+        watch("attachment: classic", change_kinds.AttachmentChange, lambda _: [ROUND]),
+        watch("device: classic", change_kinds.DeviceChange, lambda _: [ROUND]),
+        watch(
+            "node lost or found: classic",
+            change_kinds.NodeChange,
+            lambda _: [ROUND],
+            when=lambda c: c.is_lost_or_found,
+        ),
+        watch("supply: classic", jobs.JobDone, lambda _: [ROUND], when=lambda c: c.renews_supply),
+    )
 
     def __init__(
         self,
@@ -71,33 +84,39 @@ class ClassicAllocation:
             contained: the unexpected errors of this controller.
             recorder: of Events.
         """
-        self.mirrors: dict[str, mirror.Mirror[Any]] = {}
-        self.watch: claim_watch.ClaimWatch | None = None
         self._judge = selectors.Judge(driver, evaluator)
-        self._rounds: Rounds | None = None
-        if versions:
-            self.watch = claim_watch.ClaimWatch(
-                api,
-                driver=driver,
-                versions=versions,
-                fault=self._judge.fault,
-                changed=self.look_again,
-                gone=gone,
-                contained=contained,
-                recorder=recorder,
-            )
-            self.mirrors = self.watch.mirrors
+        self._changed = asyncio.Event()
+        self._watched = claim_watch.ClaimWatch(
+            api,
+            driver=driver,
+            versions=versions,
+            fault=self._judge.fault,
+            changed=self._changed.set,
+            gone=gone,
+            contained=contained,
+            recorder=recorder,
+        )
+        self.mirrors = self._watched.mirrors
+        self.claim_mirrors = tuple(self._watched.claim_mirrors.values())
 
-    def work(self, tasks: asyncio.TaskGroup, context: attachment_executor.Context) -> None:
-        """Begin the rounds, since this controller leads."""
-        if self.watch is not None:
-            self._rounds = Rounds(context, self.watch, self._judge)
-            context.cluster.contained.start(tasks, "classic", self._rounds.run)
+    def wish(
+        self,
+        key: names.DeviceKey,
+        attachment: attachments.DeviceAttachment | None,
+        host_of: Mapping[str, str],
+        seen_at: datetime.datetime,
+    ) -> claim_index.Wish | None:
+        """Return the wish of the claim that has the device."""
+        return self._watched.wish(key, attachment, host_of, seen_at)
 
-    def look_again(self) -> None:
-        """Have a round follow, since something changed that a decision may rest on."""
-        if self._rounds is not None:
-            self._rounds.changed.set()
+    def wake(self, key: str) -> None:
+        """Have a round follow; all claims are looked at in it."""
+        del key
+        self._changed.set()
+
+    async def run(self, context: Context) -> None:
+        """Run the rounds until cancelled."""
+        await Rounds(context, self._watched, self._judge, self._changed).run()
 
 
 class Rounds:
@@ -109,16 +128,17 @@ class Rounds:
 
     def __init__(
         self,
-        context: attachment_executor.Context,
+        context: Context,
         watch: claim_watch.ClaimWatch,
         judge: selectors.Judge,
+        changed: asyncio.Event,
     ) -> None:
         self._context = context
         self._watch = watch
         self._judge = judge
         self._executor = executor.Executor(context=context, watch=watch)
         self._history = history.History()
-        self.changed = asyncio.Event()
+        self.changed = changed
         self._budget = selectors.Budget()
         # Uids of the claims with an Event that their namespace has used its budget.
         self._postponed: frozenset[str] = frozenset()
@@ -142,13 +162,13 @@ class Rounds:
                 continue
             await asyncio.sleep(GATHER_SECONDS + GATHER_SECONDS_PER_POD * len(self._watch.contexts))
 
-    async def _decide(self, now: datetime.datetime) -> plan.Decision:
+    async def _decide(self, now: datetime.datetime) -> negotiation.Decision:
         """Return a plan with all expressions evaluated that it asks for, as far as one round has time for that."""
         left = EVALUATION_SECONDS
         while True:
             self._judge.begin()
             observed = self.observed()
-            decision = plan.plan(observed, self._history, now)
+            decision = negotiation.plan(observed, self._history, now)
             payers = _payers(observed, self._judge.pending)
             pauses = {
                 expression: min(self._budget.wait(namespace) for namespace in namespaces)
@@ -172,11 +192,11 @@ class Rounds:
 
     def _postpone(
         self,
-        decision: plan.Decision,
-        observed: observation.Observed,
+        decision: negotiation.Decision,
+        observed: observation.Round,
         deferred: Mapping[str, float],
         now: datetime.datetime,
-    ) -> plan.Decision:
+    ) -> negotiation.Decision:
         """Return the decision with a complaint for each claim whose selectors are deferred, and another round in time.
 
         Args:
@@ -193,7 +213,7 @@ class Rounds:
         complaints = tuple(
             actions.Complain(
                 claim=claim,
-                reason=selectors.EXPENSIVE,
+                reason=reasons.SELECTORS_TOO_EXPENSIVE,
                 message=selectors.too_expensive(claim.name.namespace),
             )
             for claim in waiting.values()
@@ -207,7 +227,7 @@ class Rounds:
             look_again=min((decision.look_again, *again)),
         )
 
-    def observed(self) -> observation.Observed:
+    def observed(self) -> observation.Round:
         """Return what the plan rests on."""
         context, claims = self._context, self._watch.claims()
         gone_at, seen = {}, {}
@@ -219,7 +239,7 @@ class Rounds:
             since = context.cluster.placed.held_since(name)
             if since is not None:
                 seen[name] = since
-        return observation.Observed(
+        return observation.Round(
             driver=context.cluster.driver,
             claims=claims,
             wanted=self._watch.wanted(claims),
@@ -256,7 +276,7 @@ def _inventory(cluster: Cluster) -> matching.Inventory:
     return matching.Inventory(fabrics=reached, devices=devices)
 
 
-def _payers(observed: observation.Observed, expressions: Set[str]) -> dict[str, set[str]]:
+def _payers(observed: observation.Round, expressions: Set[str]) -> dict[str, set[str]]:
     """Return by expression, of these, the namespaces of the claims that use it."""
     payers: dict[str, set[str]] = {}
     for claim in observed.claims.values() if expressions else ():

@@ -17,6 +17,7 @@ from typing import Self
 
 from drawbar.driver import backoff
 from drawbar.driver.api import core, fabrics
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, errors, kinds
 from drawbar.fabric import contract, origins, tls
 
@@ -142,7 +143,7 @@ class Vault:
             kinds.SECRET, into=core.Secret, namespace=self._namespace, fields=only
         )
         if listing.unreadable:
-            yield Unusable(reason="CredentialsUnread", message=str(listing.unreadable[0]))
+            yield Unusable(reason=reasons.CREDENTIALS_UNREAD, message=str(listing.unreadable[0]))
         else:
             yield listing.items[0] if listing.items else None
         async for event in self._api.watch(
@@ -153,7 +154,7 @@ class Vault:
             resource_version=listing.resource_version,
         ):
             if event.unreadable is not None and event.type != "DELETED":
-                yield Unusable(reason="CredentialsUnread", message=str(event.unreadable))
+                yield Unusable(reason=reasons.CREDENTIALS_UNREAD, message=str(event.unreadable))
             elif event.item is not None:
                 yield None if event.type == "DELETED" else event.item
 
@@ -164,8 +165,8 @@ class Vault:
                 f"the controller may not read {where}; add {name} to the resourceNames of Role "
                 f"{self._namespace}/{self._role}"
             )
-            return Unusable(reason="CredentialsForbidden", message=message)
-        return Unusable(reason="CredentialsUnread", message=f"{where} cannot be read: {error}")
+            return Unusable(reason=reasons.CREDENTIALS_FORBIDDEN, message=message)
+        return Unusable(reason=reasons.CREDENTIALS_UNREAD, message=f"{where} cannot be read: {error}")
 
 
 def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Recipient) -> Given:
@@ -173,10 +174,10 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
     where = f"Secret {namespace}/{name}"
     if secret is None:
         message = f"{where} does not exist; create it, or mend spec.credentialsSecretRef"
-        return Unusable(reason="CredentialsMissing", message=message)
+        return Unusable(reason=reasons.CREDENTIALS_MISSING, message=message)
     if not KEYS.keys() & secret.data.keys():
         message = f"{where} has no credentials; give it some of {', '.join(KEYS)}"
-        return Unusable(reason="CredentialsMissing", message=message)
+        return Unusable(reason=reasons.CREDENTIALS_MISSING, message=message)
     for_recipients = {key: value for key, value in secret.data.items() if key in RECIPIENT_KEYS}
     given, problems = parse(
         {key: value for key, value in secret.data.items() if key not in RECIPIENT_KEYS},
@@ -185,7 +186,7 @@ def choose(name: str, namespace: str, secret: core.Secret | None, recipient: Rec
     grant, wrong = parse_grant(for_recipients)
     if problems or wrong:
         message = f"{where}: {'; '.join((*problems, *wrong))}"
-        return Unusable(reason="CredentialsInvalid", message=message)
+        return Unusable(reason=reasons.CREDENTIALS_INVALID, message=message)
     return refuse(name, namespace, grant, recipient) or given
 
 
@@ -199,14 +200,14 @@ def refuse(name: str, namespace: str, grant: Grant, recipient: Recipient) -> Unu
             f"{where} is sent nowhere, since the endpoint of Fabric {recipient.fabric} has no origin that it could name; "
             f"write the endpoint as {origins.FORMS}, without a user name"
         )
-        return Unusable(reason="CredentialsNotForFabric", message=message)
+        return Unusable(reason=reasons.CREDENTIALS_NOT_FOR_FABRIC, message=message)
 
     def unless(key: str, value: str, sentence: str) -> Unusable:
         patch = json.dumps({"stringData": {key: value}})
         command = (
             f"kubectl --namespace {namespace} patch secret {name} --type=merge --patch {shlex.quote(patch)}"
         )
-        reason = "CredentialsNotForFabric" if grant.origins else "CredentialsUnbound"
+        reason = reasons.CREDENTIALS_NOT_FOR_FABRIC if grant.origins else reasons.CREDENTIALS_UNBOUND
         replaces = "; this replaces the lines that are there" if key != INSECURE and grant.origins else ""
         return Unusable(
             reason=reason, message=f"{sentence}, so nothing is sent; if it is meant, run: {command}{replaces}"

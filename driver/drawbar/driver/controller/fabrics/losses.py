@@ -9,27 +9,16 @@ The first listing after a start is compared with what is attached and what is pu
 without reports of nodes.
 """
 
-import enum
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from drawbar.driver.api import attachments, meta
+from drawbar.driver.controller.offers.holdings import NodeReport
 
 APART_SECONDS = 10.0
 LISTINGS = 3
 # Of all devices; more than that at once is more likely a fault of the listing than of so many devices.
 SUDDEN_SHARE = 0.25
 NAMED_MAX = 5
-NODE_SAYS_LOST = "DeviceLost"
-
-
-class Witness(enum.Enum):
-    """What the node of an attached device reports of it."""
-
-    SHOWS = "shows"
-    LOST = "lost"
-    SILENT = "silent"
-    """Nothing: it has not seen the device yet, has released it, or is gone itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,16 +65,6 @@ class Listings:
     complete: float | None = None
 
 
-def witness(attachment: attachments.DeviceAttachment, *, node_gone: bool) -> Witness:
-    """Return what the node of an attachment reports of its device."""
-    visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
-    if node_gone or visible is None or attachment.holds(attachments.RELEASED):
-        return Witness.SILENT
-    if visible.is_true:
-        return Witness.SHOWS
-    return Witness.LOST if visible.reason == NODE_SAYS_LOST else Witness.SILENT
-
-
 def is_sudden(absent: Collection[str], missing: Collection[str], count: int) -> bool:
     """Return whether a listing newly lacks more than a quarter of `count` devices at once."""
     return sum(name not in missing for name in absent) > count * SUDDEN_SHARE
@@ -95,7 +74,7 @@ def judge(
     absent: Iterable[str],
     *,
     missing: Mapping[str, Missing],
-    witnesses: Mapping[str, Witness],
+    reports: Mapping[str, NodeReport],
     now: float,
     sudden: bool = False,
     partial: bool = False,
@@ -105,7 +84,7 @@ def judge(
     Args:
         absent: their names; the same for hosts, by their ids.
         missing: of the last judgement.
-        witnesses: what nodes report, by the name of each device that has an attachment.
+        reports: by the name of each device that has an attachment, the report of its node.
         now: when the listing was read, on the event loop's clock.
         sudden: so many at once that the listing itself is in doubt.
         partial: the manager could not read a part of the listing.
@@ -118,10 +97,10 @@ def judge(
     kept: dict[str, Missing] = {}
     for name in absent:
         seen = _counted(missing.get(name), now)
-        reported = witnesses.get(name)
+        reported = reports.get(name)
         unneeded = reported is None and not sudden and name not in missing
-        confirmed = reported is not Witness.SHOWS and seen.listings >= LISTINGS
-        if reported is Witness.LOST or unneeded or confirmed:
+        confirmed = reported is not NodeReport.SHOWS and seen.listings >= LISTINGS
+        if reported is NodeReport.LOST or unneeded or confirmed:
             lost.append(name)
         else:
             kept[name] = seen
@@ -163,7 +142,7 @@ class Tracker:
         absent: Collection[str],
         over: Collection[str],
         *,
-        witnesses: Mapping[str, Witness],
+        reports: Mapping[str, NodeReport],
         now: float,
         count: int | None = None,
         partial: bool = False,
@@ -173,15 +152,13 @@ class Tracker:
         Args:
             absent: what is not there, by name.
             over: names that are dropped from the missing, unless the judgement adds them again.
-            witnesses: what nodes report, by name.
+            reports: of the nodes, by name.
             now: when that was read, on the event loop's clock.
             count: of all there are, in the judgement of a listing, which may itself be in doubt.
             partial: the manager could not read a part of the listing.
         """
         sudden = count is not None and is_sudden(absent, self.missing, count)
-        judged = judge(
-            absent, missing=self.missing, witnesses=witnesses, now=now, sudden=sudden, partial=partial
-        )
+        judged = judge(absent, missing=self.missing, reports=reports, now=now, sudden=sudden, partial=partial)
         remaining = {name: entry for name, entry in self.missing.items() if name not in over}
         self.missing = remaining | dict(judged.missing)
         return judged.lost

@@ -5,9 +5,9 @@ import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from drawbar.driver import containment
+from drawbar.driver import clocks, containment
 from drawbar.driver.api import fabrics, meta
-from drawbar.driver.controller.fabrics import credentials, redacting_adapter, session
+from drawbar.driver.controller.fabrics import credentials, news, redacting_adapter, session
 from drawbar.driver.kube import events, kinds
 from drawbar.fabric import contract
 
@@ -18,12 +18,23 @@ class _Running:
     task: asyncio.Task[None]
 
 
-class Sessions:
-    """The sessions by the name of their Fabric; their tasks run in the group they were begun in.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """A term of leadership, in which sessions run.
 
     Attributes:
-        cluster: the UID of this cluster, for the marks of sessions begun from now on; empty where it is not known.
+        tasks: the sessions' tasks run in this group.
+        listener: the sessions report to it.
+        cluster: the UID of this cluster, for the marks of connections; empty if it is not known.
     """
+
+    tasks: asyncio.TaskGroup
+    listener: news.Listener
+    cluster: str
+
+
+class Sessions:
+    """The sessions by the name of their Fabric."""
 
     def __init__(
         self,
@@ -33,19 +44,15 @@ class Sessions:
         *,
         contained: containment.Containment | None = None,
         recorder: events.Recorder | None = None,
+        clock: clocks.Clock = clocks.steady,
     ) -> None:
         self._contained = contained
         self._recorder = recorder
-        self.cluster = ""
+        self._clock = clock
         self._vault = vault
         self._networks = networks
-        self._listener: session.Listener | None = None
         self._adapters = adapters
         self._running: dict[str, _Running] = {}
-
-    def follow(self, listener: session.Listener) -> None:
-        """Have a listener called by the sessions that begin from now on."""
-        self._listener = listener
 
     def get(self, name: str) -> session.Session | None:
         """Return the session of that Fabric, if there is one."""
@@ -55,26 +62,26 @@ class Sessions:
     def __iter__(self) -> Iterator[session.Session]:
         return iter([running.session for running in self._running.values()])
 
-    def put(self, fabric: fabrics.Fabric, tasks: asyncio.TaskGroup) -> None:
-        """Begin a session, or another one if how the manager is reached changed; any other change is passed to the session."""
+    def put(self, fabric: fabrics.Fabric, term: Term) -> None:
+        """Begin a session, or another one if the access to the manager changed; pass any other change to the session."""
         name = fabric.metadata.name
         running = self._running.get(name)
         if running is not None and _way(running.session.spec) == _way(fabric.spec):
             running.session.change(fabric.spec, given_up=fabric.given_up)
             return
         self.drop(name)
-        assert self._listener is not None
         opened = session.Session(
             fabric,
-            self._listener,
+            term.listener,
             self._adapters,
             vault=self._vault,
             networks=self._networks,
-            cluster=self.cluster,
+            cluster=term.cluster,
             contained=self._contained,
             report=functools.partial(self._report_unexpected, fabric.metadata),
+            clock=self._clock,
         )
-        task = tasks.create_task(opened.run(), name=f"fabric-{name}")
+        task = term.tasks.create_task(opened.run(), name=f"fabric-{name}")
         self._running[name] = _Running(session=opened, task=task)
 
     def _report_unexpected(self, metadata: meta.ObjectMeta, failure: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import fabrics, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import hosts
 
 GIVING_UP = (
@@ -139,20 +140,20 @@ def document(fabric: fabrics.Fabric, wanted: fabrics.FabricStatus) -> dict[str, 
 
 def _degraded(view: View) -> tuple[str, bool, str, str]:
     if not view.troubles:
-        return fabrics.DEGRADED, False, "Healthy", "nothing is known to be at fault"
-    reason = "Troubles"
+        return fabrics.DEGRADED, False, reasons.HEALTHY, "nothing is known to be at fault"
+    reason = reasons.TROUBLES
     if view.exceeded:
-        reason = "LimitExceeded"
+        reason = reasons.LIMIT_EXCEEDED
     elif view.missing:
-        reason = "DevicesMissing"
+        reason = reasons.DEVICES_MISSING
     elif view.contradicted:
-        reason = "ConnectionsNotShown"
+        reason = reasons.CONNECTIONS_NOT_SHOWN
     return fabrics.DEGRADED, True, reason, "; ".join(view.troubles)[:1024]
 
 
 def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
     if not fields:
-        return fabrics.FEATURES_DROPPED, False, "AllKept", NO_FIELDS_LOST
+        return fabrics.FEATURES_DROPPED, False, reasons.ALL_KEPT, NO_FIELDS_LOST
     so = (
         "a device that should be tainted is withdrawn"
         if _only_taints(fields)
@@ -162,7 +163,7 @@ def _dropped(fields: Collection[str]) -> tuple[str, bool, str, str]:
         f"the API server drops {', '.join(sorted(fields))} of ResourceSlices, so {so}; enable the feature gates "
         "DRADeviceBindingConditions and DRADeviceTaints, or use Kubernetes 1.36 or later"
     )
-    return fabrics.FEATURES_DROPPED, True, "FieldsDropped", message
+    return fabrics.FEATURES_DROPPED, True, reasons.FIELDS_DROPPED, message
 
 
 def _only_taints(fields: Collection[str]) -> bool:
@@ -172,25 +173,25 @@ def _only_taints(fields: Collection[str]) -> bool:
 
 def _writable(refused: str) -> tuple[str, bool, str, str]:
     if refused:
-        return fabrics.WRITABLE, False, "Refused", refused
-    return fabrics.WRITABLE, True, "Accepted", "the API server refuses none of the controller's writes"
+        return fabrics.WRITABLE, False, reasons.REFUSED, refused
+    return fabrics.WRITABLE, True, reasons.ACCEPTED, "the API server refuses none of the controller's writes"
 
 
 def _mapped(nodes: hosts.NodeMap, count: int) -> tuple[str, bool, str, str]:
     if nodes.problems:
-        return fabrics.HOSTS_MAPPED, False, "HostsNotMapped", "; ".join(nodes.problems)[:1024]
+        return fabrics.HOSTS_MAPPED, False, reasons.HOSTS_NOT_MAPPED, "; ".join(nodes.problems)[:1024]
     if not nodes.host_of:
         message = f"none of the {count} hosts is a node of this cluster; map them in spec.hosts"
-        return fabrics.HOSTS_MAPPED, False, "HostsNotMapped", message
+        return fabrics.HOSTS_MAPPED, False, reasons.HOSTS_NOT_MAPPED, message
     message = f"{len(nodes.host_of)} of {count} hosts are nodes"
-    return fabrics.HOSTS_MAPPED, True, "HostsMapped", message
+    return fabrics.HOSTS_MAPPED, True, reasons.HOSTS_MAPPED, message
 
 
 def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tuple[str, bool, str, str]:
     if refused:
-        return fabrics.PUBLISHED, False, "Refused", refused
+        return fabrics.PUBLISHED, False, reasons.REFUSED, refused
     if not _only_taints(dropped_fields):
-        return fabrics.PUBLISHED, False, "FieldsDropped", "see the condition FeaturesDropped"
+        return fabrics.PUBLISHED, False, reasons.FIELDS_DROPPED, "see the condition FeaturesDropped"
     message = (
         f"{max(view.devices - view.reserved - view.not_offered, 0)} devices are offered to the scheduler"
     )
@@ -198,7 +199,7 @@ def _published(view: View, refused: str, dropped_fields: Collection[str]) -> tup
         message += f", {view.reserved} are reserved for immediate allocation"
     if view.not_offered:
         message += f", {view.not_offered} are beyond spec.offer"
-    return fabrics.PUBLISHED, True, "Published", message
+    return fabrics.PUBLISHED, True, reasons.PUBLISHED, message
 
 
 def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
@@ -207,6 +208,6 @@ def _going(attached: int, *, given_up: bool) -> tuple[str, bool, str, str]:
             f"given up: while the manager is not reached, the DeviceAttachments ({attached} attached) go without a detach "
             "once their nodes let go of the devices; what is connected stays connected at the fabric"
         )
-        return fabrics.PUBLISHED, False, "GivenUp", message
+        return fabrics.PUBLISHED, False, reasons.GIVEN_UP, message
     message = f"the Fabric is being deleted; it goes when its {attached} attached devices are back"
-    return fabrics.PUBLISHED, False, "Deleting", message
+    return fabrics.PUBLISHED, False, reasons.DELETING, message

@@ -14,21 +14,18 @@ from typing import assert_never
 import msgspec
 
 from drawbar.driver import backoff, evaluation
-from drawbar.driver.api import attachments, claims, core, demands, slices
+from drawbar.driver.api import attachments, claims, core, demands
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import claims as claim_index
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import inventory, matching, selectors
 from drawbar.driver.controller.cluster import Cluster
-from drawbar.driver.controller.immediate import plan
-from drawbar.driver.controller.pools import plan as pool_plan
+from drawbar.driver.controller.immediate import decisions
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import kinds, workers
 
 log = logging.getLogger(__name__)
 
-ALLOCATED = "ImmediatelyAllocated"
-TURNED_OFF = "ImmediateAllocationOff"
-DROPPED = "BindingConditionsDropped"
 # The scheduler may work for so long with what it was shown before.
 SETTLE_SECONDS = 10.0
 LOOK_AGAIN_SECONDS = 60.0
@@ -73,23 +70,59 @@ class _Memory:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
+class Waiting:
+    """The claims that ask for immediate allocation; kept while another controller leads.
+
+    Attributes:
+        settle_seconds: how long a device is not given that was withdrawn from the scheduler.
+        memories: by claim.
+        withdrawn: when a device was withdrawn from the scheduler, on the loop's clock.
+    """
+
+    settle_seconds: float = SETTLE_SECONDS
+    queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
+    memories: dict[Name, _Memory] = field(default_factory=dict)
+    withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
+
+    def ask(self, name: Name, uid: str) -> None:
+        """Have a claim looked at; one without a uid is forgotten."""
+        if not uid:
+            self.memories.pop(name, None)
+            return
+        memory = self.memories.get(name)
+        if memory is None or memory.uid != uid:
+            self.memories[name] = _Memory(uid=uid)
+        self.queue.add(name)
+
+    def withdraw(self, device: names.DeviceKey) -> None:
+        """Note that a device is no longer shown to the scheduler."""
+        self.withdrawn = self.settling() | {device: asyncio.get_running_loop().time()}
+
+    def look_again(self) -> None:
+        """Have all claims looked at again, since devices or nodes changed."""
+        for name in self.memories:
+            self.queue.add_after(name, GATHER_SECONDS)
+
+    def settling(self) -> dict[names.DeviceKey, float]:
+        """Return the devices that were withdrawn so recently that the scheduler may still be giving them to a claim."""
+        now = asyncio.get_running_loop().time()
+        return {key: at for key, at in self.withdrawn.items() if now - at < self.settle_seconds}
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class Allocator:
-    """Allocates claims at once. Run `run()` as a task while this controller leads.
+    """Allocates claims at once, during one term of leadership. Run `run()` as a task.
 
     Attributes:
         enabled: by the configuration; otherwise a claim that asks for it gets an Event.
         evaluator: of the claims' selectors.
-        settle_seconds: how long a device is not given that was withdrawn from the scheduler.
+        waiting: the claims.
     """
 
     cluster: Cluster
     enabled: bool
     evaluator: evaluation.Evaluator
-    settle_seconds: float = SETTLE_SECONDS
-    _queue: workers.WorkQueue[Name] = field(default_factory=workers.WorkQueue)
-    _memories: dict[Name, _Memory] = field(default_factory=dict)
-    # When a device was withdrawn from the scheduler, on the loop's clock.
-    _withdrawn: dict[names.DeviceKey, float] = field(default_factory=dict)
+    waiting: Waiting
     # None for a class that does not exist, and when it was read, on the loop's clock.
     _classes: dict[str, tuple[demands.DeviceClass | None, float]] = field(default_factory=dict)
     _judge: selectors.Judge = field(init=False)
@@ -99,42 +132,11 @@ class Allocator:
         self._judge = selectors.Judge(self.cluster.driver, self.evaluator)
         self._budget = selectors.Budget()
 
-    def changed(self, old: claims.ResourceClaim | None, new: claims.ResourceClaim | None) -> None:
-        """Take over a change of any claim."""
-        claim = new or old
-        assert claim is not None
-        name = (claim.metadata.namespace, claim.metadata.name)
-        if new is None or not demands.is_immediate(new.metadata):
-            self._memories.pop(name, None)
-            return
-        memory = self._memories.get(name)
-        if memory is None or memory.uid != new.metadata.uid:
-            self._memories[name] = _Memory(uid=new.metadata.uid)
-        self._queue.add(name)
-
-    def published(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
-        """Take over a change of what is published to the scheduler; also while another controller leads."""
-        fabric = pool_plan.fabric_of(old)
-        if old is None or fabric is None or not self.enabled:
-            return
-        shown = frozenset(device.name for device in new.spec.devices) if new is not None else frozenset()
-        gone = (
-            names.DeviceKey(fabric=fabric, device=device.name)
-            for device in old.spec.devices
-            if device.name not in shown
-        )
-        self._withdrawn = self._settling() | dict.fromkeys(gone, asyncio.get_running_loop().time())
-
-    def look_again(self) -> None:
-        """Look at all claims again, since devices or nodes changed."""
-        for name in self._memories:
-            self._queue.add_after(name, GATHER_SECONDS)
-
     async def run(self) -> None:
         """Work until cancelled."""
-        for name in self._memories:
-            self._queue.add(name)
-        await self._queue.run(
+        for name in self.waiting.memories:
+            self.waiting.queue.add(name)
+        await self.waiting.queue.run(
             self._round,
             lambda name: {"namespace": name[0], "claim": name[1]},
             worker="immediate-claims",
@@ -149,7 +151,7 @@ class Allocator:
 
     async def _round(self, name: Name) -> float | None:
         """Look at one claim; return the seconds after which to look again, if time alone can change anything."""
-        claim, memory = self.cluster.claims.get(name[1], name[0]), self._memories.get(name)
+        claim, memory = self.cluster.claims.get(name[1], name[0]), self.waiting.memories.get(name)
         if claim is None or memory is None or claim.metadata.deletion_timestamp is not None:
             self.cluster.refusals.settled(_subject(name))
             return None
@@ -158,12 +160,12 @@ class Allocator:
             return await self._review(claim, claim.status.allocation, memory)
         if not self.enabled:
             message = "the claim asks for immediate allocation, which is off (immediateAllocation of the controller)"
-            self._report(claim, memory, TURNED_OFF, message)
+            self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_OFF, message)
             return None
         if not self.cluster.pools.keeps_conditions:
             # A pod would be bound before its device is there.
             message = "not allocated at once: the API server drops binding conditions, or was not asked yet"
-            self._report(claim, memory, DROPPED, message)
+            self._report(claim, memory, reasons.BINDING_CONDITIONS_DROPPED, message)
             return LOOK_AGAIN_SECONDS
         left = memory.not_before - asyncio.get_running_loop().time()
         return left if left > 0 else await self._allocate(claim, memory)
@@ -176,7 +178,7 @@ class Allocator:
         gone_at = self.cluster.absences.gone_at(allocation.node or "", of_fabrics)
         now = self.cluster.clock()
         gone = gone_at is not None and gone_at <= now
-        decided = plan.review(claim, self.cluster.driver, node_gone=gone) if self.enabled else None
+        decided = decisions.review(claim, self.cluster.driver, node_gone=gone) if self.enabled else None
         if decided is not None:
             await self._carry_out(decided, claim, memory)
         elif claim_index.is_ready(claim, self.cluster.driver):
@@ -185,13 +187,13 @@ class Allocator:
 
     async def _allocate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
         while True:
-            self._withdrawn = self._settling()
-            offered = inventory.shown_reserved(self.cluster) | self._withdrawn.keys()
+            self.waiting.withdrawn = self.waiting.settling()
+            offered = inventory.shown_reserved(self.cluster) | self.waiting.withdrawn.keys()
             reserved = inventory.reserved(self.cluster, offered)
-            again = self.settle_seconds if offered else LOOK_AGAIN_SECONDS
+            again = self.waiting.settle_seconds if offered else LOOK_AGAIN_SECONDS
             if not any(device.free for device in reserved.devices.values()):
                 message = "no free device is reserved for immediate allocation (policy.immediate of a Fabric); waiting"
-                self._report(claim, memory, plan.NOTHING_RESERVED, message)
+                self._report(claim, memory, reasons.NO_RESERVED_DEVICE, message)
                 return again
             asked = await self._read(claim, memory)
             if asked is None:
@@ -201,20 +203,20 @@ class Allocator:
                     "the claim cannot be allocated at once: "
                     f"its selectors have more than {SELECTORS_CHARS_MAX} characters"
                 )
-                self._report(claim, memory, plan.UNSUPPORTED, message)
+                self._report(claim, memory, reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED, message)
                 return None
             decided = await self._decide(asked, memory, reserved)
             if not self._judge.pending:
                 await self._carry_out(decided, claim, memory)
-                return again if isinstance(decided, plan.Wait) else None
+                return again if isinstance(decided, decisions.Wait) else None
             pause = await self._evaluate(claim, memory)
             if pause is not None:
                 return pause
 
     async def _decide(
         self, asked: demands.Claim, memory: _Memory, reserved: matching.Inventory
-    ) -> plan.Allocate | plan.Wait:
-        observed = plan.Observed(
+    ) -> decisions.Allocate | decisions.Wait:
+        observed = decisions.OpenClaim(
             driver=self.cluster.driver,
             claim=asked,
             classes=await self._read_classes(asked),
@@ -223,11 +225,11 @@ class Allocator:
             avoided=memory.devices,
         )
         self._judge.begin()
-        decided = plan.plan(observed, self._judge.meets, self.cluster.time_of_day())
-        if isinstance(decided, plan.Wait) and self._judge.faults:
+        decided = decisions.plan(observed, self._judge.meets, self.cluster.time_of_day())
+        if isinstance(decided, decisions.Wait) and self._judge.faults:
             expression, reason = next(iter(self._judge.faults.items()))
             text = f"{decided.message}; a selector fails: {reason}; it is {demands.shown(expression)}"
-            return plan.Wait(reason=decided.reason, message=text)
+            return decisions.Wait(reason=decided.reason, message=text)
         return decided
 
     async def _evaluate(self, claim: claims.ResourceClaim, memory: _Memory) -> float | None:
@@ -239,21 +241,29 @@ class Allocator:
         namespace = claim.metadata.namespace
         pause = self._budget.wait(namespace)
         if pause:
-            self._report(claim, memory, selectors.EXPENSIVE, selectors.too_expensive(namespace))
+            self._report(claim, memory, reasons.SELECTORS_TOO_EXPENSIVE, selectors.too_expensive(namespace))
             return pause
         _, taken = await self._judge.settle(TURN_SECONDS)
         used = sum(taken.values())
         self._budget.use(namespace, max(used, TURN_SECONDS_MIN))
         return 0.0 if used >= TURN_SECONDS else None
 
-    async def _carry_out(self, action: plan.Action, claim: claims.ResourceClaim, memory: _Memory) -> None:
+    async def _carry_out(
+        self, action: decisions.Action, claim: claims.ResourceClaim, memory: _Memory
+    ) -> None:
         match action:
-            case plan.Allocate(allocation=allocation, node=node, devices=devices):
+            case decisions.Allocate(allocation=allocation, node=node, devices=devices):
                 await self._write(claim, devices, msgspec.to_builtins(allocation))
                 listed = ", ".join(f"{key.fabric}/{key.device}" for key in devices)
-                self._report(claim, memory, ALLOCATED, f"{listed} allocated on node {node}", warning=False)
+                self._report(
+                    claim,
+                    memory,
+                    reasons.IMMEDIATELY_ALLOCATED,
+                    f"{listed} allocated on node {node}",
+                    warning=False,
+                )
                 log.info("claim allocated at once", extra={"claim": claim.metadata.name, "node": node})
-            case plan.TakeBack(reason=reason, message=message, node=node, devices=devices):
+            case decisions.TakeBack(reason=reason, message=message, node=node, devices=devices):
                 # First the memory: the write has the next round follow.
                 if memory.counted != claim.status.allocation:
                     memory.failures, memory.counted = memory.failures + 1, claim.status.allocation
@@ -263,7 +273,7 @@ class Allocator:
                 memory.not_before = asyncio.get_running_loop().time() + pause
                 await self._write(claim, devices, None)
                 self._report(claim, memory, reason, f"{message}; trying again in {pause:.0f} s")
-            case plan.Wait(reason=reason, message=message):
+            case decisions.Wait(reason=reason, message=message):
                 self._report(claim, memory, reason, message)
             case _:
                 assert_never(action)
@@ -295,7 +305,7 @@ class Allocator:
     async def _read_classes(self, asked: demands.Claim) -> dict[str, demands.DeviceClass]:
         """Return the classes that the claim names and that exist, read no longer ago than `CLASS_SECONDS`."""
         classes, now = {}, asyncio.get_running_loop().time()
-        for name in sorted(plan.class_names(asked.spec.devices)):
+        for name in sorted(decisions.class_names(asked.spec.devices)):
             device_class, at = self._classes.get(name, (None, -CLASS_SECONDS))
             if now - at >= CLASS_SECONDS:
                 try:
@@ -310,11 +320,6 @@ class Allocator:
             if device_class is not None:
                 classes[name] = device_class
         return classes
-
-    def _settling(self) -> dict[names.DeviceKey, float]:
-        """Return the devices that were withdrawn so recently that the scheduler may still be giving them to a claim."""
-        now = asyncio.get_running_loop().time()
-        return {key: at for key, at in self._withdrawn.items() if now - at < self.settle_seconds}
 
     def _report(
         self, claim: claims.ResourceClaim, memory: _Memory, reason: str, message: str, *, warning: bool = True

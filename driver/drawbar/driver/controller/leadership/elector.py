@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import core, meta
-from drawbar.driver.controller.leadership import plan
+from drawbar.driver.controller.leadership import deadlines
 from drawbar.driver.kube import client, errors, kinds
 
 log = logging.getLogger(__name__)
@@ -111,14 +111,14 @@ class Elector:
         spec = lease.spec if lease is not None else None
         if spec != self._seen[0]:
             self._seen = (spec, began)
-        observed = plan.Observed(
+        observed = deadlines.Candidacy(
             lease=lease,
             identity=self._identity,
             seen_at=self._seen[1],
             duration_seconds=self._terms.duration_seconds,
         )
-        action = plan.plan(observed, began)
-        if isinstance(action, plan.Wait):
+        action = deadlines.plan(observed, began)
+        if isinstance(action, deadlines.Wait):
             return min(action.seconds, self._terms.retry_seconds)
         return await self._write(lease), began
 
@@ -166,7 +166,7 @@ class Elector:
 
     async def _write(self, lease: core.Lease | None) -> core.Lease:
         metadata = lease.metadata if lease is not None else meta.ObjectMeta(name=self._name)
-        wanted = plan.taken(
+        wanted = deadlines.taken(
             lease,
             metadata,
             identity=self._identity,
@@ -187,7 +187,7 @@ class Elector:
     async def _release(self, held: core.Lease) -> None:
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                await self._replace(plan.released(held, _stamp()))
+                await self._replace(deadlines.released(held, _stamp()))
         except (errors.KubeError, TimeoutError) as error:
             log.info("the lease was not given back, it runs out: %s", error, extra={"lease": self._name})
 

@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drawbar.driver.api import attachments, fabrics, meta, slices
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.controller import names, outcomes, rates
 from drawbar.driver.controller.cluster import Cluster
 from drawbar.driver.controller.fabrics import session
 from drawbar.driver.controller.operation import metrics
-from drawbar.driver.controller.pools import causes
 from drawbar.driver.kube import mirror, workers
 from drawbar.driver.slices import encoding
 
@@ -53,13 +53,13 @@ class Offer:
 
 def offer(driver: str, published: Iterable[slices.ResourceSlice]) -> Offer:
     """Return what a fabric's slices hold, in whichever form they have the taints."""
-    taints = encoding.decode(published)
-    kept = {name for name, device_taints in taints.items() if encoding.keeps_away(device_taints)}
-    in_use = f"{driver}/{causes.IN_USE}"
+    shown = encoding.decode(published)
+    kept = {name for name, device_taints in shown.items() if encoding.keeps_away(device_taints)}
+    in_use = f"{driver}/{taints.IN_USE.key}"
     foreign = frozenset(
-        name for name in kept if any(taint.key == in_use and not taint.value for taint in taints[name])
+        name for name in kept if any(taint.key == in_use and not taint.value for taint in shown[name])
     )
-    return Offer(published=frozenset(taints), foreign=foreign, tainted=frozenset(kept) - foreign)
+    return Offer(published=frozenset(shown), foreign=foreign, tainted=frozenset(kept) - foreign)
 
 
 def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) -> dict[str, int]:
@@ -79,7 +79,7 @@ def devices(offered: Offer, listed: Collection[str], attached: Collection[str]) 
 
 def phases(listed: Iterable[attachments.DeviceAttachment]) -> dict[str, float]:
     """Return how many attachments are in each phase; all phases are there, so that a series never ends."""
-    numbers = dict.fromkeys((*outcomes.PHASES, outcomes.OTHER), 0.0)
+    numbers = dict.fromkeys((*outcomes.PHASES, reasons.OTHER), 0.0)
     for attachment in listed:
         numbers[outcomes.phase(attachment)] += 1.0
     return numbers
@@ -146,7 +146,7 @@ class Gauges:
         watch(
             "fabric_limits_exceeded",
             "How often a fabric manager listed or streamed more than a limit of its Fabric allows.",
-            lambda: {session.name: float(session.exceeded) for session in self.cluster.sessions},
+            lambda: {session.name: float(session.manager.exceeded) for session in self.cluster.sessions},
             label="fabric",
             counter=True,
         )
@@ -192,13 +192,13 @@ class Gauges:
         watch(
             "running_operations",
             "Operations that a fabric is busy with.",
-            lambda: {session.name: float(session.turns.running) for session in cluster.sessions},
+            lambda: {session.name: float(session.manager.turns.running) for session in cluster.sessions},
             label="fabric",
         )
         watch(
             "waiting_operations",
             "Operations that wait for a place in a fabric.",
-            lambda: {session.name: float(session.turns.waiting) for session in cluster.sessions},
+            lambda: {session.name: float(session.manager.turns.waiting) for session in cluster.sessions},
             label="fabric",
         )
         watch(

@@ -5,6 +5,7 @@ Children of metrics are looked up once, since an attach touches a dozen of them.
 
 import prometheus_client as prometheus
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller import outcomes
 from drawbar.driver.operation import exposition
 
@@ -55,7 +56,7 @@ class Metrics(exposition.Exposition):
         self.attach_seconds = {way: attaches.labels(way) for way in (outcomes.ATTACHED, outcomes.REUSED)}
         self.attaches = self._closed(
             self.counter("attaches", "How attaches ended.", "result"),
-            (outcomes.ATTACHED, outcomes.REUSED, outcomes.OTHER, *sorted(outcomes.FAILURES)),
+            (outcomes.ATTACHED, outcomes.REUSED, reasons.OTHER, *sorted(outcomes.FAILURES)),
         )
         self.detaches = self._closed(
             self.counter("detaches", "How devices came back.", "result"), outcomes.DETACHES

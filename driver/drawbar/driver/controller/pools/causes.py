@@ -1,20 +1,6 @@
 """Why a device of a fabric should not be allocated now, and the taint that each cause has; decided purely.
 
-| key | effect | cause | lifted |
-|---|---|---|---|
-| `attach-failed` | NoSchedule | an attach failed, or the node could not use the device | after probation |
-| `device-lost` | NoExecute | the device of a claim vanished | the claim let go of it |
-| `cleaning` | NoSchedule | its node erases its user's data | it is free |
-| `not-cleaned` | NoSchedule | its node cannot take away what its user left on it | it could, or it is detached by force |
-| `in-use` | NoSchedule | a host without a claim, an attachment made by hand, or a release that takes long | it is free |
-| `fabric-health` | NoSchedule, or None for a warning | the fabric manager reports it | it reports it well, see `pools.health` |
-| a finding, such as `link-narrow` | as the node's health policy has it | its node found it | it is gone, or the node let go of the device |
-| `node-unhealthy` | NoSchedule | its node reports it unhealthy, without a finding | the node reports it well, or let go of it |
-| `fabric-unreachable` | NoSchedule | a free device of a silent fabric manager | the manager answers |
-| `maintenance` | NoSchedule | a Maintenance of its Fabric names it | none does any more |
-| `wear-limited` | NoSchedule | it was erased as often as a day allows | enough of these erasures are a day old |
-| `reserved` | NoSchedule | reserved for immediate allocation while a claim has it | that claim let go of it |
-| `not-offered` | NoSchedule | beyond the offer of the Fabric while a claim has it | that claim let go of it |
+`catalogue.taints` lists the taints.
 
 The description of a taint is one sentence about what is wrong and what lifts it. Its data are a flat object with a few
 of the same keys for every taint: `source` (who noticed: fabric, node, controller or operator), `fabric`, `node`, `host`,
@@ -25,44 +11,16 @@ Source: KEP-5055, DeviceTaint; limits from its validation (1 KiB and 10 KiB). `t
 same, since tolerations count from it.
 """
 
+import dataclasses
 import datetime
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, assert_never
 
 from drawbar.driver.api import attachments, slices
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.controller import outcomes
-from drawbar.driver.controller.fabrics import losses
 from drawbar.driver.slices import encoding
-
-ATTACH_FAILED = "attach-failed"
-LOST = "device-lost"
-IN_USE = "in-use"
-CLEANING = "cleaning"
-NOT_CLEANED = "not-cleaned"
-FABRIC_HEALTH = "fabric-health"
-NODE_UNHEALTHY = "node-unhealthy"
-UNREACHABLE = "fabric-unreachable"
-MAINTENANCE = "maintenance"
-RESERVED = "reserved"
-NOT_OFFERED = "not-offered"
-WEAR_LIMITED = "wear-limited"
-_KEYS = frozenset(
-    {
-        ATTACH_FAILED,
-        LOST,
-        IN_USE,
-        CLEANING,
-        NOT_CLEANED,
-        FABRIC_HEALTH,
-        NODE_UNHEALTHY,
-        UNREACHABLE,
-        MAINTENANCE,
-        RESERVED,
-        NOT_OFFERED,
-        WEAR_LIMITED,
-    }
-)
 
 DESCRIPTION_BYTES = 1024
 # Of the fabric manager's or the kernel's words; the Event has all of them.
@@ -217,14 +175,14 @@ def failure(attachment: attachments.DeviceAttachment | None) -> AttachFailed | N
         node=attachment.spec.node_name,
         message=problem.message,
         by_node=attachment.holds(attachments.ATTACHED)
-        and problem.reason in outcomes.NODE_FAILURES | {outcomes.OTHER},
+        and problem.reason in outcomes.NODE_FAILURES | {reasons.OTHER},
     )
 
 
 def refusal(attachment: attachments.DeviceAttachment | None) -> attachments.Failure | None:
     """Return the fabric manager's refusal of the device at this host, to which neither is to blame."""
     problem = outcomes.problem(attachment) if attachment is not None else None
-    return problem if problem is not None and problem.reason == outcomes.INCOMPATIBLE else None
+    return problem if problem is not None and problem.reason == reasons.DEVICE_INCOMPATIBLE else None
 
 
 def of_attachment(
@@ -244,9 +202,7 @@ def of_attachment(
     if attachment.held_by_hand:
         causes.append(HeldByHand(node=node))
     elif (
-        failed is not None
-        and failed.reason == losses.NODE_SAYS_LOST
-        and attachment.holds(attachments.ATTACHED)
+        failed is not None and failed.reason == reasons.DEVICE_LOST and attachment.holds(attachments.ATTACHED)
     ):
         causes.append(Lost(node=node, message=failed.message))
     if overdue or (attachment.deleting and blocker):
@@ -271,7 +227,7 @@ def _finding(reported: attachments.NodeFinding, node: str) -> Finding:
     )
 
 
-def taints(
+def make_taints(
     driver: str,
     causes: Iterable[Cause],
     old: Sequence[slices.Taint],
@@ -320,14 +276,14 @@ def failures(driver: str, published: slices.ResourceSlice | None) -> dict[str, s
     """Return by device name, the time of its failure, for those that a slice marks as failed."""
     if published is None:
         return {}
-    spec, key = published.spec, f"{driver}/{ATTACH_FAILED}"
+    spec, key = published.spec, f"{driver}/{taints.ATTACH_FAILED.key}"
     tainted = [(device.name, taint) for device in spec.devices for taint in device.taints]
     tainted += [(entry.device, entry.taint) for entry in spec.taints]
     return {name: taint.time_added or "" for name, taint in tainted if taint.key == key}
 
 
 def _known_failure(driver: str, old: Iterable[slices.Taint]) -> slices.Taint | None:
-    return next((taint for taint in old if taint.key == f"{driver}/{ATTACH_FAILED}"), None)
+    return next((taint for taint in old if taint.key == f"{driver}/{taints.ATTACH_FAILED.key}"), None)
 
 
 def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
@@ -336,7 +292,9 @@ def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
         kind for kind in (HeldByHand, NotReleased, InUse) if any(isinstance(cause, kind) for cause in causes)
     ]
     # A device that vanished is tainted for that already, and a node does not report for the other sources.
-    not_findings = _KEYS if any(isinstance(cause, Lost) for cause in causes) else _KEYS - {LOST}
+    not_findings = (
+        taints.KEYS if any(isinstance(cause, Lost) for cause in causes) else taints.KEYS - {taints.LOST.key}
+    )
     posing = [cause for cause in causes if isinstance(cause, Finding) and cause.name in not_findings]
     has_finding = sum(isinstance(cause, Finding) for cause in causes) > len(posing)
     return [
@@ -348,116 +306,68 @@ def _without_covered(causes: tuple[Cause, ...]) -> list[Cause]:
     ]
 
 
-def _taint(  # noqa: C901, PLR0912, PLR0915 - one arm for each cause
-    driver: str, cause: Cause, fabric: str, probation: Probation, evictions_per_second: int | None
-) -> slices.Taint:
-    key, value, effect = IN_USE, "", encoding.NO_SCHEDULE
-    text: str
-    data: dict[str, str | int]
+def _row(cause: Cause) -> taints.Taint:  # noqa: C901, PLR0911, PLR0912 - one arm for each cause
+    """Return the row of a cause in the catalogue; that of a finding has the names of the node's health policy."""
     match cause:
         case AttachFailed():
-            key, value = ATTACH_FAILED, cause.reason
-            seconds = round(probation.length.total_seconds())
-            where = f" to node {cause.node}" if cause.node else ""
-            text = f"Attaching it{where} failed ({cause.reason}); lifted {seconds} s after the failure, once its "
-            text += "DeviceAttachment is gone."
-            data = {"source": "node" if cause.by_node else "controller", "node": cause.node}
-            data |= {"reason": cause.reason, "message": cause.message}
-            data |= {"failures": cause.failures, "probationSeconds": seconds}
-        case Lost(listed=True):
-            key, effect = LOST, encoding.NO_EXECUTE
-            text = f"Node {cause.node or 'of its claim'} lost it while a claim has it; lifted when the claim lets go of it."
-            data = {"source": "node", "node": cause.node, "message": cause.message}
+            return taints.ATTACH_FAILED
         case Lost():
-            key, effect = LOST, encoding.NO_EXECUTE
-            text = "Its fabric manager no longer lists it while a claim has it; lifted when the claim lets go of it."
-            data = {"source": "fabric", "node": cause.node}
+            return taints.LOST if cause.listed else taints.LOST_BY_FABRIC
         case HeldByHand():
-            value = "manual"
-            text = (
-                f"An operator attached it by hand to node {cause.node}; lifted when that DeviceAttachment is "
-            )
-            text += "deleted and the device is free."
-            data = {"source": "operator", "node": cause.node, "host": cause.host}
-        case NotReleased(reason=attachments.CLEANING):
-            key = CLEANING
-            text = f"Node {cause.node} erases what its last user left on it; lifted when that is done and it is free."
-            data = {"source": "node", "node": cause.node, "reason": cause.reason}
-        case NotReleased(reason=attachments.NOT_CLEANED):
-            key = NOT_CLEANED
-            text = f"Node {cause.node} cannot take away what its last user left on it, and tries on; the condition Released "
-            text += "of its DeviceAttachment has the reason; lifted when that is done and it is free."
-            data = {"source": "node", "node": cause.node, "reason": cause.reason}
+            return taints.HELD_BY_HAND
+        case NotReleased(reason=reasons.CLEANING):
+            return taints.CLEANING
+        case NotReleased(reason=reasons.NOT_CLEANED):
+            return taints.NOT_CLEANED
         case NotReleased():
-            value = "releasing"
-            text = f"Its release from node {cause.node} takes long"
-            if cause.reason:
-                text = f"Node {cause.node} does not let go of it ({cause.reason})"
-            text += "; lifted when the fabric manager reports it as free."
-            data = {
-                "source": "node" if cause.reason else "controller",
-                "node": cause.node,
-                "reason": cause.reason,
-            }
+            return taints.RELEASE_BLOCKED if cause.reason else taints.RELEASING
         case InUse():
-            text = f"Host {cause.host} has it, and no claim of this cluster; lifted when the fabric manager reports that "
-            text += "it is free."
-            data = {"source": "fabric", "host": cause.host}
+            return taints.IN_USE
         case FabricHealth():
-            key, value = FABRIC_HEALTH, cause.health
-            effect = encoding.NO_EFFECT if cause.health == "warning" else effect
-            text = f"Its fabric manager reports it as {cause.health}; lifted when it reports it well, "
-            text += "and after several changes only once that has held for a while."
-            data = {"source": "fabric", "fabric": fabric}
+            return taints.FABRIC_CRITICAL if cause.health == "critical" else taints.FABRIC_WARNING
         case Finding():
-            key, value, effect = cause.name, cause.value, cause.effect
-            what = f": {_cut(cause.message, MESSAGE_BYTES)}" if cause.message else ""
-            text = f"Node {cause.node} found {cause.name}{what}; lifted when the node finds it no more or has let go of "
-            text += "the device."
-            data = {"source": "node", "node": cause.node, "reason": cause.name, "message": cause.message}
+            return dataclasses.replace(taints.FINDING, key=cause.name, effect=cause.effect)
         case Unhealthy():
-            key = NODE_UNHEALTHY
-            text = (
-                f"Node {cause.node} reports it unhealthy; lifted when it reports it well or has let go of it."
-            )
-            data = {"source": "node", "node": cause.node, "message": cause.message}
+            return taints.NODE_UNHEALTHY
         case Unreachable():
-            key = UNREACHABLE
-            text = f"The fabric manager of the Fabric {fabric} has been silent for longer than "
-            text += "policy.unreachableGraceSeconds; lifted when it answers."
-            data = {"source": "controller", "fabric": fabric}
+            return taints.FABRIC_UNREACHABLE
         case Maintenance():
-            key = MAINTENANCE
-            text = f"A Maintenance of the Fabric {fabric} names it, or all; lifted when none does any more "
-            text += "(kubectl get maintenances)."
-            data = {"source": "operator", "fabric": fabric}
+            return taints.MAINTENANCE
         case Reserved():
-            key = RESERVED
-            text = f"policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when "
-            text += "the claim that has it lets go of it."
-            data = {"source": "operator", "fabric": fabric}
+            return taints.RESERVED
         case NotOffered():
-            key = NOT_OFFERED
-            text = f"spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when the claim that has it lets go of it."
-            data = {"source": "operator", "fabric": fabric}
+            return taints.NOT_OFFERED
         case WearLimited():
-            key = WEAR_LIMITED
-            text = f"It was erased {cause.erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric "
-            text += f"{fabric} allows; lifted when fewer of these erasures are less than a day old."
-            data = {"source": "controller", "fabric": fabric}
+            return taints.WEAR_LIMITED
         case _:
             assert_never(cause)
+
+
+def _taint(
+    driver: str, cause: Cause, fabric: str, probation: Probation, evictions_per_second: int | None
+) -> slices.Taint:
+    row = _row(cause)
+    facts: dict[str, str | int] = {part.name: getattr(cause, part.name) for part in dataclasses.fields(cause)}
+    facts |= {"fabric": fabric, "probationSeconds": round(probation.length.total_seconds())}
+    data: dict[str, str | int] = {"source": "node" if facts.get("by_node") else row.source}
+    data |= {name: facts["name" if name == "reason" and "name" in facts else name] for name in row.data}
+    message = _cut(str(facts.get("message", "")), MESSAGE_BYTES)
+    words = facts | {
+        "where": f" to node {facts.get('node')}" if facts.get("node") else "",
+        "what": f": {message}" if message else "",
+        "node": facts.get("node") or "of its claim",
+    }
     return slices.Taint(
-        key=f"{driver}/{key}",
-        value=slices.label_value(value),
-        effect=effect,
-        description=_cut(text, DESCRIPTION_BYTES),
+        key=f"{driver}/{row.key}",
+        value=slices.label_value(row.value.format_map(words)),
+        effect=row.effect,
+        description=_cut(row.description.format_map(words), DESCRIPTION_BYTES),
         data={
             name: _cut(word, MESSAGE_BYTES) if isinstance(word, str) else word
             for name, word in data.items()
             if word
         },
-        evictions_per_second=evictions_per_second if effect == encoding.NO_EXECUTE else None,
+        evictions_per_second=evictions_per_second if row.effect == encoding.NO_EXECUTE else None,
     )
 
 

@@ -20,8 +20,9 @@ from dataclasses import dataclass, field
 import msgspec
 
 from drawbar.driver.api import bindings, quantities, slices
-from drawbar.driver.controller import names, reach, shares
-from drawbar.driver.controller.fabrics import composites
+from drawbar.driver.controller import names, reach
+from drawbar.driver.controller.offers import group, memory_chunk
+from drawbar.driver.controller.offers.offer import Offer
 from drawbar.driver.slices import plan as slice_plan
 from drawbar.fabric import contract
 
@@ -65,24 +66,26 @@ def published(
     )
 
 
-def shared(published_device: slices.Device, device: contract.Device, made_bytes: int) -> slices.Device | None:
-    """Return a pool of memory as it is published, of which each claim takes a share; None while it has no room for one.
+def offered(driver: str, fabric: str, offer: Offer, taints: tuple[slices.Taint, ...] = ()) -> slices.Device:
+    """Return an offer as it is published."""
+    members = offer.parts if offer.parts != (offer.name,) else ()
+    device = published(driver, fabric, offer.device, taints, name=offer.name, members=members)
+    return device if offer.made_bytes is None else shared(device, offer.device, offer.made_bytes)
+
+
+def shared(published_device: slices.Device, device: contract.Device, made_bytes: int) -> slices.Device:
+    """Return a pool of memory as it is published, of which each claim takes a chunk.
 
     It has a class of its own, so that no claim for a whole device is given it. Source: `resource.k8s.io/v1`
     CapacityRequestPolicy, whose validation wants each value of the range to be within the capacity.
 
     Args:
         published_device: the device as if it were attached as a whole.
-        device: as the fabric manager reports it.
+        device: as the fabric manager reports it, with room for a chunk.
         made_bytes: its memory that claims of this cluster have.
     """
     assert device.carving is not None
-    step = shares.step_bytes(device.carving)
-    room = device.carving.free_bytes + made_bytes
-    # While a slice is made or deleted, what is free and what is made may be reported one after the other.
-    value = min(room, device.memory_bytes or room) // step * step
-    if value < step:
-        return None
+    step, value = memory_chunk.step_bytes(device.carving), memory_chunk.room_bytes(device, made_bytes)
     least = quantities.format_bytes(step)
     allowed = (
         slices.ValidRange(min=least, max=least)
@@ -97,7 +100,7 @@ def shared(published_device: slices.Device, device: contract.Device, made_bytes:
     return msgspec.structs.replace(
         published_device,
         attributes=attributes,
-        capacity={shares.MEMORY: memory},
+        capacity={memory_chunk.MEMORY: memory},
         allow_multiple_allocations=True,
     )
 
@@ -144,7 +147,7 @@ def own_attributes(driver: str, device: contract.Device) -> dict[str, slices.Att
 def _of_members(members: tuple[str, ...]) -> dict[str, slices.Attribute]:
     return {
         attribute: slices.Attribute(string=member)
-        for attribute, member in zip(composites.MEMBERS, members, strict=False)
+        for attribute, member in zip(group.MEMBERS, members, strict=False)
     }
 
 

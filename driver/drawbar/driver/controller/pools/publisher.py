@@ -1,4 +1,4 @@
-"""Publishes the pools of fabrics, one write per action of `pools.plan`.
+"""Publishes the pools of fabrics, one write per action of `pools.desired`.
 
 Everything is recomputed from what is published and what the fabric reports; nothing is remembered between rounds but
 whether the API server keeps the fields we need, when the taints of failures were first seen, and which slices are refused.
@@ -13,10 +13,12 @@ from typing import assert_never
 
 from drawbar.driver import clocks, sightings
 from drawbar.driver.api import fabrics, slices
-from drawbar.driver.controller import attachment_index, maintenance, names, offers
+from drawbar.driver.catalogue import taints
+from drawbar.driver.controller import attachment_index, maintenance, names
 from drawbar.driver.controller import claims as claim_index
-from drawbar.driver.controller.fabrics import composites, sessions
-from drawbar.driver.controller.pools import causes, health, plan
+from drawbar.driver.controller.fabrics import sessions
+from drawbar.driver.controller.offers import group, selection
+from drawbar.driver.controller.pools import causes, desired, health
 from drawbar.driver.kube import client, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.slices import encoding, retries
@@ -69,7 +71,7 @@ class Publisher:
         self._probed_at: datetime.datetime | None = None
         self._left_out: dict[str, tuple[str, ...]] = {}
         # By fabric, where it has more pools than it may.
-        self._withheld: dict[str, plan.Withheld] = {}
+        self._withheld: dict[str, desired.Withheld] = {}
         self._retries: dict[str, retries.Retries] = {}
         # By fabric and name: every node of a cluster has slices of this driver too.
         self._slices: dict[str, dict[str, slices.ResourceSlice]] = {}
@@ -94,7 +96,7 @@ class Publisher:
         """Names of the devices whose taints had no room when the fabric was last published."""
         return self._left_out.get(fabric, ())
 
-    def withheld(self, fabric: str) -> plan.Withheld | None:
+    def withheld(self, fabric: str) -> desired.Withheld | None:
         """Return the pools beyond the fabric's limit of slices when it was last published; None where there are none."""
         return self._withheld.get(fabric)
 
@@ -122,13 +124,13 @@ class Publisher:
             left_out: tuple[str, ...] = ()
             self._withheld.pop(fabric, None)
             writes: list[slice_plan.Write] = []
-            for action in plan.plan(observed, now):
+            for action in desired.plan(observed, now):
                 match action:
-                    case plan.LookAgain(at=moment):
+                    case desired.LookAgain(at=moment):
                         again.append(max(LOOK_AGAIN_SECONDS, (moment - now).total_seconds()))
-                    case plan.LeftOut(devices=devices):
+                    case desired.LeftOut(devices=devices):
                         left_out = devices
-                    case plan.Withheld():
+                    case desired.Withheld():
                         self._withheld[fabric] = action
                     case slice_plan.Create() | slice_plan.Replace() | slice_plan.Delete():
                         writes.append(action)
@@ -166,7 +168,7 @@ class Publisher:
             raise delayed.stale
         return delayed.seconds_left()
 
-    def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> plan.Observed | None:
+    def _observed(self, name: str, kept: encoding.Kept, now: datetime.datetime) -> desired.FabricState | None:
         """Return what the plan rests on; None where there is no such Fabric and nothing published."""
         fabric, view = self._sources.fabrics.get(name), self._sources.sessions.get(name)
         placed, published = self._sources.placed, self.in_fabric(name)
@@ -176,15 +178,17 @@ class Publisher:
         if fabric is None:
             self._health.pop(name, None)
             # Its slices are left over.
-            withdrawal = plan.withdrawal(self._driver, name, published, self._time_of_day())
+            withdrawal = desired.withdrawal(self._driver, name, published, self._time_of_day())
             return replace(withdrawal, failed_since=failed_since) if withdrawal is not None else None
         scope = self._sources.maintenance.scope(name)
-        report = plan.Facts(fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope)
+        report = desired.Facts(
+            fabric=fabric, devices=None, silent_seconds=0.0, probations={}, maintenance=scope
+        )
         if view is not None:
             probation = datetime.timedelta(seconds=fabric.spec.policy.probation_seconds)
             refused = view.pairs.ends(probation, now)
             steady, seconds = self._health.setdefault(name, health.Health()), _monotonic()
-            report = plan.Facts(
+            report = desired.Facts(
                 fabric=fabric,
                 devices=steady.of_devices(self.offered(name), seconds) if view.listed else None,
                 not_offered=self.not_offered(name),
@@ -194,19 +198,19 @@ class Publisher:
                 probations=view.faults.probations(probation, now),
                 failures=view.faults.failures(),
                 missing=view.missing,
-                chooses=view.chooses,
+                chooses=view.inventory.parts.are_chosen,
                 worn=view.erasures.over(fabric.spec.policy.erases_per_device_per_day, now),
                 maintenance=scope,
                 refused=tuple(refused),
                 refused_until=min(refused.values(), default=None),
                 claimed=self._sources.allocated.pools(name),
                 made={
-                    device.id: view.made_bytes(device)
-                    for device in (self.offered(name) if view.carves else ())
+                    device.id: view.inventory.parts.made_bytes(device, view.mark)
+                    for device in (self.offered(name) if view.inventory.parts.are_carved else ())
                     if device.carving is not None and device.carving.is_pool
                 },
             )
-        observed = plan.observe(
+        observed = desired.observe(
             self._driver,
             report,
             placed.in_fabric(name),
@@ -232,14 +236,14 @@ class Publisher:
     def changed(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """Take over a change of what is published."""
         for published_slice in (old, new):
-            fabric = plan.fabric_of(published_slice)
+            fabric = desired.fabric_of(published_slice)
             if published_slice is None or fabric is None or published_slice.spec.driver != self._driver:
                 continue
             by_name, name = self._slices.setdefault(fabric, {}), published_slice.metadata.name
             of_fabric = self._composites.setdefault(fabric, {})
             if published_slice is new:
                 by_name[name] = published_slice
-                of_fabric[name] = composites.published([published_slice])
+                of_fabric[name] = group.published([published_slice])
             else:
                 by_name.pop(name, None)
             if published_slice is not new or not of_fabric[name]:
@@ -270,7 +274,7 @@ class Publisher:
         if view is None or view.spec.offer.is_everything:
             return frozenset()
         attached = {attachment.spec.device for attachment in self._sources.placed.in_fabric(fabric)}
-        return offers.not_offered(
+        return selection.not_offered(
             view.spec.offer,
             view.devices,
             held=attached | self._held_by_claims(fabric),
@@ -320,9 +324,9 @@ class Publisher:
 
     def is_tainted(self, fabric: str, device: str) -> bool:
         """Whether the scheduler keeps away from a device whose attach failed: by that taint, or unpublished."""
-        keys = {f"{self._driver}/{key}" for key in (causes.ATTACH_FAILED, causes.LOST)}
-        taints = encoding.taints_of(self.in_fabric(fabric), device)
-        return taints is None or any(taint.key in keys for taint in taints)
+        keys = {f"{self._driver}/{key}" for key in (taints.ATTACH_FAILED.key, taints.LOST.key)}
+        found = encoding.taints_of(self.in_fabric(fabric), device)
+        return found is None or any(taint.key in keys for taint in found)
 
     def _compare(self, wanted: slices.ResourceSlice, stored: slices.ResourceSlice) -> None:
         """Probe again if something was dropped after all: a feature gate was turned off meanwhile."""

@@ -7,26 +7,26 @@ from drawbar.driver.api import attachments, parameters
 from drawbar.driver.node.attachments import matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """The result of the last try to make the device ready, in this run of the daemon.
+    """The last attempt of this daemon to make the device ready.
 
     Attributes:
         card: as it was then; None: its slot was given power.
-        lack: what was missing then, or why the kernel refused, in a clause; empty: it was ready.
-        reason: one of `failures`, where the lack is of that kind.
-        at: when.
-        since: when the first such try was.
+        missing: the missing requirement, or the refusal of the kernel, in a clause; empty if it was ready.
+        reason: the reason of a failure, if the missing requirement is of that kind.
+        at: its time.
+        since: the time of the first such attempt.
         memory: what the claim made of it then.
-        final: trying again would not help.
+        final: another attempt would not help.
         waited: when it last waited for other devices of its composite, which have a time of their own.
     """
 
     card: model.Card | None
-    lack: str
+    missing: str
     memory: parameters.Memory = field(default_factory=parameters.Memory)
     reason: str = ""
     final: bool = False
@@ -43,13 +43,13 @@ class Member:
         name: of its attachment.
         attachment: None where this node has none.
         card: None while the kernel does not show it.
-        lack: what the card itself shows to be missing before it is ready.
+        missing: the missing requirement that the card itself shows.
     """
 
     name: str
     attachment: attachments.DeviceAttachment | None = None
     card: model.Card | None = None
-    lack: str | None = None
+    missing: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Observed:
     Attributes:
         attachment: as the API server has it.
         match: which of this node's cards the device is.
-        lack: what the card itself shows to be missing before it is ready.
+        missing: the missing requirement that the card itself shows.
         attempt: the last one.
         held_by: uid of the claim that was prepared with it on this node.
         sharers: the claims that were prepared with a virtual function of it on this node, each in a clause.
@@ -73,15 +73,13 @@ class Observed:
         leaving_at: when this daemon first saw that it is being deleted.
         health: the verdict on the device.
         leaving: the device as it was when its release was begun in this run of the daemon.
-        released: the result of a release step in this round; None before it.
-        cleaned: the result of cleaning it in this round: empty if no trace of the last use is left, else why not, or that it
-            is under way.
+        treated: the outcome of a step of its treatment in this round; None before it.
         lagging: cards of this node may show identifiers without an event.
     """
 
     attachment: attachments.DeviceAttachment
     match: matching.Match
-    lack: str | None
+    missing: str | None
     attempt: Attempt | None
     held_by: str | None
     boot_id: str
@@ -95,8 +93,7 @@ class Observed:
     sharers: tuple[str, ...] = ()
     offered: bool = False
     leaving: model.Card | None = None
-    released: plan.Outcome | None = None
-    cleaned: str | plan.Working | None = None
+    treated: treatment_plan.Outcome | None = None
     lagging: bool = False
 
     @property
@@ -140,11 +137,11 @@ class Observed:
         attempt, card = self.attempt, self.card
         return (
             card is not None
-            and self.lack is None
+            and self.missing is None
             and attempt is not None
             and attempt.card == card
             and attempt.memory == self.attachment.spec.memory
-            and not attempt.lack
+            and not attempt.missing
         )
 
 
@@ -168,19 +165,19 @@ class Initialise:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clean:
-    """Remove what the last claim left on the device; then plan again."""
+class Treat:
+    """Take the next step of the device's treatment for the next claim; then plan again."""
 
     card: model.Card
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Make the next step of the device's release; then plan again.
+    """Take the next step of the treatment by which the device leaves the node; then plan again.
 
     Attributes:
-        card: the device; None when the kernel no longer shows it.
-        slot: the slot that it is or was in; empty where there is none.
+        card: the device; None if the kernel no longer shows it.
+        slot: the slot that it is or was in; empty if there is none.
     """
 
     card: model.Card | None
@@ -251,7 +248,7 @@ class LookAgain:
     at: datetime.datetime
 
 
-DeviceAction = PowerSlot | Initialise | Clean | Release
+DeviceAction = PowerSlot | Initialise | Treat | Release
 """Changes the device; the result is observed."""
 Report = (
     ReportVisible

@@ -10,12 +10,10 @@ import datetime
 from collections.abc import Callable, Iterable
 
 from drawbar.driver.api import attachments, meta, otherslices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import reporting
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import coexistence
-
-OFFERED_TWICE = "OfferedByAnotherDriver"
-OFFERED_ONCE = "OfferedByThisDriver"
 
 
 class Exclusiveness:
@@ -53,7 +51,11 @@ class Exclusiveness:
             message = _message(attachment, offer)
             if condition is None or condition.is_true or condition.message != meta.cut(message):
                 await self._reporter.exclusive(
-                    attachment, status=False, reason=OFFERED_TWICE, message=message, now=now
+                    attachment,
+                    status=False,
+                    reason=reasons.OFFERED_BY_ANOTHER_DRIVER,
+                    message=message,
+                    now=now,
                 )
             return None
         if condition is None or condition.is_true or attachment.deleting:
@@ -64,7 +66,9 @@ class Exclusiveness:
             return left
         self.forget(name)
         message = f"no other driver has offered the device for {self._quiet_seconds:g} s"
-        await self._reporter.exclusive(attachment, status=True, reason=OFFERED_ONCE, message=message, now=now)
+        await self._reporter.exclusive(
+            attachment, status=True, reason=reasons.OFFERED_BY_THIS_DRIVER, message=message, now=now
+        )
         return None
 
     def forget(self, name: str) -> None:

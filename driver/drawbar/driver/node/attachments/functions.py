@@ -63,7 +63,7 @@ def problem(card: model.Card, wanted: parameters.VirtualFunctions) -> str | None
     return None
 
 
-def lack(card: model.Card, wanted: parameters.VirtualFunctions, *, needs_driver: bool) -> str:
+def find_missing(card: model.Card, wanted: parameters.VirtualFunctions, *, needs_driver: bool) -> str:
     """Return what is missing before the device has them, in a clause; empty where nothing is.
 
     Args:

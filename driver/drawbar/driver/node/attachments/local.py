@@ -20,25 +20,25 @@ import datetime
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from drawbar.driver import containment
-from drawbar.driver.api import attachments, bindings, claims, configurations, meta, slices
+from drawbar.driver.api import attachments, bindings, claims, meta, slices
+from drawbar.driver.catalogue import reasons, taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
 from drawbar.driver.node import errors
-from drawbar.driver.node.attachments import executor, plan, reporting
+from drawbar.driver.node.attachments import context, executor, probation, reporting
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, residents
+from drawbar.driver.node.preparation import cleaning
 
 log = logging.getLogger(__name__)
 
 WORKERS = 2
-FAILED = "attach-failed"
-"""The taint of a device that did not become ready."""
 LOOK_SECONDS = 1.0
 """Between two looks at a device that has to be cleaned first."""
 TAINTED_LOOK_SECONDS = 0.05
@@ -46,49 +46,11 @@ TAINTED_MAX_SECONDS = 10.0
 """How long a claim waits for its failure until the device's taint is published."""
 AGAIN_SECONDS = 60.0
 """After so long a Prepare has a device tried again that only the kubelet waits for."""
-SETUP_PROBATION_SECONDS = 60.0
-"""Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
-PROBATION_FIRST_SECONDS = 300.0
-PROBATION_MAX_SECONDS = 86_400.0
-_SET_UP = frozenset({plan.HOOK_FAILED, plan.BITSTREAM_NOT_LOADED, plan.NOT_SET_UP})
-"""Reasons that blame the class's parameters on this node, not the device."""
-_BLAMELESS = frozenset({configurations.REASON, plan.NOT_CLEANED})
-"""Reasons that blame the claim's parameters, or have a taint of their own."""
-
-
-class Marks(Protocol):
-    """The marks of devices on disk; `preparation.cleaning.Marks`. Both methods read or write files."""
-
-    def get(self, device: str) -> demands.Mark | None:
-        """Return the mark of a device; None without one."""
-        ...
-
-    def put(self, marks: Iterable[demands.Mark]) -> None:
-        """Write marks, durably."""
-        ...
-
-
-class Cleaner(Protocol):
-    """What cleans devices between two claims; `preparation.cleaning.Cleaner`."""
-
-    def refusal(
-        self, pool: str, device: str, uid: str | None, allocation_timestamp: str | None = None
-    ) -> str | None:
-        """Return in a clause why the claim cannot have the device now; None if it can."""
-        ...
-
-    def failure(self, device: str) -> str:
-        """Return why a device could not be cleaned the last time; empty where it could, or is clean."""
-        ...
-
-    def left(self, pool: str, device: str) -> None:
-        """Look whether the device's last allocation is over."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What the devices are made ready with.
+    """The surroundings of the work on local devices.
 
     Attributes:
         context: of the executor for a fabric's devices.
@@ -99,12 +61,18 @@ class Surroundings:
 
     node_name: str
     driver: str
-    context: executor.Context
-    marks: Marks
-    cleaner: Cleaner
+    context: context.Context
+    marks: cleaning.Marks
+    cleaner: cleaning.Cleaner
     card: Callable[[str, str], model.Card | None]
     published: Callable[[], Iterable[slices.ResourceSlice]]
     changed: Callable[[], None]
+
+    def attachment(self, demand: demands.Demand, mark: demands.Mark | None) -> attachments.DeviceAttachment:
+        """Return a demand as an attachment, with the status that the mark shows."""
+        card = self.card(demand.pool, demand.device)
+        serial = (residents.serial(card) or "") if card is not None else ""
+        return demands.attachment(demand, mark, self.context.boot_id, serial=serial)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -121,23 +89,6 @@ class _Work:
     value: attachments.DeviceAttachment | None = None
     refused_since: datetime.datetime | None = None
     failed_at: datetime.datetime | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blame:
-    """A failure of a device, and how long it keeps claims away.
-
-    Attributes:
-        seconds: of its probation.
-    """
-
-    taint: verdicts.Taint
-    seconds: float
-    since: datetime.datetime
-
-    def ends(self) -> datetime.datetime:
-        """Return the end of the probation."""
-        return self.since + datetime.timedelta(seconds=self.seconds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,13 +140,13 @@ class LocalDevices:
         self._contained = contained
         self._is_acting = False
         self._works: dict[str, _Work] = {}
-        self._blames: dict[str, _Blame] = {}
+        self._probations = probation.Probations(around.context.clock, around.changed)
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         reporter = Reporter(
             api=around.context.reporter.api,
             recorder=around.context.reporter.recorder,
             boot_id=around.context.boot_id,
-            learn=_ignore,
+            learn=lambda _: None,
             tells_claims=around.context.reporter.tells_claims,
             keep=self._keep,
             is_awaited=self._is_awaited,
@@ -204,8 +155,8 @@ class LocalDevices:
             around.context,
             reporter=reporter,
             judged=None,
-            sharing=_unshared,
-            companion=_alone,
+            sharing=context.unshared,
+            companion=lambda _: None,
             local=around.card,
             memories={},
         )
@@ -219,7 +170,7 @@ class LocalDevices:
         for device, work in tuple(self._works.items()):
             if work.demand.claim.uid == claim.metadata.uid and device not in asked:
                 self._end(device)
-                self._around.cleaner.left(work.demand.pool, device)
+                self._around.cleaner.start_cleaning(work.demand.pool, device)
         for demand in asked.values():
             self._ask(demand)
 
@@ -282,7 +233,7 @@ class LocalDevices:
             claim=attachments.ClaimReference(namespace="", name="", uid=uid),
             allocation_timestamp=recorded if allocation_timestamp is None else allocation_timestamp,
         )
-        return self._value(demand, mark)
+        return self._around.attachment(demand, mark)
 
     def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
         """Return what keeps a device from being ready, in a clause; empty if this daemon is not at work on it."""
@@ -290,8 +241,7 @@ class LocalDevices:
 
     def taint(self, device: str) -> verdicts.Taint | None:
         """Return what keeps claims from a device that did not become ready for one."""
-        blame = self._blames.get(device)
-        return blame.taint if blame is not None and self._context.clock() < blame.ends() else None
+        return self._probations.taint(device)
 
     async def run(self) -> None:
         """Make devices ready until cancelled."""
@@ -323,16 +273,11 @@ class LocalDevices:
         self._works.pop(device, None)
         self._queue.add(device)
 
-    def _value(self, demand: demands.Demand, mark: demands.Mark | None) -> attachments.DeviceAttachment:
-        card = self._around.card(demand.pool, demand.device)
-        serial = (residents.serial(card) or "") if card is not None else ""
-        return demands.attachment(demand, mark, self._context.boot_id, serial=serial)
-
     async def _reconcile(self, device: str) -> float | None:
         work = self._works.get(device)
         if work is None:
             self._context.forget(demands.NAME_PREFIX + device)
-            return self._probation(device)
+            return self._probations.remaining_seconds(device)
         value = await self._begun(work)
         if value is None:
             return LOOK_SECONDS
@@ -344,10 +289,14 @@ class LocalDevices:
                 status = msgspec.structs.replace(value.status, error=failure)
                 value = work.value = msgspec.structs.replace(value, status=status)
             else:
-                return TAINTED_LOOK_SECONDS if work.demand.is_awaited else self._probation(device)
+                return (
+                    TAINTED_LOOK_SECONDS
+                    if work.demand.is_awaited
+                    else self._probations.remaining_seconds(device)
+                )
         again = await executor.reconcile(self._context, value)
         is_news = self._works.get(device) is not work or work.value is not value
-        return 0.0 if is_news else _earlier(again, self._probation(device))
+        return 0.0 if is_news else _earlier(again, self._probations.remaining_seconds(device))
 
     async def _begun(self, work: _Work) -> attachments.DeviceAttachment | None:
         """Return the device as it stands for its claim; None while it has to be cleaned before.
@@ -364,15 +313,17 @@ class LocalDevices:
         if work.value is not None:
             return work.value
         mark = await asyncio.to_thread(around.marks.get, demand.device)
-        value = self._value(demand, mark)
+        value = self._around.attachment(demand, mark)
         if demand.unfit is not None:
             work.value = value
-            await self._fail(value, demand.unfit.reason, demand.unfit.message)
+            await self._context.reporter.failed(
+                value, demand.unfit.reason, demand.unfit.message, self._context.time_of_day()
+            )
             return work.value
         if demand.needs_work and mark is None:
             await asyncio.to_thread(around.marks.put, [demands.begun(demand)])
             # The claim may go before its device is ready.
-            around.cleaner.left(demand.pool, demand.device)
+            around.cleaner.start_cleaning(demand.pool, demand.device)
         work.value = value
         return value
 
@@ -386,15 +337,11 @@ class LocalDevices:
         if not why or not demand.is_awaited or now < work.refused_since + context.patience:
             return work.value if work.value is not None and demands.is_failed(work.value) else None
         if work.value is None:
-            work.value = self._value(demand, None)
+            work.value = self._around.attachment(demand, None)
         if not demands.is_failed(work.value):
-            message = f"{demand.device} cannot be handed on, for traces of its last use are left: {why}"
-            await self._fail(work.value, plan.NOT_CLEANED, message)
+            message = f"{demand.device} cannot be handed on, for its last user's data are left: {why}"
+            await context.reporter.failed(work.value, reasons.NOT_CLEANED, message, context.time_of_day())
         return work.value
-
-    async def _fail(self, value: attachments.DeviceAttachment, reason: str, message: str) -> None:
-        context = self._context
-        await context.reporter.failed(value, reason, message, context.time_of_day())
 
     async def _keep(self, value: attachments.DeviceAttachment) -> None:
         """Take over the state of a device that was reported; what has to outlive the daemon goes into its mark."""
@@ -410,11 +357,11 @@ class LocalDevices:
                     demands.begun(work.demand), boot_id=node.boot_id, pci_address=node.pci_address
                 )
                 await asyncio.to_thread(self._around.marks.put, [mark])
-            self._blames.pop(device, None)
+            self._probations.end(device)
             work.failed_at = None
         elif visible is not None and work.failed_at is None:
             work.failed_at = self._context.clock()
-            self._blame(work.demand, visible.reason, visible.message)
+            self._probations.begin(work.demand, visible.reason, visible.message)
         work.value = value
         self._around.changed()
 
@@ -423,35 +370,6 @@ class LocalDevices:
         work = self._works.get(value.spec.device)
         return work is not None and work.demand.is_awaited and work.demand.user == value.user
 
-    def _blame(self, demand: demands.Demand, reason: str, message: str) -> None:
-        if reason in _BLAMELESS or (reason in _SET_UP and demand.loads_own):
-            return
-        now, before = self._context.clock(), self._blames.get(demand.device)
-        seconds = SETUP_PROBATION_SECONDS if reason in _SET_UP else PROBATION_FIRST_SECONDS
-        if before is not None and before.taint.value == reason and reason not in _SET_UP:
-            seconds = min(2 * before.seconds, PROBATION_MAX_SECONDS)
-        effect = verdicts.Effect.NO_SCHEDULE
-        taint = verdicts.Taint(key=FAILED, value=reason, effect=effect, message=message)
-        self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
-
-    def _probation(self, device: str) -> float | None:
-        """Return the seconds until the failure of a device counts no more; lift its taint if that is now.
-
-        It is remembered for as long again: a failure in that time counts for longer.
-        """
-        blame = self._blames.get(device)
-        if blame is None:
-            return None
-        now = self._context.clock()
-        left = (blame.ends() - now).total_seconds()
-        if left > 0:
-            return left
-        self._around.changed()
-        if left > -blame.seconds:
-            return blame.seconds + left
-        del self._blames[device]
-        return None
-
     def _is_kept_away(self, work: _Work) -> bool:
         """Return whether no claim is given the device any more that does not tolerate its failure, or that takes too long."""
         device, now = work.demand.device, self._context.clock()
@@ -459,7 +377,7 @@ class LocalDevices:
             return True
         if work.failed_at is not None and (now - work.failed_at).total_seconds() > TAINTED_MAX_SECONDS:
             return True
-        key = f"{self._around.driver}/{FAILED}"
+        key = f"{self._around.driver}/{taints.ATTACH_FAILED.key}"
         published = (listed for each in self._around.published() for listed in each.spec.devices)
         return all(
             any(taint.key == key for taint in listed.taints) for listed in published if listed.name == device
@@ -468,15 +386,3 @@ class LocalDevices:
 
 def _earlier(*pauses: float | None) -> float | None:
     return min((seconds for seconds in pauses if seconds is not None), default=None)
-
-
-def _ignore(_: attachments.DeviceAttachment) -> None:
-    """Nothing of a local device comes back from the API server."""
-
-
-def _unshared(_: attachments.DeviceAttachment) -> executor.Sharing:
-    return executor.Sharing()
-
-
-def _alone(_: str) -> None:
-    """No local device is a member of a composite."""

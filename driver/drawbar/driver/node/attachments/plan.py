@@ -4,14 +4,15 @@ Invariants: `ReportVisible` is planned only while the kernel shows the device it
 `ReportFailed` only while it is not; `ReportReleased` only while no claim holds the device on this node, and after a
 release step of this very round found nothing left of it, or if it was never here. A slot is powered only for a device
 that the fabric has connected and the controller has not given up, and never for one that was here in this boot: so what
-was pulled does not come back by itself. Whatever is observed, once the plan is carried out there is nothing more to
+was pulled does not come back by itself. A device that another claim has used is reported as clean only after its treatment was Done, and
+as visible only after that report. Whatever is observed, once the plan is carried out there is nothing more to
 report until something changes, and from whatever a crash left the next plan goes on.
 
-A failure is reported once, with a reason of the closed list that `docs/conditions.md` documents: the record
+A failure is reported once, with a reason of `catalogue.attachment_conditions`: the record
 `Visible: False` is what the controller acts on, and only the device's arrival replaces it. The failure is reported to the claim after
 the controller has tainted the device, which it shows by recording the error: else the scheduler could pick the device again
 before the taint. After a reboot the devices come anew, so they have as long as after an attach. What the device is made to
-do (`PowerSlot`, `Initialise`, `Clean`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
+do (`PowerSlot`, `Initialise`, `Treat`, `Release`) comes before what is reported of it; what came of it is observed, and the plan
 is made again.
 
 An attachment that is being deleted: the claims first, for a container may still use the device or a virtual function of
@@ -33,37 +34,21 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.attachments import actions, matching
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 
 FINDING_MESSAGE_CHARS = 256
 """As many as the DeviceAttachment takes; `healthMessage` has all."""
-NOT_FOUND = "DeviceNotFound"
-WRONG = "WrongDevice"
-NOT_UNIQUE = "SerialNotUnique"
-NOT_RECOGNISED = "DeviceNotRecognised"
-NOT_POWERED = "SlotNotPowered"
-LINK_DOWN = "LinkDown"
-NO_DRIVER = "DriverNotBound"
-NO_FILES = "NoDeviceFiles"
-NO_RESOURCES = "ResourcesNotAssigned"
-NOT_INITIALISED = "NotInitialised"
-HOOK_FAILED = "HookFailed"
-BITSTREAM_NOT_LOADED = "BitstreamNotLoaded"
-TOO_OLD = "VersionTooOld"
-NOT_SET_UP = "FunctionsNotSetUp"
-NOT_INTERLEAVED = "NotInterleaved"
-NOT_CLEANED = "NotCleaned"
-LOST = "DeviceLost"
 _NAMED_CARDS = 4
 
 
 def lost(attachment: attachments.DeviceAttachment) -> actions.ReportFailed:
     """It was here, and is not."""
     message = f"{_name(attachment)} disappeared from this node; look at its link and power"
-    return actions.ReportFailed(reason=LOST, message=message)
+    return actions.ReportFailed(reason=reasons.DEVICE_LOST, message=message)
 
 
 def late(observed: actions.Observed) -> actions.ReportFailed:
@@ -76,20 +61,20 @@ def late(observed: actions.Observed) -> actions.ReportFailed:
                 f"{card.address} was taken for {_name(observed.attachment)} and is another device: {why}; delete the pods that use "
                 "it, and compare the identifiers at the fabric manager"
             )
-            return actions.ReportFailed(reason=WRONG, message=text)
+            return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Wrong(card=card, why=why):
             place = f"slot {card.first.slot}" if card.first.slot else card.address
             text = f"{place} has another device than {_name(observed.attachment)}: {why}; look at the fabric's ports"
-            return actions.ReportFailed(reason=WRONG, message=text)
+            return actions.ReportFailed(reason=reasons.WRONG_DEVICE, message=text)
         case matching.Ambiguous(cards=cards):
             text = f"several cards show the numbers of {_name(observed.attachment)}: {_addresses(cards)}; take the others out"
-            return actions.ReportFailed(reason=NOT_UNIQUE, message=text)
+            return actions.ReportFailed(reason=reasons.SERIAL_NOT_UNIQUE, message=text)
         case matching.Unrecognised():
             return _unrecognised(observed, observed.match)
         case matching.Unpowered(slot=slot):
-            why = observed.attempt.lack if observed.attempt is not None else ""
+            why = observed.attempt.missing if observed.attempt is not None else ""
             text = f"{_name(observed.attachment)} waits for power in slot {slot.name}: {why or 'it was not switched on'}"
-            return actions.ReportFailed(reason=NOT_POWERED, message=text)
+            return actions.ReportFailed(reason=reasons.SLOT_NOT_POWERED, message=text)
         case matching.Absent(slot=slot):
             return _absent(observed, slot)
 
@@ -103,7 +88,7 @@ def _unrecognised(observed: actions.Observed, match: matching.Unrecognised) -> a
         "a GPU UUID or a PCIe Device Serial Number from the fabric manager, or one attach at a time with no card plugged in by "
         "hand; see docs/recognition.md"
     )
-    return actions.ReportFailed(reason=NOT_RECOGNISED, message=text)
+    return actions.ReportFailed(reason=reasons.DEVICE_NOT_RECOGNISED, message=text)
 
 
 def _addresses(cards: Sequence[model.Card]) -> str:
@@ -129,40 +114,41 @@ def _absent(observed: actions.Observed, slot: model.Slot | None) -> actions.Repo
             f"slot {slot.name} has a card and power, and {_name(attachment)} did not appear within {waited}"
         )
         return actions.ReportFailed(
-            reason=LINK_DOWN, message=f"{text}: its link did not come up; look at the cable and the port"
+            reason=reasons.LINK_DOWN,
+            message=f"{text}: its link did not come up; look at the cable and the port",
         )
     if slot is not None:
         place = f"slot {slot.name} of this node"
     else:
         place = f"the slot of host {attachment.spec.host_id}"
     text = f"no {_name(attachment, is_present=False)} appeared within {waited}; look at the link and {place}"
-    return actions.ReportFailed(reason=NOT_FOUND, message=text)
+    return actions.ReportFailed(reason=reasons.DEVICE_NOT_FOUND, message=text)
 
 
 def _not_ready(observed: actions.Observed, card: model.Card) -> actions.ReportFailed:
     attempt = observed.attempt
-    lack = (
-        observed.lack
-        or (attempt.lack if attempt is not None else "")
+    missing = (
+        observed.missing
+        or (attempt.missing if attempt is not None else "")
         or dead_link(card)
         or "it is not known why"
     )
     if attempt is not None and attempt.reason:
-        reason, lack = attempt.reason, attempt.lack
-    elif observed.lack is not None and card.unassigned_bars:
-        reason = NO_RESOURCES
-    elif observed.lack is not None:
-        reason = NO_DRIVER if card.first.driver is None else NO_FILES
+        reason, missing = attempt.reason, attempt.missing
+    elif observed.missing is not None and card.unassigned_bars:
+        reason = reasons.RESOURCES_NOT_ASSIGNED
+    elif observed.missing is not None:
+        reason = reasons.DRIVER_NOT_BOUND if card.first.driver is None else reasons.NO_DEVICE_FILES
     elif dead_link(card) is not None:
-        reason = LINK_DOWN
+        reason = reasons.LINK_DOWN
     else:
-        reason = NOT_INITIALISED
+        reason = reasons.NOT_INITIALISED
     waited = f"{observed.patience.total_seconds():.0f} s"
     serial = observed.attachment.identity.serial
     name = f"{card.address} (serial {serial})" if serial else card.address
     if attempt is not None and attempt.final:
-        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {lack}")
-    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {lack}")
+        return actions.ReportFailed(reason=reason, message=f"{name} was not made ready: {missing}")
+    return actions.ReportFailed(reason=reason, message=f"{name} was not ready within {waited}: {missing}")
 
 
 def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) -> str:
@@ -177,10 +163,8 @@ def _name(attachment: attachments.DeviceAttachment, *, is_present: bool = True) 
     )
 
 
-PREPARED = "Prepared"
 PREPARED_AFTER_SECONDS = 5.0
 """The kubelet unprepares a claim a moment before or after its devices are detached; only what lasts is said."""
-_COUNTING = frozenset({release_plan.SILENT, release_plan.STUCK})
 
 
 def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:
@@ -190,21 +174,22 @@ def plan_departure(observed: actions.Observed, now: datetime.datetime) -> tuple[
     if observed.held_by is not None:
         return _held(observed, now)
     if observed.sharers:
-        message = f"{release_plan.message(observed.sharers)}; delete the pods that use it"
+        message = f"{treatment_plan.message(observed.sharers)}; delete the pods that use it"
         return (
-            *_blocked(observed, release_plan.IN_USE, message),
+            *_blocked(observed, reasons.IN_USE, message),
             actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),
         )
-    match observed.released:
+    match observed.treated:
         case None if observed.offered:
             return (actions.LookAgain(at=now + _seconds(LOOK_FIRST_SECONDS)),)
         case None:
             return _begin(observed)
-        case release_plan.Working(seconds=seconds):
-            return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case release_plan.Blocked(reason=reason, message=message, seconds=seconds):
+        case treatment_plan.InProgress(seconds=seconds, message=message):
+            erasing = _blocked(observed, reasons.CLEANING, message) if message else ()
+            return (*erasing, actions.LookAgain(at=now + _seconds(seconds)))
+        case treatment_plan.Blocked(reason=reason, message=message, seconds=seconds):
             return (*_blocked(observed, reason, message), actions.LookAgain(at=now + _seconds(seconds)))
-        case release_plan.Released():
+        case treatment_plan.Done():
             return (actions.ReportReleased(),)
 
 
@@ -254,14 +239,14 @@ def _stragglers(observed: actions.Observed, now: datetime.datetime) -> tuple[act
     match = observed.match
     # What is released already is known by no serial number any more.
     card = match.card if isinstance(match, matching.Found) and match.is_proved else observed.leaving
-    if observed.held_by is not None or (card is None and observed.released is None):
+    if observed.held_by is not None or (card is None and observed.treated is None):
         return ()
-    match observed.released:
+    match observed.treated:
         case None:
             return (actions.Release(card=card, slot=(card.first.slot or "") if card is not None else ""),)
-        case release_plan.Working(seconds=seconds) | release_plan.Blocked(seconds=seconds):
+        case treatment_plan.InProgress(seconds=seconds) | treatment_plan.Blocked(seconds=seconds):
             return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case release_plan.Released():
+        case treatment_plan.Done():
             return ()
 
 
@@ -270,14 +255,18 @@ def _held(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.A
     if now < said:
         return (actions.LookAgain(at=said),)
     message = f"the kubelet has the device prepared for the claim of uid {observed.held_by}; delete the pods that use it"
-    return _blocked(observed, PREPARED, message)
+    return _blocked(observed, reasons.PREPARED, message)
 
 
 def _blocked(observed: actions.Observed, reason: str, message: str) -> tuple[actions.Action, ...]:
-    """Says why, unless that is what was said last. A text that only counts seconds on is the same."""
-    released = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
-    said = released is not None and (released.status, released.reason) == ("False", reason)
-    if released is not None and said and (reason in _COUNTING or released.message == meta.cut(message)):
+    """Report the obstacle, unless the last report says the same."""
+    last = meta.find(observed.attachment.status.conditions, attachments.RELEASED)
+    is_blocked = last is not None and last.status == "False"
+    if (
+        last is not None
+        and is_blocked
+        and treatment_plan.says_the_same((last.reason, last.message), (reason, message))
+    ):
         return ()
     return (actions.ReportBlocked(reason=reason, message=message),)
 
@@ -303,7 +292,7 @@ def plan(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Ac
     if observed.card is None or not matching.is_expected(observed.match, observed.attachment):
         return _wait(observed, now)
     if observed.attachment.has_traces:
-        return _clean(observed, observed.card, now)
+        return _treat(observed, observed.card, now)
     return _make_ready(observed, observed.card, now)
 
 
@@ -317,8 +306,8 @@ def awaited(attachment: attachments.DeviceAttachment, members: Iterable[actions.
             return f"it waits for {member.name}, which this node does not show"
         if theirs.has_traces:
             return f"it waits for {member.name}, which is not clean yet"
-        if member.lack is not None:
-            return f"it waits for {member.name}: {member.lack}"
+        if member.missing is not None:
+            return f"it waits for {member.name}: {member.missing}"
     return None
 
 
@@ -419,32 +408,32 @@ def _health(observed: actions.Observed, now: datetime.datetime) -> tuple[actions
     return (actions.ReportHealth(verdict=verdict),)
 
 
-def _clean(
+def _treat(
     observed: actions.Observed, card: model.Card, now: datetime.datetime
 ) -> tuple[actions.Action, ...]:
-    """Before the next claim, or none, gets a device that one has used."""
+    """Treat a device that a claim has used, before it goes to the next claim or to none."""
     if observed.held_by is not None:
         return ()
     if observed.sharers or observed.offered:
-        # They were lent by the claim before; who waits for the device gives up by itself.
+        # They were lent by the claim before. A claim that waits for the device gives up by itself.
         return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
-    match observed.cleaned:
+    match observed.treated:
         case None:
-            return (actions.Clean(card=card),)
-        case "":
+            return (actions.Treat(card=card),)
+        case treatment_plan.Done():
             return (actions.ReportClean(card=card),)
-        case release_plan.Working(seconds=seconds):
-            # However long it takes: who waits for the device gives up by itself.
+        case treatment_plan.InProgress(seconds=seconds):
+            # However long it takes: a claim that waits for the device gives up by itself.
             return (actions.LookAgain(at=now + _seconds(seconds)),)
-        case why:
+        case treatment_plan.Blocked(message=why):
             attempt = observed.attempt
             begun = attempt.since if attempt is not None else now
             if _is_failed(observed):
                 return ()
             if now < begun + observed.patience:
                 return (actions.LookAgain(at=now + _seconds(LOOK_SECONDS)),)
-            message = f"{card.address} cannot be handed on, for traces of its last use are left: {why}"
-            return (actions.ReportFailed(reason=NOT_CLEANED, message=message),)
+            message = f"{card.address} cannot be handed on, for its last user's data are left: {why}"
+            return (actions.ReportFailed(reason=reasons.NOT_CLEANED, message=message),)
 
 
 def _wait(observed: actions.Observed, now: datetime.datetime) -> tuple[actions.Action, ...]:

@@ -18,19 +18,16 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import attachments, bindings, claims, drivers, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import claimstatus, client, events, kinds
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.attachments import matching, plan, witnesses
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
-from drawbar.driver.node.release import plan as release_plan
 
 log = logging.getLogger(__name__)
 
 MANAGER = "drawbar-node"
-DEVICE_READY = "DeviceReady"
-INITIALISING = "Initialising"
-NOT_IN_USE = "NotInUse"
 # Of a device whose record was lost, and with it whose it was.
 UNKNOWN_USER = "unknown"
 OWN = (attachments.VISIBLE, attachments.RELEASED, attachments.EXCLUSIVE)
@@ -101,15 +98,20 @@ class Reporter:
             for name in attachment.spec.companions
         )
         claim = (
-            await self._set_claim_condition(attachment, bindings.VISIBLE, DEVICE_READY, message, now)
+            await self._set_claim_condition(attachment, bindings.VISIBLE, reasons.DEVICE_READY, message, now)
             if is_whole
             else None
         )
         if claim is not None:
-            self.recorder.normal(attachment.spec.claim, reason=DEVICE_READY, message=message)
-            self.recorder.tell_pods(claim, warning=False, reason=DEVICE_READY, message=message)
+            self.recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_READY, message=message)
+            self.recorder.tell_pods(claim, warning=False, reason=reasons.DEVICE_READY, message=message)
         fresh = condition(
-            attachment, attachments.VISIBLE, status=True, reason=DEVICE_READY, message=message, now=now
+            attachment,
+            attachments.VISIBLE,
+            status=True,
+            reason=reasons.DEVICE_READY,
+            message=message,
+            now=now,
         )
         idle = attachment.spec.claim is None and not attachment.held_by_hand
         node = report(attachment, recognised, self.boot_id, used=True)
@@ -125,9 +127,9 @@ class Reporter:
             message = f"hook {asked.hook}{what} makes {device} ready, {within}"
         else:
             message = f"bitstream {asked.bitstream} is loaded into {device}, {within}"
-        self.recorder.normal(attachment.spec.claim, reason=INITIALISING, message=message)
+        self.recorder.normal(attachment.spec.claim, reason=reasons.INITIALISING, message=message)
         if not attachment.spec.is_local:
-            self.recorder.attachment_normal(attachment, reason=INITIALISING, message=message)
+            self.recorder.attachment_normal(attachment, reason=reasons.INITIALISING, message=message)
         log.info(message, extra={"attachment": attachment.metadata.name})
 
     async def failed(
@@ -177,7 +179,7 @@ class Reporter:
         )
         await self._apply(attachment, applied(attachment, fresh=fresh))
         extra = {"attachment": attachment.metadata.name}
-        if reason == release_plan.CLEANING:
+        if reason == reasons.CLEANING:
             log.info("a device is being cleaned: %s", message, extra=extra)
             self.recorder.attachment_normal(attachment, reason=reason, message=message)
             return
@@ -212,7 +214,7 @@ class Reporter:
         """This node has released the device."""
         message = "no claim uses the device on this node, and the kernel has nothing of it any more"
         fresh = condition(
-            attachment, attachments.RELEASED, status=True, reason=NOT_IN_USE, message=message, now=now
+            attachment, attachments.RELEASED, status=True, reason=reasons.NOT_IN_USE, message=message, now=now
         )
         await self._apply(attachment, applied(attachment, fresh=fresh, phase=RELEASED))
         log.info("device released", extra={"attachment": attachment.metadata.name})

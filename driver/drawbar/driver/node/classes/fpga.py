@@ -1,4 +1,4 @@
-"""FPGAs. A bitstream is loaded by an administrator's hook (`attachments.hooks`), or into a DFL card by its kernel driver (`dfl`).
+"""FPGAs. A bitstream is loaded by an administrator's hook (`treatment.hooks`), or into a DFL card by its kernel driver (`dfl`).
 
 The kernel's `fpga_manager` files only report.
 """
@@ -30,12 +30,12 @@ class Fpga(generic.Generic):
     device_class: DeviceClass = DeviceClass.FPGA
     needs_driver: bool = True
 
-    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Open device files, and whoever is loading a bitstream."""
+    def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
+        """Return the processes with open device files, and each load of a bitstream."""
         loading = tuple(
             f"a bitstream is being loaded ({manager.state}), {manager.name}"
             for function in card.functions
             for manager in function.fpga_managers
             if manager.state in LOADING
         )
-        return (*loading, *generic.Generic.users(self, host, card))
+        return (*loading, *generic.Generic.current_users(self, host, card))

@@ -12,12 +12,12 @@ Source: Documentation/driver-api/vfio.rst.
 """
 
 import asyncio
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import erasing, kernel
+from drawbar.driver.node import kernel
 from drawbar.driver.node.classes import driverfiles, users
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model, vfio
@@ -27,6 +27,10 @@ _POD_INTERFACE = "eth0"
 _INSTEAD = "nic0"
 NO_DRIVER = "no kernel driver is bound; load the driver on this node"
 
+Report = Callable[[str], None]
+"""Takes the progress of an erase, in a clause."""
+Eraser = Callable[[Report], None]
+"""Erases the user's data and returns when none are left. Blocks, and raises `errors.NotCleaned`."""
 OFFERED: dict[DeviceClass, "Generic"] = {}
 """The offered classes by name. `registry` fills it, which knows them all."""
 
@@ -59,34 +63,34 @@ class Generic:
     slows_idle_link: bool = False
     asks_the_driver: bool = False
 
-    def among(self, companions: Collection[model.Card]) -> "Generic":
-        """Return the class of a member of a composite.
-
-        Here: the same, for what a device is does not depend on the others.
+    def for_composite(self, companions: Collection[model.Card]) -> "Generic":
+        """Return the class for a member of a composite; here the same.
 
         Args:
-            companions: the other members, those that this node shows.
+            companions: the other members that this node shows.
         """
         del companions
         return self
 
-    def lacks(self, card: model.Card) -> str | None:
-        """What the card itself still shows to be missing before it is ready, in one clause; None when nothing. No I/O."""
+    def missing_requirements(self, card: model.Card) -> str | None:
+        """Return the first thing that keeps the card from being ready, in a clause, or None. No I/O."""
         unassigned = model.describe_unassigned(card)
         if unassigned is not None:
             return unassigned
-        missing = self.missing_of(card.first, card.device_nodes)
+        missing = self.missing_of_function(card.first, card.device_nodes)
         if missing is not None:
             return missing
         for function, offered in _others(card):
-            missing = offered.missing_of(function, function.device_nodes)
+            missing = offered.missing_of_function(function, function.device_nodes)
             if missing is not None:
                 return f"of its function {function.address} ({function.device_class}), {missing}"
         physical = (function for function in card.functions if function.physical_function is None)
         return next((function.defect for function in physical if function.defect is not None), None)
 
-    def missing_of(self, function: model.PciFunction, nodes: tuple[model.DeviceNode, ...]) -> str | None:
-        """Return what is missing of a function of this class before it is ready, in one clause; None when nothing. No I/O.
+    def missing_of_function(
+        self, function: model.PciFunction, nodes: tuple[model.DeviceNode, ...]
+    ) -> str | None:
+        """Return the first thing that keeps a function of this class from being ready, in a clause, or None. No I/O.
 
         Args:
             function: the function.
@@ -105,7 +109,7 @@ class Generic:
     ) -> str | None:
         """Go towards ready as far as the kernel lets it at once, and return what is still missing; None: ready.
 
-        A class may need more than its card shows (`lacks`), so a device is ready when this said so, not before. What was
+        A class may need more than its card shows (`missing_requirements`), so a device is ready when this said so, not before. What was
         done shows in the next `Card`. Here: ask the kernel for drivers of functions that have none.
 
         Args:
@@ -117,41 +121,38 @@ class Generic:
             errors.KernelRefused: the kernel will not; the message has the remedy.
         """
         del said
-        lack = self.lacks(card)
-        if lack is not None:
+        missing = self.missing_requirements(card)
+        if missing is not None:
             for function in card.functions:
                 if function.driver is None and function.device_class is not DeviceClass.BRIDGE:
                     await kernel.probe(function.address)
         elif driverfiles.is_slow(card):
             host = Host.from_sysfs(kernel.sysfs)
-            lack = await asyncio.to_thread(driverfiles.find_missing, card, host)
-        return lack
+            missing = await asyncio.to_thread(driverfiles.find_missing, card, host)
+        return missing
 
-    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Return who uses the device now, each in a clause; none found is no proof (see `users`). Reads files.
+    def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
+        """Return the users of the device, each in a clause; an empty result is no proof (see `users`). Reads files.
 
         Here: open device files, and whatever else uses a disk.
         """
         nodes = card.device_nodes
         wanted = users.of_nodes((*nodes, *driverfiles.find_nvidia(card, host)))
-        openers = users.find_openers(host.proc, wanted, self.remedies(card))
+        openers = users.find_openers(host.proc, wanted, self.release_hints(card))
         return (*openers, *users.find_storage_users(host, nodes))
 
-    def remedies(self, card: model.Card) -> Mapping[str, str]:
-        """Return what makes programs let go of the device that use all of their host, as `users.find_openers` takes it.
-
-        Here: none is known.
-        """
+    def release_hints(self, card: model.Card) -> Mapping[str, str]:
+        """Return by program the remedy that closes the device, for programs that open all devices of a host; here none."""
         del card
         return {}
 
-    def unrest(self, host: Host, card: model.Card) -> str | None:
-        """Return what `quiesce` has to bring to rest next, in one clause; None when nothing. Reads files."""
+    def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
+        """Return the next thing that `quiesce` brings to rest, in a clause, or None. Reads files."""
         del host, card
         return None
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """One step that brings the device to rest. Called while there is `unrest`, and once more before unbinding.
+        """Take one step that brings the device to rest: while a step is pending, and once before a reset or an unbind.
 
         Here: as the classes of its other functions do, for the driver stops the device when it is unbound.
 
@@ -173,11 +174,10 @@ class Generic:
             if function.physical_function is None and function.device_class is not DeviceClass.BRIDGE
         )
 
-    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
-        """Return what makes the device forget its user's data; None of a class that has no way to, or keeps none. Reads files.
+    def eraser(self, host: Host, card: model.Card) -> Eraser | None:
+        """Return the eraser of the user's data, or None if the class has none. Reads files.
 
-        It needs the device's driver. Called when the device is at rest, before the driver goes. Here: as the classes of its other
-        functions do.
+        It needs the device's driver, and is called when the device is at rest. Here: the eraser of the card's other functions.
         """
         for other in _other_classes(card):
             if type(other).eraser is not Generic.eraser:

@@ -34,8 +34,8 @@ class Gpu(generic.Generic):
     needs_driver: bool = True
     subsystems: frozenset[str] = frozenset({"drm", "accel"})
 
-    def remedies(self, card: model.Card) -> Mapping[str, str]:
-        """What ends the hold of a vendor's daemons and exporters."""
+    def release_hints(self, card: model.Card) -> Mapping[str, str]:
+        """Return the remedies for a vendor's daemons and exporters."""
         return {name: remedy.format(address=card.address) for name, remedy in _REMEDIES.items()}
 
     def names(self, card: model.Card, host: Host) -> frozenset[str]:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from drawbar.driver.node import erasing, errors, kernel
+from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.classes import generic, nvme_erase
 from drawbar.driver.node.classes.users import Host
 from drawbar.driver.node.inventory import model
@@ -26,7 +26,7 @@ class Nvme(generic.Generic):
     needs_files: bool = True
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Writes out what the kernel and the disk still have in their caches.
+        """Flush the caches of the kernel and of the disk.
 
         Raises:
             errors.KernelRefused: something in the kernel has the disk: a mount, md, dm, swap, ZFS, an NVMe target.
@@ -36,8 +36,8 @@ class Nvme(generic.Generic):
                 path = host.dev / node.path.removeprefix("/dev/")
                 await kernel.run(node.path, f"to flush {node.path}", functools.partial(_flush, path, node))
 
-    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
-        """Sanitizes or formats it (`nvme_erase`). A mocked host's disks keep no data: their numbers are other devices here."""
+    def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
+        """Return the sanitize or format of the disk (`nvme_erase`); None on a mocked host, whose disks keep no data."""
         if host.dev != _DEV:
             return None
         controller = next((node for node in card.device_nodes if _is_controller(node)), None)
@@ -55,7 +55,7 @@ def _is_controller(node: model.DeviceNode) -> bool:
     return node.subsystem == "nvme" and not node.block
 
 
-def _without_controller(card: model.Card, report: erasing.Report) -> None:
+def _without_controller(card: model.Card, report: generic.Report) -> None:
     del report
     driver = card.first.driver
     raise errors.NotCleaned(

@@ -23,7 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from drawbar.driver.node import erasing, errors
+from drawbar.driver.node import errors
+from drawbar.driver.node.classes import generic
 from drawbar.driver.node.inventory import model
 
 COMMAND = 0xC0484E41  # NVME_IOCTL_ADMIN_CMD
@@ -96,7 +97,7 @@ def submit(descriptor: int, command: Command, data: "Page[int] | None") -> int:
     return int(fcntl.ioctl(descriptor, COMMAND, raw, True))
 
 
-def eraser(path: Path, node: model.DeviceNode, serial: str, submit: Submit = submit) -> erasing.Eraser:
+def eraser(path: Path, node: model.DeviceNode, serial: str, submit: Submit = submit) -> generic.Eraser:
     """Return what erases the disk.
 
     Args:
@@ -106,7 +107,7 @@ def eraser(path: Path, node: model.DeviceNode, serial: str, submit: Submit = sub
         submit: sends a command.
     """
 
-    def erase(report: erasing.Report) -> None:
+    def erase(report: generic.Report) -> None:
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         except OSError as error:
@@ -131,7 +132,7 @@ class _Disk:
         self._submit = submit
         self._ends = time.monotonic() + LONGEST_SECONDS
 
-    def erase(self, serial: str, report: erasing.Report) -> None:
+    def erase(self, serial: str, report: generic.Report) -> None:
         """Choose the best way that the disk has, and go it to its end."""
         about = self._identify(Identify.CONTROLLER)
         own = about[4:24].decode("ascii", errors="replace").strip()
@@ -156,7 +157,7 @@ class _Disk:
                 "whose data the next user may read",
             )
 
-    def _sanitize(self, way: int, report: erasing.Report) -> None:
+    def _sanitize(self, way: int, report: generic.Report) -> None:
         self._await(report)  # whoever had the disk may have begun one
         passes = _ONE_PASS if way == _BY_OVERWRITING else 0
         begin = Command(opcode=Opcode.SANITIZE, cdw10=_ACTIONS[way] | _UNRESTRICTED_EXIT | passes)
@@ -168,7 +169,7 @@ class _Disk:
                 "its sanitize failed half way; it is tried again, and if it fails again the disk is broken",
             )
 
-    def _await(self, report: erasing.Report) -> int:
+    def _await(self, report: generic.Report) -> int:
         """Wait until no sanitize is under way; return how the last one ended."""
         while True:
             state, done = self._sanitizing()
@@ -205,7 +206,7 @@ class _Disk:
                 "delete it (nvme delete-ns) or attach it here",
             )
 
-    def _format(self, attributes: int, report: erasing.Report) -> None:
+    def _format(self, attributes: int, report: generic.Report) -> None:
         namespaces = self._namespaces(Identify.ACTIVE)
         if attributes & (_ERASE_TAKES_ALL | _FORMAT_TAKES_ALL):
             namespaces = namespaces[:1]

@@ -3,18 +3,21 @@
 Class codes are those of the PCI Code and ID Assignment Specification. The model of a function counts for more (`models`).
 """
 
-from drawbar.driver.node.classes import accelerator, cxl_memory, fpga, generic, gpu, models, nic, nvme
-from drawbar.fabric.classes import DeviceClass
+import importlib
 
-CLASSES: tuple[generic.Generic, ...] = (
-    gpu.Gpu(),
-    accelerator.Accelerator(),
-    fpga.Fpga(),
-    nvme.Nvme(),
-    cxl_memory.CxlMemory(),
-    nic.Nic(),
-)
-"""Every class but `other`. A class of device is added here, and nowhere else in the node daemon."""
+from drawbar.driver.node.classes import generic, models
+from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
+
+
+def _load(device_class: str) -> generic.Generic:
+    """Return what the module of the class has under its name: `cxl_memory.CxlMemory` for `cxl-memory`."""
+    module = importlib.import_module(f"{__package__}.{device_class.replace('-', '_')}")
+    made: generic.Generic = getattr(module, device_class.title().replace("-", ""))()
+    return made
+
+
+CLASSES = tuple(_load(listed) for listed in OFFERED_CLASSES if listed is not DeviceClass.OTHER)
+"""Every class but `other`: each row of `DeviceClass` has its module here."""
 _OTHER = generic.Generic()
 _SHOWN = (
     generic.Generic(device_class=DeviceClass.BRIDGE, class_codes=("06",)),

@@ -174,11 +174,6 @@ class Devices:
         """Every card, in order of address."""
         return self.inventory.cards
 
-    @property
-    def slots(self) -> tuple[model.Slot, ...]:
-        """Every hot-plug slot, in order of name."""
-        return self.inventory.slots
-
     def card_at(self, address: str) -> model.Card | None:
         """The card that the function at this address belongs to, or None."""
         return self._live.card_of(address)
@@ -205,7 +200,7 @@ class Devices:
     async def refresh_slot(self, name: str) -> model.Slot | None:
         """Reads one slot, which has no events of its own, as it is now; None if there is none of that name."""
         await self._refresh([reader.Subject(reader.Kind.SLOT, name)])
-        return next((slot for slot in self.slots if slot.name == name), None)
+        return next((slot for slot in self.inventory.slots if slot.name == name), None)
 
     async def refresh(self, address: str) -> model.Card | None:
         """Reads the function at this address as it is now, and answers its card; None if it is not there."""
@@ -248,7 +243,9 @@ class Devices:
         self._is_followed = True
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work(ended), name="inventory-refresh")
-            audit = tasks.create_task(self._audit_for_ever(), name="inventory-audit")
+            audit = tasks.create_task(
+                _audit_for_ever(self, self._settings.audit_seconds), name="inventory-audit"
+            )
             async for event in source.events():
                 self._hear(event)
             # What was begun is read to its end: what follows from it would be lost.
@@ -363,15 +360,14 @@ class Devices:
             log.info("changes that no event told of", extra=_summary(missed))
         return missed
 
-    async def _audit_for_ever(self) -> None:
-        if not self._settings.audit_seconds:
-            return
-        while True:
-            await asyncio.sleep(self._settings.audit_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
-            try:
-                await self.audit()
-            except errors.SysfsError as error:
-                log.warning("the inventory could not be compared with the kernel: %s", error)
+
+async def _audit_for_ever(devices: Devices, pause_seconds: float) -> None:
+    while pause_seconds:
+        await asyncio.sleep(pause_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - no secret
+        try:
+            await devices.audit()
+        except errors.SysfsError as error:
+            log.warning("the inventory could not be compared with the kernel: %s", error)
 
 
 def _batches(wanted: Iterable[reader.Subject]) -> Iterator[tuple[reader.Subject, ...]]:

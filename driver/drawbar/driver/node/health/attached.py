@@ -10,11 +10,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from drawbar.driver.api import attachments
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.health import monitor, verdicts
 from drawbar.driver.node.inventory import model
-
-UNHEALTHY = "DeviceUnhealthy"
-HEALTHY = "DeviceHealthy"
 
 
 class Recorder(Protocol):
@@ -86,12 +84,14 @@ class AttachedDevices:
         if verdict.status is verdicts.Status.UNHEALTHY:
             self._unhealthy.add(name)
             if self._acting():
-                self._recorder.warning(attachment.spec.claim, reason=UNHEALTHY, message=verdict.message)
+                self._recorder.warning(
+                    attachment.spec.claim, reason=reasons.DEVICE_UNHEALTHY, message=verdict.message
+                )
         elif name in self._unhealthy:
             self._unhealthy.discard(name)
             message = f"device {name.device} is healthy again"
             if self._acting():
-                self._recorder.normal(attachment.spec.claim, reason=HEALTHY, message=message)
+                self._recorder.normal(attachment.spec.claim, reason=reasons.DEVICE_HEALTHY, message=message)
 
 
 def key(attachment: attachments.DeviceAttachment) -> verdicts.Key:

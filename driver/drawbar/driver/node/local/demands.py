@@ -23,6 +23,7 @@ from drawbar.driver.api import (
     parameters,
     references,
 )
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import residents
 from drawbar.fabric.classes import DeviceClass
@@ -30,7 +31,7 @@ from drawbar.fabric.classes import DeviceClass
 NAME_PREFIX = "local/"
 """No object of the API server has such a name."""
 _ATTACHED = meta.Condition(type=attachments.ATTACHED, status="True")
-_VISIBLE = meta.Condition(type=attachments.VISIBLE, status="True", reason="DeviceReady")
+_VISIBLE = meta.Condition(type=attachments.VISIBLE, status="True", reason=reasons.DEVICE_READY)
 
 
 class Mark(meta.Struct, frozen=True):

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from drawbar.driver import containment
 from drawbar.driver.api import deviceplugins, leftout, otherslices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, kinds, mirror
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.local import coexistence, openers, residents
@@ -29,8 +30,6 @@ NODE_SECONDS = 30.0
 QUIET_JITTER = 1.2
 FILE = "left-out.json"
 FILE_BYTES = 1024 * 1024
-LEFT_TO_OTHERS = "DevicesLeftToOthers"
-OFFERED_TWICE = "DeviceOfferedTwice"
 PAGE = "docs/beside-other-drivers.md"
 
 
@@ -236,7 +235,7 @@ class Neighbours:
         twice = {name: sign for name, sign in conflicts.items() if sign.why is not leftout.Why.PROCESS}
         if fresh:
             await self._emit(
-                LEFT_TO_OTHERS,
+                reasons.DEVICES_LEFT_TO_OTHERS,
                 False,
                 f"{self._driver} does not offer {_first(fresh)}; {PAGE} has the settings",
             )
@@ -246,7 +245,7 @@ class Neighbours:
                 f"see {PAGE}"
             )
             log.warning("%s", message, extra={"device": name})
-            await self._emit(OFFERED_TWICE, True, message)
+            await self._emit(reasons.DEVICE_OFFERED_TWICE, True, message)
         self.conflicts = twice
         if listed != self.left_out:
             self.left_out = listed

@@ -19,11 +19,12 @@ import msgspec
 
 from drawbar.driver import containment, evaluation
 from drawbar.driver.api import attachments, bindings, leftout, nodepools, quantities, slices
+from drawbar.driver.catalogue import taints
 from drawbar.driver.node.classes import users
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import attributes, index, model
 from drawbar.driver.node.local import nulls, plan, residents
-from drawbar.driver.node.release import plan as release_plan
+from drawbar.driver.node.treatment import plan as treatment_plan
 from drawbar.fabric.classes import DeviceClass
 
 # Of these interfaces those that must not be taken away, with the reason; None: unknown. `inventory.netdevs.held`.
@@ -72,7 +73,7 @@ def _disks(host: users.Host, cards: tuple[model.Card, ...], uses: dict[str, str]
             continue
         in_use = users.find_storage_users(host, nodes)
         if in_use:
-            uses[card.address] = f"the host uses its disk: {release_plan.message(in_use)}"
+            uses[card.address] = f"the host uses its disk: {treatment_plan.message(in_use)}"
 
 
 def published(
@@ -113,7 +114,9 @@ def memory_bytes(resident: residents.Resident) -> int:
 
 log = logging.getLogger(__name__)
 
-LEAVING = verdicts.Taint(key="in-use", value="releasing", effect=verdicts.Effect.NO_SCHEDULE)
+LEAVING = verdicts.Taint(
+    key=taints.RELEASING.key, value=taints.RELEASING.value, effect=verdicts.Effect.NO_SCHEDULE
+)
 """Of a virtual function that a claim has while its card is being detached: no other claim gets it after that one."""
 REFUSED_MAX = 256
 """Devices whose reason is remembered so that it is said once; more say it again."""
@@ -196,6 +199,45 @@ class Surroundings:
     neighbours: Neighbours | None = None
 
 
+class _Residents:
+    """The residents by class, as of one inventory: a snapshot never changes, and is the same until something does."""
+
+    def __init__(self, inventory: Callable[[], index.Inventory]) -> None:
+        self._inventory = inventory
+        self._snapshot: index.Inventory | None = None
+        self._cards: dict[DeviceClass, list[model.Card]] = {}
+        self._residents: dict[DeviceClass, Mapping[str, residents.Resident]] = {}
+
+    def of_class(self, device_class: DeviceClass) -> Mapping[str, residents.Resident]:
+        """Return the residents of a class by name."""
+        snapshot = self._inventory()
+        if snapshot is not self._snapshot:
+            self._snapshot = snapshot
+            self._group(snapshot)
+        if device_class not in self._residents:
+            cards = self._cards.get(device_class, [])
+            self._residents[device_class] = {
+                resident.name: resident for resident in residents.residents(cards)
+            }
+        return self._residents[device_class]
+
+    def _group(self, snapshot: index.Inventory) -> None:
+        """Sort the cards by class. A class whose cards are all the same as before keeps its residents."""
+        before, self._cards = self._cards, {}
+        for card in snapshot.cards:
+            self._cards.setdefault(card.functions[0].device_class, []).append(card)
+        self._residents = {
+            device_class: of_class
+            for device_class, of_class in self._residents.items()
+            if self._cards.get(device_class) == before.get(device_class)
+        }
+
+    def find(self, name: str) -> residents.Resident | None:
+        """Return the resident of that name, or None."""
+        device_class = residents.class_of(name)
+        return self.of_class(device_class).get(name) if device_class is not None else None
+
+
 class LocalPool:
     """The devices of one node."""
 
@@ -221,10 +263,7 @@ class LocalPool:
         self._health = health
         self._watched: Mapping[str, verdicts.Key] = {}
         self._refused: Mapping[str, str] = {}
-        # The residents of a class as of one inventory: a snapshot never changes, and is the same until something does.
-        self._snapshot: index.Inventory | None = None
-        self._cards: dict[DeviceClass, list[model.Card]] = {}
-        self._residents: dict[DeviceClass, Mapping[str, residents.Resident]] = {}
+        self._residents = _Residents(surroundings.inventory)
 
     def owns(self, pool: str) -> bool:
         """Whether devices of that pool live here."""
@@ -235,7 +274,7 @@ class LocalPool:
 
         A virtual function of a card that is attached by hand, or lent by its claim, is this node's.
         """
-        resident = self._resident(device) if self.owns(pool) else None
+        resident = self._residents.find(device) if self.owns(pool) else None
         if resident is None:
             return None
         if self._lender(resident) is not None:
@@ -245,12 +284,12 @@ class LocalPool:
 
     def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
         """Return the attachment of the card that the device is a virtual function of; None of any other device."""
-        resident = self._resident(device) if self.owns(pool) else None
+        resident = self._residents.find(device) if self.owns(pool) else None
         return self._lender(resident) if resident is not None else None
 
     def virtual_functions(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
         """Return the names of the virtual functions that the attachment's card has on this node, offered or not."""
-        listed = (resident for each in DeviceClass for resident in self._of_class(each).values())
+        listed = (resident for each in DeviceClass for resident in self._residents.of_class(each).values())
         return residents.virtual_functions(listed, attachment, self._around.boot_id)
 
     def _is_leaving(self, resident: residents.Resident) -> bool:
@@ -368,7 +407,7 @@ class LocalPool:
             for published_slice in published_slices
             for device in published_slice.spec.devices
             if not nulls.is_null(device.name)
-            and self._resident(device.name) is None
+            and self._residents.find(device.name) is None
             and not held.isdisjoint({(published_slice.spec.pool.name, device.name), ("", device.name)})
         )
 
@@ -376,34 +415,7 @@ class LocalPool:
         if not self._wanted.enabled:
             return ()
         classes = [offered for offered in DeviceClass if offered.value in self._wanted.classes]
-        return tuple(resident for each in classes for resident in self._of_class(each).values())
-
-    def _of_class(self, device_class: DeviceClass) -> Mapping[str, residents.Resident]:
-        snapshot = self._around.inventory()
-        if snapshot is not self._snapshot:
-            self._snapshot = snapshot
-            self._group(snapshot)
-        if device_class not in self._residents:
-            cards = self._cards.get(device_class, [])
-            self._residents[device_class] = {
-                resident.name: resident for resident in residents.residents(cards)
-            }
-        return self._residents[device_class]
-
-    def _group(self, snapshot: index.Inventory) -> None:
-        """Sorts the cards by class; of a class whose cards are all the same as before, the names are, too."""
-        before, self._cards = self._cards, {}
-        for card in snapshot.cards:
-            self._cards.setdefault(card.functions[0].device_class, []).append(card)
-        self._residents = {
-            device_class: of_class
-            for device_class, of_class in self._residents.items()
-            if self._cards.get(device_class) == before.get(device_class)
-        }
-
-    def _resident(self, name: str) -> residents.Resident | None:
-        device_class = residents.class_of(name)
-        return self._of_class(device_class).get(name) if device_class is not None else None
+        return tuple(resident for each in classes for resident in self._residents.of_class(each).values())
 
     async def _judge(self, devices: Mapping[str, slices.Device]) -> None:
         """Has the selector evaluated for each device that shows something else than when it was evaluated last."""

@@ -13,7 +13,6 @@ before the first write, too, so a start leaves its copies as they are.
 import asyncio
 import logging
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +20,7 @@ from drawbar.cdi import errors as cdi_errors
 from drawbar.cdi import files
 from drawbar.driver import backoff, clocks, containment
 from drawbar.driver.api import core, leftout, meta, nodepools, slices
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, exclusions, kinds, mirror
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node.health import verdicts
@@ -82,8 +82,6 @@ class Pace:
         return self._pause if now - self._disturbed_at <= CALM_SECONDS else 0.0
 
 
-NULLS_SHORT = "NullDeviceNotShared"
-SLICES_REFUSED = "SlicesRefused"
 # With these dropped, something else is published.
 _DECISIVE = frozenset({"taints", encoding.SHARING}) | encoding.CONDITIONS
 _INFORMATION = "taints of effect None"
@@ -204,7 +202,7 @@ class Publisher:
     async def _publish(self) -> None:
         loop = asyncio.get_running_loop()
         await self._published.synced.wait()
-        resync_at, is_asked = self._next_resync(), not self._null.enabled
+        resync_at, is_asked = _next_resync(self._resync_seconds, self._jitter), not self._null.enabled
         while True:
             attempt = self._contained.attempt("local-pool", expected=kube_errors.KubeError)
             try:
@@ -214,7 +212,7 @@ class Publisher:
                         is_asked = True
                     if loop.time() >= resync_at:
                         await self._relist()
-                        resync_at = self._next_resync()
+                        resync_at = _next_resync(self._resync_seconds, self._jitter)
                     self._wake.clear()
                     await self._round()
                     self._pace.succeeded()
@@ -227,10 +225,6 @@ class Publisher:
                     "local pool not published, trying again: %s", error, extra={"seconds": round(pause, 2)}
                 )
             await self._wait(pause)
-
-    def _next_resync(self) -> float:
-        pause = self._resync_seconds * self._jitter.uniform(1.0, 1.0 + RESYNC_JITTER)
-        return asyncio.get_running_loop().time() + pause
 
     async def _wait(self, seconds: float) -> None:
         """Until something changed, or for so long; then what else changes with it has a moment to do so."""
@@ -318,7 +312,7 @@ class Publisher:
         if message and message != self._refused and self._owner is not None:
             log.warning("%s", message)
             self._recorder.node_warning(
-                self._owner.name, self._owner.uid, reason=SLICES_REFUSED, message=message
+                self._owner.name, self._owner.uid, reason=reasons.SLICES_REFUSED, message=message
             )
         self._refused = message
 
@@ -354,12 +348,13 @@ class Publisher:
                 extra={"fields": ",".join(sorted(fresh))},
             )
         # Where there are copies, an instance before this one has said so.
-        is_news = encoding.SHARING in fresh and not any(map(nulls.is_copy, self._names()))
+        names = (device.name for each in self.published for device in each.spec.devices)
+        is_news = encoding.SHARING in fresh and not any(map(nulls.is_copy, names))
         if is_news and self._owner is not None:
             message = nulls.shortage(self._null, self._node_name)
             log.warning("%s", message)
             self._recorder.node_warning(
-                self._owner.name, self._owner.uid, reason=NULLS_SHORT, message=message
+                self._owner.name, self._owner.uid, reason=reasons.NULL_DEVICE_NOT_SHARED, message=message
             )
         return bool(fresh & _DECISIVE)
 
@@ -402,9 +397,6 @@ class Publisher:
         self._dropped &= fields
         self._adopt(fields)
 
-    def _names(self) -> Iterator[str]:
-        return (device.name for published_slice in self.published for device in published_slice.spec.devices)
-
     def _seen(self, old: slices.ResourceSlice | None, new: slices.ResourceSlice | None) -> None:
         """A slice changed: by a write of ours that is going on, or by another client."""
         changed = new or old
@@ -430,6 +422,11 @@ class Publisher:
                 extra={"slices": ",".join(sorted(foreign))},
             )
         self._foreign = foreign
+
+
+def _next_resync(seconds: float, jitter: random.Random) -> float:
+    """Return when to list next, in the loop's time."""
+    return asyncio.get_running_loop().time() + seconds * jitter.uniform(1.0, 1.0 + RESYNC_JITTER)
 
 
 async def say_conflicts(cdi_dir: Path, driver: str) -> None:

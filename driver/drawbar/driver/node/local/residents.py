@@ -64,7 +64,7 @@ class Selection:
 
     Attributes:
         enabled: whether there is a local pool at all.
-        classes: the classes of device that are offered: gpu, accelerator, fpga, cxl-memory, nvme, nic, other.
+        classes: the classes of device that are offered.
         selector: a CEL expression over `device`, as in a DeviceClass; only devices for which it is true are offered.
         slots: names of hot-plug slots, or patterns such as `*`, in which devices of this node sit. What sits in any
             other hot-plug slot is taken for a fabric's.

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 
 from drawbar.driver import containment
 from drawbar.driver.api import attachments, meta
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.kube import client, events, kinds
 from drawbar.driver.node import errors as node_errors
 from drawbar.driver.node import settings, uevents
@@ -137,7 +138,7 @@ class TimedPreparation:
 
         def report(failure: str) -> None:
             if self._recorder is not None:
-                self._recorder.warning(reference, reason=containment.REASON, message=failure)
+                self._recorder.warning(reference, reason=reasons.UNEXPECTED_ERROR, message=failure)
 
         return self._metrics.contained.attempt(
             "kubelet",

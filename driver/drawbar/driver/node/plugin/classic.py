@@ -21,6 +21,7 @@ from typing import Any
 
 import grpc
 
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import servicers
 from drawbar.proto.kubelet.dra.v1alpha2 import api_pb2 as dra_v1alpha2
@@ -96,9 +97,9 @@ def add_services(server: grpc.aio.Server, preparation: servicers.Preparation) ->
 
 def _code(error: errors.NodeError) -> grpc.StatusCode:
     match error:
-        case errors.PrepareError(reason=errors.CLAIM_GONE):
+        case errors.PrepareError(reason=reasons.CLAIM_GONE):
             return grpc.StatusCode.NOT_FOUND
-        case errors.PrepareError(reason=errors.HANDLE_WRONG):
+        case errors.PrepareError(reason=reasons.RESOURCE_HANDLE_WRONG):
             return grpc.StatusCode.INVALID_ARGUMENT
         case errors.DeviceLate():
             return grpc.StatusCode.UNAVAILABLE

@@ -16,6 +16,7 @@ import grpc
 
 from drawbar.driver import output
 from drawbar.driver.api import drivers
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.plugin import sockets
 from drawbar.proto.kubelet.dra.v1 import api_pb2 as dra_v1
@@ -78,7 +79,7 @@ class ClaimName:
         where = f"{_shown(self.namespace, 63)}/{_shown(self.name, 63)} of uid {_shown(self.uid, 63)}"
         raise errors.PrepareError(
             f"there can be no claim {where}: that is no name of Kubernetes; the caller is no kubelet",
-            reason=errors.CLAIM_GONE,
+            reason=reasons.CLAIM_GONE,
         )
 
 

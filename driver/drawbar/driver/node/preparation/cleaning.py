@@ -1,4 +1,4 @@
-"""Takes away what a claim left on a device that lives in the node, before another claim gets it.
+"""Decides when a device that lives in the node is treated after its claim, and keeps other claims from it until then.
 
 Before the record of a claim goes, each of its devices here gets a mark, `unclean/DEVICE.json` in the driver's directory
 at the kubelet, and keeps it until nothing of the claim is left on the device: over a restart, a reboot, a failure. A
@@ -8,37 +8,34 @@ its allocation, the data are its own, also between two of its pods.
 A device that is made ready for a claim (`attachments.local`) has its mark before the first step of that, so a step that was left
 half done is a trace, too.
 
-It is cleaned once the claim, or its allocation, is gone. From then on its mark is of no claim. It is cleaned as a fabric's device
-that stays on its node: data are erased where the class of device has a way to, the class's hook runs, and each function is
-reset. Memory that an administrator has set up stays as it is.
+It is treated (`treatment`) once the claim or its allocation is gone. From then on its mark is of no claim. Memory that an
+administrator has set up stays as it is.
 
 Only the instance that acts on the node's devices cleans; every instance sets marks and respects them.
 """
 
 import asyncio
-import functools
 import logging
 import os
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
 from drawbar.driver import backoff, containment
 from drawbar.driver.api import attachments, nodepools, parameters, references
+from drawbar.driver.catalogue import taints
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.kube import workers
-from drawbar.driver.node import claim_versions, classes, erasing, errors, kernel
-from drawbar.driver.node.attachments import executor, hooks
+from drawbar.driver.node import claim_versions, errors, treatment
 from drawbar.driver.node.health import verdicts
 from drawbar.driver.node.inventory import model
 from drawbar.driver.node.local import demands, nulls, residents
 from drawbar.driver.node.preparation import records, sharedfiles
-from drawbar.driver.node.release import plan as release_plan
-from drawbar.driver.node.release import releaser
+from drawbar.driver.node.treatment import hooks
+from drawbar.driver.node.treatment.plan import says_the_same
 from drawbar.fabric.classes import DeviceClass
 
 log = logging.getLogger(__name__)
@@ -46,8 +43,6 @@ log = logging.getLogger(__name__)
 FOLDER = "unclean"
 SUFFIX = ".json"
 FILE_BYTES = 64 * 1024
-CLEANING = "cleaning"
-NOT_CLEANED = "not-cleaned"
 LOOK_SECONDS = 1.0
 """Between two looks at an erase, or at who still uses the device."""
 GONE_FIRST_SECONDS = 0.5
@@ -60,15 +55,11 @@ class Marks:
     """The marks of this node, on disk. Every method but `get` blocks for a write."""
 
     def __init__(self, directory: Path) -> None:
-        """Nothing is read yet.
-
-        Args:
-            directory: the driver's, at the kubelet.
-        """
+        """Read nothing yet; `directory` is the driver's directory at the kubelet."""
         self._folder = directory / FOLDER
 
     def all(self) -> dict[str, demands.Mark]:
-        """Every mark, by device. One that cannot be read is of an unknown claim."""
+        """Return every mark by device. One that cannot be read is of an unknown claim."""
         try:
             names = os.listdir(self._folder)  # noqa: PTH208 - names alone
         except FileNotFoundError:
@@ -82,7 +73,7 @@ class Marks:
         return {device: mark for device, mark in marks if mark is not None}
 
     def get(self, device: str) -> demands.Mark | None:
-        """The mark of a device; None without one."""
+        """Return the mark of a device, or None."""
         try:
             with self._file(device).open("rb") as opened:
                 raw = opened.read(FILE_BYTES)
@@ -112,7 +103,7 @@ class Marks:
             ) from error
 
     def remove(self, device: str) -> None:
-        """The device is clean.
+        """Remove the mark of a clean device.
 
         Raises:
             errors.CheckpointError: the mark cannot be removed.
@@ -128,23 +119,12 @@ class Marks:
         return self._folder / f"{device}{SUFFIX}"
 
 
-def _unnoticed(_: demands.Mark) -> None:
-    """Nothing follows."""
-
-
-class Devices(Protocol):
-    """The part of `pool.LocalPool` that this needs."""
-
-    def card(self, pool: str, device: str) -> model.Card | None:
-        """The device as it is now, or None while it is not here."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a cleaner works with.
+    """The surroundings of a cleaner.
 
     Attributes:
+        card: returns a device as it is now, by pool and name; None while it is not here.
         holder: the uid of the claim that has the device on this node, or is about to get it; by pool and device.
         hooks: runs the programs that drain and clean devices.
         changed: called after the state of a device changed.
@@ -152,14 +132,13 @@ class Surroundings:
     """
 
     node_name: str
-    kernel: kernel.Kernel
-    host: classes.Host
-    devices: Devices
+    treatment: treatment.Executor
+    card: Callable[[str, str], model.Card | None]
     reader: claim_versions.Reader
     holder: Callable[[str, str], str | None]
     hooks: hooks.Runner
     changed: Callable[[], None]
-    over: Callable[[demands.Mark], None] = _unnoticed
+    over: Callable[[demands.Mark], None] = lambda _: None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,16 +148,20 @@ class _Work:
     Attributes:
         looks: the pauses between two looks at its claim.
         begun: it is of no claim any more.
-        why: why it could not be cleaned the last time, in a clause.
+        blocked: the last obstacle to its treatment, until it is clean.
     """
 
     looks: backoff.Backoff = field(
         default_factory=lambda: backoff.Backoff(GONE_FIRST_SECONDS, GONE_MAX_SECONDS)
     )
-    erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
-    draining: hooks.Draining = field(default_factory=hooks.Draining)
+    progress: treatment.Progress = field(default_factory=treatment.Progress)
     begun: bool = False
-    why: str = ""
+    blocked: treatment.Blocked | None = None
+
+    @property
+    def why(self) -> str:
+        """The obstacle, in a clause; empty without one."""
+        return self.blocked.message if self.blocked is not None else ""
 
 
 class Cleaner:
@@ -200,11 +183,11 @@ class Cleaner:
         self._queue: workers.WorkQueue[str] = workers.WorkQueue()
         self._work: dict[str, _Work] = {}
 
-    async def leave(self, claim: records.PreparedClaim) -> None:
-        """A claim is about to let go of its devices.
+    async def mark_for_cleaning(self, claim: records.PreparedClaim) -> None:
+        """Mark the devices that a claim is about to release.
 
         Raises:
-            errors.CheckpointError: that cannot be noted, so it has to keep them.
+            errors.CheckpointError: a mark cannot be written, so the claim keeps its devices.
         """
         devices = [device for device in claim.devices if self._is_cleaned(device)]
         if devices:
@@ -230,8 +213,8 @@ class Cleaner:
         if marks:
             self._marks.put(marks)
 
-    def left(self, pool: str, device: str) -> None:
-        """A claim has let go of a device."""
+    def start_cleaning(self, pool: str, device: str) -> None:
+        """Have a device cleaned once the allocation of its last claim is over."""
         if nodepools.is_pool(pool, self._around.node_name):
             self._queue.add(device)
 
@@ -256,8 +239,8 @@ class Cleaner:
             # Two claims do not have one device: the former allocation is over, whatever was seen of it.
             self._queue.add(device)
         if work is not None and work.why:
-            return f"what its last user left on it cannot be taken away: {work.why}"
-        return "what its last user left on it is being taken away"
+            return f"its last user's data cannot be removed: {work.why}"
+        return "its last user's data are being removed"
 
     def failure(self, device: str) -> str:
         """Return why a device could not be cleaned the last time, in a clause; empty where it could, or is clean."""
@@ -265,12 +248,12 @@ class Cleaner:
         return work.why if work is not None else ""
 
     def taint(self, device: str) -> verdicts.Taint | None:
-        """What keeps claims from a device that is not clean yet."""
+        """Return the taint of a device that is not clean yet, or None."""
         work = self._work.get(device)
         if work is None or not work.begun:
             return None
-        key = NOT_CLEANED if work.why else CLEANING
-        return verdicts.Taint(key=key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
+        row = taints.NOT_CLEANED if work.why else taints.CLEANING
+        return verdicts.Taint(key=row.key, value="", effect=verdicts.Effect.NO_SCHEDULE, message=work.why)
 
     async def run(self) -> None:
         """Clean until cancelled, beginning with what the last instance left."""
@@ -286,12 +269,12 @@ class Cleaner:
         )
 
     def changed(self) -> None:
-        """The kernel shows something new."""
+        """Look at the devices again: the kernel shows something new."""
         for device in self._work:
             self._queue.add(device)
 
     def _is_cleaned(self, device: records.PreparedDevice) -> bool:
-        """Whether a device of a claim is one to clean after it."""
+        """Return whether a device of a claim is cleaned after it."""
         around = self._around
         if (
             self._way is attachments.Clean.NONE
@@ -325,72 +308,62 @@ class Cleaner:
                 return LOOK_SECONDS
             work.begun = True
             log.info(
-                "taking away what a claim left on a device", extra={"device": device, "claim": mark.name}
+                "a device is being cleaned after its claim", extra={"device": device, "claim": mark.name}
             )
             around.changed()
-        card = around.devices.card(pool, device)
+        card = around.card(pool, device)
         if card is None:
             return None
-        why = await self._clean(card, mark, work)
-        if why is None:
-            return LOOK_SECONDS
-        if why != work.why:
-            work.why = why
-            if why:
-                message = f"device {device} of node {around.node_name} is given to no other claim, for it is not clean: {why}"
-                log.warning(message, extra={"device": device, "claim": mark.name})
-                around.changed()
-        if why:
-            return LOOK_SECONDS
+        match await self._treat(card, mark, work):
+            case treatment.InProgress(seconds=seconds):
+                return min(seconds, LOOK_SECONDS)
+            case treatment.Blocked() as blocked:
+                self._report(device, mark, work, blocked)
+                return LOOK_SECONDS
+            case treatment.Done():
+                pass
         await asyncio.to_thread(self._marks.remove, device)
         self._forget(device)
         log.info("a device of this node is clean", extra={"device": device})
         around.changed()
         return None
 
-    async def _clean(self, card: model.Card, mark: demands.Mark, work: _Work) -> str | None:
-        """One step: why it cannot be done now, in a clause; empty when it is done, None while it goes on."""
-        if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
-            return ""
-        around, device_class = self._around, card.first.device_class.value
-        why = await self._drain(card, mark, work)
-        if why:
-            return why
-        asked = releaser.Cleaning(
-            way=self._way,
-            erasure=work.erasure,
-            hook=functools.partial(around.hooks.eraser, demands.marked(mark, card), mark.clean_up)
-            if mark.clean_up is not None
-            else None,
+    def _report(self, device: str, mark: demands.Mark, work: _Work, blocked: treatment.Blocked) -> None:
+        """Log an obstacle and have it published, unless the last one says the same."""
+        last = work.blocked
+        if last is not None and says_the_same((last.reason, last.message), (blocked.reason, blocked.message)):
+            return
+        work.blocked = blocked
+        node = self._around.node_name
+        message = (
+            f"device {device} of node {node} is not clean, and no other claim gets it: {blocked.message}"
         )
-        done = await executor.clean(
-            around.kernel,
-            around.host,
-            card,
-            device_class,
-            asked,
+        log.warning(message, extra={"device": device, "claim": mark.name})
+        self._around.changed()
+
+    async def _treat(self, card: model.Card, mark: demands.Mark, work: _Work) -> treatment.Outcome:
+        """Take one step of the treatment of a device whose claim is over."""
+        if self._way is attachments.Clean.NONE or card.first.device_class is DeviceClass.CXL_MEMORY:
+            return treatment.Done()
+        around, attachment = self._around, demands.marked(mark, card)
+        order = treatment.Order(
+            card=card,
+            leaves=False,
+            is_used=True,
+            clean=self._way,
+            drain=around.hooks.drain(attachment, mark.drain),
+            clean_up=around.hooks.clean_up(attachment, mark.clean_up),
             keeps_functions=not mark.makes_functions,
         )
-        return done if isinstance(done, str) else None
-
-    async def _drain(self, card: model.Card, mark: demands.Mark, work: _Work) -> str:
-        """Have the drain hook of the claim run while the device is in use; return in a clause what to wait for, if anything."""
-        if mark.drain is None or isinstance(work.erasure.state(), erasing.Running):
-            return ""
-        around, operations = self._around, classes.by_name(card.first.device_class.value)
-        users = await asyncio.to_thread(operations.users, around.host, card)
-        begin = functools.partial(around.hooks.begin_draining, demands.marked(mark, card), mark.drain, card)
-        now = asyncio.get_running_loop().time()
-        waits_for = work.draining.step(mark.drain.hook, begin, now, used=bool(users))
-        return "; ".join(filter(None, (release_plan.message(users) if users else "", waits_for)))
+        return await around.treatment.step(order, work.progress)
 
     def _forget(self, device: str) -> None:
         work = self._work.pop(device, None)
         if work is not None:
-            work.draining.end()
+            work.progress.draining.end()
 
     async def _is_over(self, mark: demands.Mark) -> bool:
-        """Whether the claim, or its allocation, is gone."""
+        """Return whether the claim or its allocation is gone."""
         try:
             claim = await self._around.reader.read(mark.name, mark.namespace)
         except kube_errors.NotFound:

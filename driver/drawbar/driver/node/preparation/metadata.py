@@ -26,6 +26,7 @@ from typing import Any
 import msgspec
 
 from drawbar.driver.api import claims
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import errors
 from drawbar.driver.node.inventory import attributes
 from drawbar.driver.node.preparation import records, sharedfiles
@@ -37,7 +38,6 @@ FOLDER = "metadata"
 SUFFIX = ".json"
 # Of a file that is not ours, or was damaged, no more than this is read.
 FILE_BYTES = 1024 * 1024
-FAILED = "DeviceMetadataFailed"
 # What names of objects and requests are made of; none leads out of a directory.
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*")
@@ -111,7 +111,7 @@ class Files:
             except OSError as error:
                 raise errors.PrepareError(
                     f"cannot write {file}: {error.strerror}; mount {self._folder.parent} read-write, with room on it",
-                    reason=FAILED,
+                    reason=reasons.DEVICE_METADATA_FAILED,
                 ) from error
 
     def remove(self, uid: str) -> None:
@@ -129,7 +129,7 @@ class Files:
         except OSError as error:
             raise errors.PrepareError(
                 f"cannot remove {self._folder / uid}: {error.strerror}; mount {self._folder.parent} read-write",
-                reason=FAILED,
+                reason=reasons.DEVICE_METADATA_FAILED,
             ) from error
 
     def owners(self) -> frozenset[str]:
@@ -214,7 +214,7 @@ def _check(claim: claims.ResourceClaim, *names: str) -> None:
             raise errors.PrepareError(
                 f"claim {claim.metadata.namespace}/{claim.metadata.name} has the name {name[:64]!r}, which no file can have; "
                 "turn off deviceMetadata of the node, or make the claim anew",
-                reason=FAILED,
+                reason=reasons.DEVICE_METADATA_FAILED,
             )
 
 

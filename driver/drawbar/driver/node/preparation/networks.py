@@ -54,7 +54,7 @@ class Networks:
 
     def report(self, uid: str) -> None:
         """Have the interfaces of that claim's devices reported, if it has any."""
-        record = self._files.last_read.get(uid)
+        record = self._files.claims.get(uid)
         if record is not None and any(device.network is not None for device in record.devices):
             self._queue.add(uid)
 
@@ -65,7 +65,7 @@ class Networks:
         )
 
     async def _reconcile(self, uid: str) -> None:
-        record = self._files.last_read.get(uid)
+        record = self._files.claims.get(uid)
         if record is None or not self._tells_claims():
             return
         try:

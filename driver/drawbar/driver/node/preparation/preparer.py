@@ -23,9 +23,10 @@ import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import attachments, claims
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.node import claim_versions, edits, errors
 from drawbar.driver.node.plugin import servicers
-from drawbar.driver.node.preparation import finding, metadata, records, restoring, store
+from drawbar.driver.node.preparation import claimdevices, limits, lookup, metadata, records, restoring, store
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 CLAIMS_LIMIT = 1000
 # Between two looks for the CDI file of a device's vendor.
 LOOK_SECONDS = 0.5
-CHECKPOINT_FAILED = "CheckpointFailed"
 
 
 class Recorder(Protocol):
@@ -69,8 +69,8 @@ class Complaints:
 
     def say(self, claim: servicers.ClaimName, error: errors.NodeError) -> None:
         """Emit an Event on the claim, unless its last one had this reason; none on a claim that is gone."""
-        reason = error.reason if isinstance(error, errors.PrepareError) else CHECKPOINT_FAILED
-        if self._recorder is None or reason == errors.CLAIM_GONE or self._told.get(claim.uid) == reason:
+        reason = error.reason if isinstance(error, errors.PrepareError) else reasons.CHECKPOINT_FAILED
+        if self._recorder is None or reason == reasons.CLAIM_GONE or self._told.get(claim.uid) == reason:
             return
         self._told[claim.uid] = reason
         self._told.move_to_end(claim.uid)
@@ -91,7 +91,7 @@ class Preparer:
         self,
         *,
         reader: claim_versions.Reader,
-        finder: finding.Finder,
+        finder: lookup.Finder,
         files: store.Store,
         described: metadata.Files,
         boot_id: str,
@@ -100,12 +100,12 @@ class Preparer:
         leave: Callable[[records.PreparedClaim], Awaitable[None]] = _at_once,
         seen: Callable[[claims.ResourceClaim], None] = _unnoticed,
         recorder: Recorder | None = None,
-        waits: finding.Limits | None = None,
+        waits: limits.Limits | None = None,
     ) -> None:
         # Nothing is read or written before `restore`. `released` is called with pool and device when a claim let go of it,
         # `prepared` with the uid of each claim that was prepared, `leave` with what a claim has before it lets go of it,
         # `seen` with each claim that was read.
-        self._lookup = finding.Lookup(reader, finder, seen)
+        self._lookup = lookup.Lookup(reader, finder, seen)
         self._finder = finder
         self._boot_id = boot_id
         self._released = released
@@ -113,7 +113,7 @@ class Preparer:
         self._leave = leave
         self._reader = reader
         self._described = described
-        self._waits = waits or finding.Limits()
+        self._waits = waits or limits.Limits()
         self._complaints = Complaints(recorder)
         self.store = files
         # What the last instance left unfinished, as `restore` found it; `sweeping` settles it.
@@ -131,7 +131,7 @@ class Preparer:
 
     def holder(self, pool: str, device: str) -> str | None:
         """The uid of the claim that has the device on this node, or is about to get it."""
-        claim = self.store.holder(pool, device)
+        claim = records.holder(self.store.claims, pool, device)
         if claim is not None:
             return claim.uid
         return next((uid for uid, devices in self._underway.items() if (pool, device) in devices), None)
@@ -199,9 +199,8 @@ class Preparer:
         Raises:
             errors.NodeError: a file cannot be removed or written; the claim keeps its devices.
         """
-        async with self._lock(uid):
-            # What this instance has read or written itself is known without a look at every record.
-            before = self.store.last_read.get(uid) or self.store.claims.get(uid)
+        async with self._claims.setdefault(uid, asyncio.Lock()):
+            before = self.store.claims.get(uid)
             if before is not None and (not states or before.state in states):
                 await self._leave(before)
             try:
@@ -210,31 +209,24 @@ class Preparer:
                     await self._forget(before)
             finally:
                 # A call that is cancelled during its write ends with the write made, and the next finds no record.
-                if before is not None and uid not in self.store.last_read:
+                if before is not None and uid not in self.store.claims:
                     log.info("claim unprepared", extra={"claim": before.name, "uid": uid})
                 self._tell_given_up(before)
 
     @asynccontextmanager
     async def _working(self, claim: servicers.ClaimName) -> AsyncIterator[None]:
         """Have one call at a time for the claim, and report a device that it was about to get and did not."""
-        async with self._lock(claim.uid):
+        async with self._claims.setdefault(claim.uid, asyncio.Lock()):
             self._underway[claim.uid] = set()
             try:
                 yield
             finally:
                 devices = self._underway.pop(claim.uid)
-                self._tell_released(device for device in devices if not self._is_held(*device))
-
-    def _is_held(self, pool: str, device: str) -> bool:
-        # What this instance has just written is known; only where there is no holder is it worth reading what another one wrote.
-        return (
-            records.holder(self.store.last_read, pool, device) is not None
-            or self.holder(pool, device) is not None
-        )
+                self._tell_released(device for device in devices if self.holder(*device) is None)
 
     async def _forget(self, dropped: records.PreparedClaim) -> None:
         """Remove the files that described its devices; what is left goes at the next start."""
-        if dropped.uid in self.store.last_read:
+        if dropped.uid in self.store.claims:
             return
         try:
             await asyncio.to_thread(self._described.remove, dropped.uid)
@@ -248,7 +240,7 @@ class Preparer:
 
     async def _arrived(
         self, claim: servicers.ClaimName, about: claims.ResourceClaim | None
-    ) -> list[finding.Given]:
+    ) -> list[claimdevices.Given]:
         """The claim's devices, all of them here; waits for one that is late."""
         wanted = await self._lookup.wanted(claim) if about is None else self._finder.wanted(about)
         late: errors.DeviceLate | None = None
@@ -267,7 +259,7 @@ class Preparer:
             raise late from None
 
     async def _vendor_ids(
-        self, claim: servicers.ClaimName, given: Iterable[finding.Given]
+        self, claim: servicers.ClaimName, given: Iterable[claimdevices.Given]
     ) -> dict[str, str | None]:
         """The devices by their vendors' CDI files, by ours; waits for a file that is late."""
         wanted = [device for device in given if device.vendor_kind is not None]
@@ -276,7 +268,7 @@ class Preparer:
             try:
                 return {
                     device.record.cdi_id: await asyncio.to_thread(
-                        device.vendor_id, self.store.cdi_directories
+                        device.vendor_id, self.store.cdi.directories
                     )
                     for device in wanted
                 }
@@ -289,9 +281,9 @@ class Preparer:
     def _patience_ends(self, claim: servicers.ClaimName) -> float:
         """Until when a late device is waited for, in the loop's time: the kubelet must still get the reason."""
         ends = asyncio.get_running_loop().time() + self._waits.late_device_seconds
-        return ends if claim.answer_by is None else min(ends, claim.answer_by - finding.ANSWER_SECONDS)
+        return ends if claim.answer_by is None else min(ends, claim.answer_by - limits.ANSWER_SECONDS)
 
-    def _found(self, wanted: Iterable[finding.Wanted], uid: str) -> list[finding.Given]:
+    def _found(self, wanted: Iterable[claimdevices.Wanted], uid: str) -> list[claimdevices.Given]:
         """Return the claim's devices, which count as held from now on: the node neither cleans nor releases them.
 
         Until all of them are ready, the node works on each as if the claim was not there.
@@ -305,33 +297,32 @@ class Preparer:
             for device in wanted
         ]
         self._underway[uid].update((device.pool, device.device) for device in held)
-        return finding.numbered(given)
+        return claimdevices.numbered(given)
 
     def _prepared_devices(self, uid: str) -> frozenset[tuple[str, str]]:
         """Return pool and name of each device with which the claim was prepared in this boot."""
         before = self.store.claims.get(uid)
-        if before is None or before.state == records.UNEXPLAINED or not self.store.has_file(uid):
+        if before is None or before.state == records.UNEXPLAINED or not self.store.cdi.exists(uid):
             return frozenset()
         return frozenset((device.pool, device.device) for device in before.devices)
 
-    def _refuse_overlap(self, wanted: finding.Wanted, uid: str) -> None:
-        # The commit looks again. Only who would be refused is worth reading what another instance may have dropped.
-        holder = records.holder(self.store.last_read, wanted.pool, wanted.device)
-        if holder is not None and holder.uid != uid:
-            store.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
+    def _refuse_overlap(self, wanted: claimdevices.Wanted, uid: str) -> None:
+        # The commit looks again.
+        records.refuse_overlap(self.store.claims, wanted.pool, wanted.device, uid)
 
     async def _store(
-        self, claim: servicers.ClaimName, given: list[finding.Given], about: claims.ResourceClaim | None
+        self, claim: servicers.ClaimName, given: list[claimdevices.Given], about: claims.ResourceClaim | None
     ) -> None:
         if about is not None:
             recorded = metadata.mounted([device.record for device in given], about, self._described)
             given = [
-                finding.with_record(device, record) for device, record in zip(given, recorded, strict=True)
+                claimdevices.with_record(device, record)
+                for device, record in zip(given, recorded, strict=True)
             ]
         if any(device.asks_the_driver for device in given):
-            devices, content = await asyncio.to_thread(self._content, given)
+            devices, content = await asyncio.to_thread(_content, given, self._finder.driver)
         else:
-            devices, content = self._content(given)
+            devices, content = _content(given, self._finder.driver)
         record = records.PreparedClaim(
             namespace=claim.namespace,
             name=claim.name,
@@ -340,7 +331,7 @@ class Preparer:
             state=records.STARTED,
             boot_id=self._boot_id,
         )
-        before = self.store.last_read.get(claim.uid)
+        before = self.store.claims.get(claim.uid)
         try:
             before = await self.store.start(record, content)
         finally:
@@ -361,21 +352,10 @@ class Preparer:
             },
         )
 
-    def _content(self, given: list[finding.Given]) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
-        contents = [device.content() for device in given]
-        recorded = tuple(
-            device.record if network is None else msgspec.structs.replace(device.record, network=network)
-            for device, content in zip(given, contents, strict=True)
-            for network in (device.network(content),)
-        )
-        # Two shares of one device are one device to the container.
-        devices = {content.name: content for content in contents}
-        return recorded, spec.Spec(kind=edits.kind(self._finder.driver), devices=tuple(devices.values()))
-
     def _tell_given_up(self, before: records.PreparedClaim | None) -> None:
         """Tells of what the claim had by that record and has no more."""
         if before is not None:
-            after = self.store.last_read.get(before.uid)
+            after = self.store.claims.get(before.uid)
             kept = {(device.pool, device.device) for device in (after.devices if after is not None else ())}
             self._tell_released({(device.pool, device.device) for device in before.devices} - kept)
 
@@ -383,5 +363,16 @@ class Preparer:
         for pool, device in devices:
             self._released(pool, device)
 
-    def _lock(self, uid: str) -> asyncio.Lock:
-        return self._claims.setdefault(uid, asyncio.Lock())
+
+def _content(
+    given: list[claimdevices.Given], driver: str
+) -> tuple[tuple[records.PreparedDevice, ...], spec.Spec]:
+    contents = [device.content() for device in given]
+    recorded = tuple(
+        device.record if network is None else msgspec.structs.replace(device.record, network=network)
+        for device, content in zip(given, contents, strict=True)
+        for network in (device.network(content),)
+    )
+    # Two shares of one device are one device to the container.
+    devices = {content.name: content for content in contents}
+    return recorded, spec.Spec(kind=edits.kind(driver), devices=tuple(devices.values()))

@@ -12,13 +12,7 @@ prepared in this boot keeps its device, even if that has failed since.
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, meta
-
-NOT_ATTACHED = "DeviceNotAttached"
-DETACHING = "DeviceDetaching"
-NOT_VISIBLE = "DeviceNotVisible"
-FAILED = "DeviceFailed"
-NOT_READY = "DeviceNotReady"
-NOT_CLEANED = "NotCleaned"
+from drawbar.driver.catalogue import reasons
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,17 +62,23 @@ def missing(
     """
     if attachment.deleting:
         return Missing(
-            reason=DETACHING, clause="is being detached from this node; trying again", may_come=False
+            reason=reasons.DEVICE_DETACHING,
+            clause="is being detached from this node; trying again",
+            may_come=False,
         )
     if not use.admin and not _is_for(attachment, use):
-        return Missing(reason=NOT_ATTACHED, clause="is not attached to this node for this claim yet")
+        return Missing(
+            reason=reasons.DEVICE_NOT_ATTACHED, clause="is not attached to this node for this claim yet"
+        )
     node = attachment.status.node
     was_ready = attachment.is_made_ready and node is not None and node.boot_id == boot_id
     if use.prepared and was_ready and address is not None:
         return None
     failure = _failure(attachment)
     if failure is not None:
-        return Missing(reason=FAILED, clause=f"cannot be used on this node: {failure}", may_come=False)
+        return Missing(
+            reason=reasons.DEVICE_FAILED, clause=f"cannot be used on this node: {failure}", may_come=False
+        )
     return _unfinished(attachment, address, was_ready=was_ready)
 
 
@@ -87,18 +87,20 @@ def _unfinished(
 ) -> Missing | None:
     """Return what the controller, the kernel or the node still has to do before the device is ready; None for nothing."""
     if not attachment.holds(attachments.ATTACHED):
-        return Missing(reason=NOT_ATTACHED, clause="is not attached to this node yet")
+        return Missing(reason=reasons.DEVICE_NOT_ATTACHED, clause="is not attached to this node yet")
     if address is None:
         serial = attachment.identity.serial or "unknown"
-        return Missing(reason=NOT_VISIBLE, clause=f"(serial {serial}) is not visible on this node yet")
+        return Missing(
+            reason=reasons.DEVICE_NOT_VISIBLE, clause=f"(serial {serial}) is not visible on this node yet"
+        )
     if attachment.has_traces:
         clause = "has traces of an earlier use, which this node removes first"
-        return Missing(reason=NOT_CLEANED, clause=clause, is_node_at_work=True)
+        return Missing(reason=reasons.NOT_CLEANED, clause=clause, is_node_at_work=True)
     node = attachment.status.node
     is_seen = attachment.holds(attachments.VISIBLE) and node is not None and node.pci_address == address
     if not was_ready or not is_seen:
         clause = "is not ready for its claim on this node yet"
-        return Missing(reason=NOT_READY, clause=clause, is_node_at_work=True)
+        return Missing(reason=reasons.DEVICE_NOT_READY, clause=clause, is_node_at_work=True)
     return None
 
 

@@ -8,6 +8,9 @@ from typing import Any
 
 import msgspec
 
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node import errors
+
 Json = dict[str, Any]
 
 STARTED = "started"
@@ -128,6 +131,54 @@ def holder(claims: Claims, pool: str, device: str) -> PreparedClaim | None:
             if held.device == device and held.holds(pool, device):
                 return claim
     return None
+
+
+def refuse_overlap(claims: Claims, pool: str, device: str, uid: str) -> None:
+    """Check that no claim but this one has the device.
+
+    Raises:
+        errors.PrepareError: another claim has it.
+    """
+    other = holder(claims, pool, device)
+    if other is None or other.uid == uid:
+        return
+    name = f"device {pool}/{device}"
+    if other.state == UNEXPLAINED:
+        message = (
+            f"{name} is in the CDI file of a claim with uid {other.uid} that is not known here, so a container may still use "
+            f"it; trying again once the API server has answered for that claim"
+        )
+    else:
+        message = f"{name} is still in use by claim {other.namespace}/{other.name} on this node; trying again"
+    raise errors.PrepareError(message, reason=reasons.DEVICE_IN_USE)
+
+
+def with_started(claims: Claims, claim: PreparedClaim) -> Claims:
+    """Return the claims with this one added; an equal record in any state stays.
+
+    Raises:
+        errors.PrepareError: another claim has one of its devices.
+    """
+    for wanted in claim.devices:
+        # Shares and admin access leave the device to other claims.
+        if wanted.holds(wanted.pool, wanted.device):
+            refuse_overlap(claims, wanted.pool, wanted.device, claim.uid)
+    before = claims.get(claim.uid)
+    started = claim.replacing(before)
+    if before is not None and before.state != UNEXPLAINED and started.in_state(before.state) == before:
+        return claims
+    return {**claims, claim.uid: started}
+
+
+def with_completed(claims: Claims, claim: PreparedClaim) -> Claims:
+    """Return the claims with this record completed, if it is still there."""
+    return {**claims, claim.uid: claim.in_state(COMPLETED)} if claims.get(claim.uid) == claim else claims
+
+
+def with_explained(claims: Claims, claim: PreparedClaim) -> Claims:
+    """Return the claims with this record, if only a CDI file named the claim before."""
+    before = claims.get(claim.uid)
+    return {**claims, claim.uid: claim} if before is not None and before.state == UNEXPLAINED else claims
 
 
 def parse(raw: Json) -> PreparedClaim:

@@ -15,17 +15,49 @@ the CDI file.
 """
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.node import edits, errors
-from drawbar.driver.node.preparation import finding, records, store
+from drawbar.driver.node.preparation import lookup, records
 
 log = logging.getLogger(__name__)
 
 
-def decide(left: store.Found, finder: finding.Finder, *, boot_id: str) -> store.Restored:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """The state that the last instance left.
+
+    Attributes:
+        claims: the recorded claims.
+        files: the names of the CDI devices, by the UID of the CDI file's claim.
+        unrecorded: UIDs of the claims with a CDI file and a lost record.
+    """
+
+    claims: records.Claims
+    files: Mapping[str, tuple[str, ...]]
+    unrecorded: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The record and the CDI files to write at a start.
+
+    Attributes:
+        claims: the claims to record.
+        specs: the CDI files to write again, by claim UID.
+        ended: UIDs of the recorded claims whose CDI file is removed.
+    """
+
+    claims: records.Claims
+    specs: Mapping[str, spec.Spec]
+    ended: frozenset[str] = frozenset()
+
+
+def decide(left: Found, finder: lookup.Finder, *, boot_id: str) -> Restored:
     """Return the record and the CDI files from now on."""
     claims: dict[str, records.PreparedClaim] = {}
     specs: dict[str, spec.Spec] = {}
@@ -46,10 +78,10 @@ def decide(left: store.Found, finder: finding.Finder, *, boot_id: str) -> store.
         if claim.state != records.UNEXPLAINED:
             _write_again(claim, finder, specs)
     now = {uid: msgspec.structs.replace(claim, boot_id=boot_id) for uid, claim in claims.items()}
-    return store.Restored(claims=now, specs=specs, ended=frozenset(ended))
+    return Restored(claims=now, specs=specs, ended=frozenset(ended))
 
 
-def _after_restart(claim: records.PreparedClaim, left: store.Found) -> records.PreparedClaim:
+def _after_restart(claim: records.PreparedClaim, left: Found) -> records.PreparedClaim:
     is_completed = claim.state == records.STARTED and claim.uid in left.files
     return claim.in_state(records.COMPLETED) if is_completed else claim
 
@@ -58,7 +90,7 @@ def _after_reboot(claim: records.PreparedClaim) -> records.PreparedClaim:
     return claim.in_state(records.STARTED)
 
 
-def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> records.PreparedClaim:
+def _explained(uid: str, names: tuple[str, ...], finder: lookup.Finder) -> records.PreparedClaim:
     """Return the record of a claim with these devices in its CDI file, as far as attachments explain them."""
     devices = {name.removeprefix(f"{uid}-"): name for name in names}
     attached = {attachment.spec.device: attachment for attachment in finder.attached_for(uid)}
@@ -95,7 +127,7 @@ def _explained(uid: str, names: tuple[str, ...], finder: finding.Finder) -> reco
     )
 
 
-def _write_again(claim: records.PreparedClaim, finder: finding.Finder, specs: dict[str, spec.Spec]) -> None:
+def _write_again(claim: records.PreparedClaim, finder: lookup.Finder, specs: dict[str, spec.Spec]) -> None:
     """Add the CDI file of the claim, if every device of it is there."""
     devices: dict[str, spec.Device] = {}
     for held in claim.devices:

@@ -18,7 +18,7 @@ from drawbar.driver import backoff, containment
 from drawbar.driver.api import claims
 from drawbar.driver.kube import errors as kube_errors
 from drawbar.driver.node import claim_versions, errors
-from drawbar.driver.node.preparation import finding, preparer, records
+from drawbar.driver.node.preparation import claimdevices, lookup, preparer, records
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Sweeper:
     def __init__(
         self,
         prepared: preparer.Preparer,
-        finder: finding.Finder,
+        finder: lookup.Finder,
         reader: claim_versions.Reader,
         contained: containment.Containment | None = None,
     ) -> None:
@@ -158,23 +158,23 @@ class Sweeper:
         )
 
     def _first_interfaces(
-        self, wanted: Collection[finding.Wanted], uid: str
+        self, wanted: Collection[claimdevices.Wanted], uid: str
     ) -> Mapping[tuple[str, str], int]:
         """The number of the first network interface of each device, where several were numbered through."""
-        named = [device for device in wanted if finding.interface_prefix(device.said) is not None]
+        named = [device for device in wanted if claimdevices.interface_prefix(device.said) is not None]
         if len({(device.pool, device.device) for device in named}) < 2:
             return {}
         given = [self._finder.find(device, uid, prepared=True) for device in named]
-        if not finding.are_all_here(given):
+        if not claimdevices.are_all_here(given):
             raise errors.PrepareError(
                 "its network interfaces are not on the host, so their numbers are unknown"
             )
-        numbered = finding.numbered(given)
+        numbered = claimdevices.numbered(given)
         return {
             (device.record.pool, device.record.device): device.record.first_interface for device in numbered
         }
 
-    def _wanted(self, claim: claims.ResourceClaim) -> tuple[finding.Wanted, ...]:
+    def _wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
         try:
             return self._finder.wanted(claim)
         except errors.PrepareError as error:

@@ -200,7 +200,10 @@ class _Walk:
             path = f"{folder}/{entry.name}"
             if entry.is_symlink():
                 self._link(path)
-            elif entry.is_file(follow_symlinks=False) and (status := self._status(path)) is not None:
+            elif (
+                entry.is_file(follow_symlinks=False)
+                and (status := _status(self._root, path, self._left_out)) is not None
+            ):
                 self._keep(path, _unread(status))
 
     def _reach(self, path: str) -> None:
@@ -236,7 +239,7 @@ class _Walk:
         before = len(self.found)
         rule = forced or self._rule(path, listed, around)
         levels = _LEVELS if rule.listed else levels
-        asleep = self._is_asleep(path, listed)
+        asleep = _is_asleep(f"{self._root}/{path}", listed)
         for entry in listed:
             below = f"{path}/{entry.name}"
             if entry.is_symlink():
@@ -260,10 +263,6 @@ class _Walk:
         is_group = "uevent" not in names and around.has_group(path.rpartition("/")[2])
         return kinds.EVERYTHING if is_group else kinds.STRANGE
 
-    def _is_asleep(self, path: str, listed: list[os.DirEntry[str]]) -> bool:
-        state = f"{self._root}/{path}/power_state"
-        return any(entry.name == "power_state" for entry in listed) and files.text(state) in kinds.ASLEEP
-
     # --- single things ---
 
     def _slot_number(self, link: str) -> None:
@@ -271,7 +270,7 @@ class _Walk:
         target = files.link_target(f"{self._root}/{link}") or ""
         path = os.path.normpath(f"{link.rpartition('/')[0]}/{target}/{_SLOT_NUMBER}")
         if not path.startswith("..") and os.path.isfile(f"{self._root}/{path}"):  # noqa: PTH113 - see above
-            status = self._status(path)
+            status = _status(self._root, path, self._left_out)
             if status is not None:
                 self._content(path, status, most=self._limits.file_bytes)
 
@@ -287,7 +286,7 @@ class _Walk:
         reads = rule.reads(name) and not kinds.is_never_read(name)
         if not reads and not rule.listed:
             return
-        status = self._status(path)
+        status = _status(self._root, path, self._left_out)
         if status is None:
             return
         reason = None
@@ -341,13 +340,6 @@ class _Walk:
         else:
             self.found[path] = entry
 
-    def _status(self, path: str) -> os.stat_result | None:
-        try:
-            return os.lstat(f"{self._root}/{path}")
-        except OSError:
-            self._left_out.note(Reason.VANISHED, path)
-            return None
-
     def _folders(self, path: str) -> list[str]:
         self._keep_folder(path)
         return [entry.name for entry in self._scan(path) or () if entry.is_dir(follow_symlinks=False)]
@@ -365,6 +357,19 @@ class _Walk:
             self._left_out.note(Reason.REFUSED, f"{path}: {error.strerror}")
             self._keep(path, kinds.Refused(number=error.errno or 0))
             return None
+
+
+def _is_asleep(folder: str, listed: list[os.DirEntry[str]]) -> bool:
+    state = f"{folder}/power_state"
+    return any(entry.name == "power_state" for entry in listed) and files.text(state) in kinds.ASLEEP
+
+
+def _status(root: str, path: str, left_out: Omissions) -> os.stat_result | None:
+    try:
+        return os.lstat(f"{root}/{path}")
+    except OSError:
+        left_out.note(Reason.VANISHED, path)
+        return None
 
 
 def _unread(status: os.stat_result) -> kinds.Unread:

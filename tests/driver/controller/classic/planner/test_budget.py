@@ -8,6 +8,7 @@ import types
 import pytest
 
 from drawbar.driver import evaluation
+from drawbar.driver.catalogue import reasons
 from drawbar.driver.controller.allocation import matching, selectors
 from drawbar.driver.controller.classic import actions, service
 from drawbar.mocks.testing import virtualtime
@@ -36,7 +37,7 @@ class Rounds(service.Rounds):
         self.cluster, self.evaluator = cluster, Slow()
         watch = types.SimpleNamespace(forget_wanted=lambda: None)
         judge = selectors.Judge("drawbar.dev", self.evaluator)
-        super().__init__(types.SimpleNamespace(), watch, judge)
+        super().__init__(types.SimpleNamespace(), watch, judge, asyncio.Event())
 
     def observed(self):
         return dataclasses.replace(self.cluster.observed(), judge=self._judge.meets)
@@ -77,7 +78,7 @@ async def test_a_namespace_gets_no_more_processor_time_than_its_budget_and_no_ot
     assert rounds.count(GOOD) == 1
     attaches = [action for action in decision.actions if isinstance(action, actions.Attach)]
     assert [action.claim.name.name for action in attaches] == ["g"]
-    expensive = [name for name, reason in complaints if reason == selectors.EXPENSIVE]
+    expensive = [name for name, reason in complaints if reason == reasons.SELECTORS_TOO_EXPENSIVE]
     assert len(expensive) == len(set(expensive)) == 4
     assert "g" not in expensive
 
@@ -88,12 +89,14 @@ async def test_it_looks_again_when_time_has_come_back_and_reports_to_no_claim_tw
     pause = (decision.look_again - rounds.cluster.now).total_seconds()
     assert 0 < pause < 60
     _, second = await rounds.decide()
-    assert [name for name, reason in second if reason == selectors.EXPENSIVE] == []
+    assert [name for name, reason in second if reason == reasons.SELECTORS_TOO_EXPENSIVE] == []
     await asyncio.sleep(pause)
     rounds.cluster.now += datetime.timedelta(seconds=pause)
     _, third = await rounds.decide()
     assert rounds.count(HOSTILE) > 4
-    assert {name for name, reason in third if reason == selectors.EXPENSIVE} <= {name for name, _ in first}
+    assert {name for name, reason in third if reason == reasons.SELECTORS_TOO_EXPENSIVE} <= {
+        name for name, _ in first
+    }
 
 
 @virtualtime.in_virtual_time

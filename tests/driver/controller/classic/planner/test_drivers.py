@@ -7,7 +7,7 @@ import pytest
 
 from drawbar.driver.api import classic, classic_v1alpha2
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, claim_requests, history, observation, plan
+from drawbar.driver.controller.classic import actions, claim_requests, history, negotiation, observation
 
 DRIVERS = ("drawbar.dev", "gpu.example.com")
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
@@ -18,7 +18,7 @@ def decided(document, driver):
     claim = classic_v1alpha2.claim(msgspec.convert(document, classic_v1alpha2.ResourceClaim), driver)
     sources = claim_requests.Sources(driver=driver, classes={}, data={}, fault=lambda _: None)
     ours = claim_requests.is_ours(claim, sources)
-    observed = observation.Observed(
+    observed = observation.Round(
         driver=driver,
         claims={claim.name: claim} if ours else {},
         wanted={claim.uid: claim_requests.wanted(claim, sources)},
@@ -33,7 +33,7 @@ def decided(document, driver):
         seen={},
         date=NOW,
     )
-    return plan.plan(observed, history.History(), NOW).actions
+    return negotiation.plan(observed, history.History(), NOW).actions
 
 
 @pytest.mark.parametrize("deleted", [{}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}], ids=["", "deleted"])

@@ -6,7 +6,7 @@ import datetime
 from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import handles
-from drawbar.driver.controller.classic import actions, history, plan
+from drawbar.driver.controller.classic import actions, history, negotiation
 
 CLAIM = handles.WHOLE_CLAIM
 DAY = datetime.timedelta(days=1)
@@ -202,8 +202,8 @@ def test_a_pod_that_lets_its_turn_pass_goes_behind_the_others(world):
 
 def test_the_plan_asks_to_be_made_again_even_if_nothing_happens(world):
     cluster, _, _ = scenes.running(world)
-    decision = plan.plan(cluster.observed(), cluster.history, cluster.now)
-    assert decision.look_again - cluster.now <= plan.REFRESH
+    decision = negotiation.plan(cluster.observed(), cluster.history, cluster.now)
+    assert decision.look_again - cluster.now <= negotiation.REFRESH
 
 
 def test_at_most_128_nodes_are_listed_and_those_first_that_may_be_selected_now(world):

@@ -8,7 +8,7 @@ from tests.driver.controller.classic.planner import scenes
 
 from drawbar.driver.api import attachments, classic, handles, slices
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, claim_requests, history, plan
+from drawbar.driver.controller.classic import actions, claim_requests, history, negotiation
 
 DAY = datetime.timedelta(days=1)
 
@@ -80,7 +80,7 @@ def test_an_attempt_goes_on_where_the_node_is_made_again_within_its_grace(world)
     node = cluster.nodes.pop("n1")
     assert scenes.of_kind(cluster.settle(), actions.Detach) == []
     # It looks when the grace is over, whatever changes before.
-    decision = plan.plan(cluster.observed(), cluster.history, cluster.now)
+    decision = negotiation.plan(cluster.observed(), cluster.history, cluster.now)
     assert decision.look_again == cluster.now + cluster.node_grace
     cluster.now += cluster.node_grace / 2
     cluster.nodes["n1"] = node

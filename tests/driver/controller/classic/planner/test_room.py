@@ -9,7 +9,7 @@ from tests.driver.controller.classic.planner import scenes
 from drawbar.driver.api import handles, meta
 from drawbar.driver.controller import names
 from drawbar.driver.controller.allocation import matching
-from drawbar.driver.controller.classic import actions, plan
+from drawbar.driver.controller.classic import actions, negotiation
 
 POOL = f"{'f' * 63}/{'e' * 63}/model.{'m' * 63}"
 KEYS = [names.DeviceKey(fabric="f" * 63, device=f"{'d' * 60}{number:03}") for number in range(33)]
@@ -51,13 +51,13 @@ def test_an_immediate_claim_that_an_allocation_has_no_room_for_is_refused_too(wa
 
 
 def test_so_few_devices_that_their_names_are_not_measured_have_room(waiting):
-    cluster, _ = waiting(plan.SURELY_FIT)
+    cluster, _ = waiting(negotiation.SURELY_FIT)
     cluster.settle()
     cluster.attach_all()
     assert scenes.kinds(cluster.settle()) == [actions.Allocate]
     (claim,) = cluster.claims.values()
     worst = msgspec.structs.replace(
-        claim.allocation.handle, node="n" * 253, without=("w" * 63,) * (32 - plan.SURELY_FIT)
+        claim.allocation.handle, node="n" * 253, without=("w" * 63,) * (32 - negotiation.SURELY_FIT)
     )
     assert handles.encode(worst)
 

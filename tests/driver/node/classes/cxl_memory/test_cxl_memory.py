@@ -373,7 +373,7 @@ async def test_memory_that_does_not_leave_the_wrong_zone_is_named(tree, until):
         await asyncio.to_thread(tree.attach, 1, memory())
         await misplaced(asked, tree, until)
         await asyncio.to_thread(tree.keep_online, "region0")
-        assert "came online in zone Normal" in operations.unrest(host, card_of(tree))
+        assert "came online in zone Normal" in operations.pending_quiesce_step(host, card_of(tree))
 
         async def lack():
             return await operations.initialise(asked, card_of(tree), SYSTEM_RAM)
@@ -419,7 +419,7 @@ async def test_memory_comes_online_as_movable_and_goes_again(tree, until):
         assert [(block.online, block.zone) for block in region.blocks] == [(True, "Movable")] * 2
 
         async def at_rest():
-            if operations.unrest(host, card_of(tree)) is not None:
+            if operations.pending_quiesce_step(host, card_of(tree)) is not None:
                 await operations.quiesce(asked, host, card_of(tree))
             return standing(tree).regions
 
@@ -486,10 +486,10 @@ def test_a_kernel_whose_regions_do_not_say_what_they_are_has_its_persistent_memo
     host, buses = classes.Host.from_sysfs(tree.root), tree.root / "bus/cxl/devices"
     (buses / "region0/mode").unlink()
     operations = classes.by_name("cxl-memory")
-    assert operations.users(host, card_of(tree)) == ()
+    assert operations.current_users(host, card_of(tree)) == ()
     for decoder in buses.glob("decoder*/dpa_size"):
         (decoder.parent / "mode").write_text("pmem\n")
-    (user,) = operations.users(host, card_of(tree))
+    (user,) = operations.current_users(host, card_of(tree))
     assert user.startswith("region0 holds persistent memory")
     assert plan.towards_rest(standing(tree)) is None
 
@@ -523,7 +523,7 @@ def test_a_card_without_a_memory_device_has_nothing_standing_on_it(tree):
     tree.attach(1, MockDevice(device_class=DeviceClass.GPU, vendor=1, device=2))
     host = classes.Host.from_sysfs(tree.root)
     assert standing(tree) == plan.Standing()
-    assert classes.by_name("cxl-memory").unrest(host, card_of(tree)) is None
+    assert classes.by_name("cxl-memory").pending_quiesce_step(host, card_of(tree)) is None
 
 
 def test_an_open_dax_device_is_a_user(tree, tmp_path):
@@ -534,7 +534,7 @@ def test_an_open_dax_device_is_a_user(tree, tmp_path):
     folder = tmp_path / "proc/12/fd"
     folder.mkdir(parents=True)
     (folder / "4").symlink_to("/dev/null")
-    (user,) = classes.by_name("cxl-memory").users(host, card_of(tree))
+    (user,) = classes.by_name("cxl-memory").current_users(host, card_of(tree))
     assert user == "held by pid 12 (?), /dev/dax0.0"
 
 

@@ -391,7 +391,7 @@ def member_operations(tree, slot, slots):
     """The operations on the member in that slot among those in these slots, and its card."""
     cards = dict(zip(slots, cards_of(tree, slots), strict=True))
     companions = [card for number, card in cards.items() if number != slot]
-    return classes.by_name("cxl-memory").among(companions), cards[slot]
+    return classes.by_name("cxl-memory").for_composite(companions), cards[slot]
 
 
 async def ready(asked, tree, until, slot, slots, said=INTERLEAVED):
@@ -413,7 +413,7 @@ async def release(asked, tree, until, slot, slots):
 
     async def unrest():
         member, card = member_operations(tree, slot, slots)
-        left = member.unrest(host, card)
+        left = member.pending_quiesce_step(host, card)
         if left is not None:
             with contextlib.suppress(errors.KernelRefused):
                 await member.quiesce(asked, host, card)
@@ -467,12 +467,12 @@ async def test_a_region_over_more_than_the_composite_is_left_alone_on_release(tr
     tree.create_region([1, 2])
     host = classes.Host.from_sysfs(tree.root)
     member, card = member_operations(tree, 1, (1, 3))
-    (user,) = member.users(host, card)
+    (user,) = member.current_users(host, card)
     assert user.startswith("region0 is interleaved with other devices (decoder3.0)")
-    assert member.unrest(host, card) is None
+    assert member.pending_quiesce_step(host, card) is None
     member, card = member_operations(tree, 1, (1, 2))
-    assert member.users(host, card) == ()
-    assert member.unrest(host, card) == "4 memory blocks are online"
+    assert member.current_users(host, card) == ()
+    assert member.pending_quiesce_step(host, card) == "4 memory blocks are online"
 
 
 async def test_from_every_step_at_which_the_daemon_may_die_the_next_one_goes_on(tree, until):

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from drawbar.driver.api import attachments, fabrics, meta
+from drawbar.driver.catalogue import attachment_conditions
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.controller import outcomes
@@ -21,33 +22,6 @@ DETACH_SECONDS = 60.0
 NAMED_MAX = 50
 """So many are named one by one; in an outage that is plenty."""
 _FORCE = f"kubectl annotate deviceattachment NAME {attachments.FORCE_ANNOTATION}=true"
-_RELEASE: Mapping[str, str] = {
-    "Prepared": "delete the pods that use its claim",
-    "InUse": "end what the message names; it is looked at again every 2 s",
-    "KernelRefused": "the message has the file and the remedy",
-    "KernelSilent": "read the node's kernel log (dmesg)",
-    "NotCleaned": "do what the message says, or power-cycle the device, then drawbar fabric detach --force",
-    "NoProgress": "read the node's kernel log (dmesg)",
-    "SerialNotUnique": "take the other devices with that serial number out",
-}
-_VISIBLE: Mapping[str, str] = {
-    "DeviceNotFound": "look at link, slot and power of the host",
-    "DriverNotBound": "load the device's driver on the node",
-    "ResourcesNotAssigned": "run drawbar doctor --node on the node: it names the firmware or kernel setting",
-    "NoDeviceFiles": "read the node's kernel log (dmesg)",
-    "WrongDevice": "look at the fabric manager's ports",
-    "SerialNotUnique": "take the other devices with that serial number out",
-    "DeviceNotRecognised": "do what the message says: an identifier from the fabric manager, or one attach at a time",
-    "SlotNotPowered": "give the node daemon a writable /sys",
-    "LinkDown": "look at cable and port",
-    "VersionTooOld": "bring the node's driver or the device's firmware up to date",
-    "BitstreamNotLoaded": "do what the message says: mend the bitstream, the parameters of the class or claim, or the card's drivers",
-    "HookFailed": "do what the message says: mend the hook, the bitstream, or the parameters of the class or claim",
-    "NotInterleaved": "do what the message says: mend the composite, or the parameters of the class or claim",
-    "NotCleaned": "delete the DeviceAttachment",
-}
-_SEE = "see the reason in docs/conditions.md"
-_CONNECTION = "ask the fabric manager's operator whether it lost its state; do what the message says; docs/fabrics.md has the steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +94,7 @@ def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterat
             Check.ATTACHMENTS_DETACH,
             _subject(attachment),
             f"is not detached yet ({refused.reason}): {refused.message}",
-            _SEE,
+            attachment_conditions.find_attached(refused.reason).advice,
         )
     seconds = _age(world, attachment.metadata.deletion_timestamp)
     if seconds <= DETACH_SECONDS:
@@ -135,7 +109,7 @@ def _departing(world: World, attachment: attachments.DeviceAttachment) -> Iterat
         remedy = "see the Fabric's condition Connected, and the controller's log"
     elif released is not None:
         message = f"{since}; node {node} does not let go of it ({released.reason}): {released.message}"
-        remedy = _RELEASE.get(released.reason, _SEE)
+        remedy = attachment_conditions.RELEASED.find(released.reason).advice
     else:
         message = f"{since}, and the node daemon of {node} says nothing"
         remedy = f"does it run there? where the node is off for good: {_FORCE.replace('NAME', attachment.metadata.name)}"
@@ -151,7 +125,7 @@ def _arriving(
             Check.ATTACHMENTS_FAILED,
             _subject(attachment),
             f"has failed ({status.error.reason}): {status.error.message}",
-            "it goes when the scheduler has taken the allocation back; docs/conditions.md has the reason",
+            f"{attachment_conditions.find_failure(status.error.reason).advice}; it goes when the scheduler has taken the allocation back",
         )
     elif not attachment.holds(attachments.ATTACHED):
         yield from _attaching(world, attachment, fabric)
@@ -160,7 +134,7 @@ def _arriving(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is attached by its record, and {contradiction.message}",
-            _CONNECTION,
+            attachment_conditions.ATTACHED.find(contradiction.reason).advice,
         )
     elif not attachment.holds(attachments.VISIBLE):
         attached = meta.find(status.conditions, attachments.ATTACHED)
@@ -181,12 +155,11 @@ def _attaching(
 ) -> Iterator[Finding]:
     said = meta.find(attachment.status.conditions, attachments.ATTACHED)
     if said is not None and not said.is_true:
-        is_forgotten = outcomes.contradiction(attachment) is not None
         yield findings.warning(
             Check.ATTACHMENTS_ATTACH,
             _subject(attachment),
             f"is not attached yet ({said.reason}): {said.message}",
-            _CONNECTION if is_forgotten else _SEE,
+            attachment_conditions.find_attached(said.reason).advice,
         )
     policy = fabric.spec.policy if fabric is not None else fabrics.Policy()
     seconds = _age(world, attachment.metadata.creation_timestamp)
@@ -213,7 +186,7 @@ def _invisible(attachment: attachments.DeviceAttachment, seconds: float) -> Find
         Check.ATTACHMENTS_VISIBLE,
         _subject(attachment),
         f"{said} ({visible.reason}): {visible.message}",
-        _VISIBLE.get(visible.reason, _SEE),
+        attachment_conditions.NODE_FAILURES.find(visible.reason).advice,
     )
 
 

@@ -2,13 +2,13 @@
 
 Only the controller has the fabric's own list of hosts. A node is seen to be one by the label that the controller gives it
 while its host has a free port, by a device that is attached there, or by the Fabric's `spec.hosts`. The rules of the
-mapping are those of `controller.hosts`; the reasons are those of `docs/conditions.md`.
+mapping are those of `controller.hosts`; the reasons are those of `catalogue.fabric_conditions`.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from drawbar.driver import errors
 from drawbar.driver.api import core, fabrics, maintenances, meta
+from drawbar.driver.catalogue import fabric_conditions, reasons
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Severity, Unread
 from drawbar.driver.cli.doctor.plans import nodes
@@ -17,36 +17,6 @@ from drawbar.fabric import identifiers
 
 YOUNG_SECONDS = 30.0
 """So long a new Fabric may be without a word of the controller's."""
-_CREDENTIALS = frozenset(
-    {
-        "CredentialsMissing",
-        "CredentialsInvalid",
-        "CredentialsForbidden",
-        "CredentialsUnread",
-        "CredentialsUnbound",
-        "CredentialsNotForFabric",
-        "Unauthenticated",
-        "PermissionDenied",
-    }
-)
-_REMEDIES: Mapping[str, str] = {
-    "Connecting": "wait a moment and ask again",
-    "InvalidConfiguration": "mend the Fabric as the message says",
-    "Unavailable": "is the fabric manager, or the adapter's sidecar, running and reached at spec.endpoint?",
-    "DeadlineExceeded": "is the fabric manager overloaded? look at its log; spec.timeoutSeconds is the deadline of one call",
-    "SocketForbidden": "run the sidecar as the controller's user, or let it open its socket to a group that both have",
-    "CredentialsMissing": "create the Secret that spec.credentialsSecretRef names, with known keys (docs/fabrics.md)",
-    "CredentialsInvalid": "mend the Secret as the message says",
-    "CredentialsUnbound": "if the message names the fabric manager, run its command, which adds the manager to the Secret",
-    "CredentialsNotForFabric": "put the Fabric right; or, if the change is meant, run the command of the message",
-    "CredentialsForbidden": "add the Secret's name to resourceNames of the Role drawbar-fabric-credentials",
-    "CredentialsUnread": "wait for the API server; if it stays so, look at the controller's log",
-    "Unauthenticated": "the fabric manager refuses the credentials: mend the Secret",
-    "PermissionDenied": "give the fabric manager's user the rights to list, attach and detach",
-    "AdapterDefect": "tell the adapter's vendor; the controller's log has the traceback",
-    errors.UNEXPECTED: f"look for '{errors.UNEXPECTED_LOGGED}' in the controller's log, and send its trace to Drawbar's maintainers",
-}
-_MEND = "see the reason in docs/conditions.md"
 
 
 def plan(cluster: observed.Cluster) -> Iterator[Finding]:
@@ -83,7 +53,9 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
         return
     for item in cluster.maintenances:
         applied = meta.find(item.status.conditions, maintenances.APPLIED)
-        if item.spec.driver != cluster.where.driver or (applied is not None and applied.reason == "Applied"):
+        if item.spec.driver != cluster.where.driver or (
+            applied is not None and applied.reason == reasons.APPLIED
+        ):
             continue
         yield findings.warning(
             Check.FABRICS_MAINTENANCE,
@@ -96,7 +68,7 @@ def _maintenances(cluster: observed.Cluster) -> Iterator[Finding]:
 def _fabric(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Iterator[Finding]:
     conditions = {condition.type: condition for condition in fabric.status.conditions}
     connected = conditions.get(fabrics.CONNECTED)
-    if connected is None or connected.reason == fabrics.PENDING:
+    if connected is None or connected.reason == reasons.PENDING:
         yield _silent(cluster, fabric)
         return
     troubles = [
@@ -127,13 +99,14 @@ def _silent(cluster: observed.Cluster, fabric: fabrics.Fabric) -> Finding:
 def connection(fabric: fabrics.Fabric, connected: meta.Condition) -> Iterator[Finding]:
     """Return what a Fabric's condition Connected shows to be wrong."""
     if not connected.is_true:
-        secret = connected.reason in _CREDENTIALS
+        row = fabric_conditions.CONNECTED.find(connected.reason)
+        secret = row in fabric_conditions.CREDENTIALS.rows
         yield Finding(
             check=Check.FABRICS_CREDENTIALS if secret else Check.FABRICS_CONNECTED,
-            severity=Severity.WARNING if connected.reason == "Connecting" else Severity.ERROR,
+            severity=Severity(row.severity),
             subject=_subject(fabric),
             message=f"is not connected ({connected.reason}): {connected.message}",
-            remedy=_REMEDIES.get(connected.reason, _MEND),
+            remedy=row.advice,
         )
     elif not fabric.spec.tls.verify:
         yield findings.warning(
@@ -150,28 +123,20 @@ def _degraded(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Itera
             Check.FABRICS_DEGRADED,
             _subject(fabric),
             condition.message,
-            (
-                "what is at fault is avoided meanwhile; look at those hosts and devices at the fabric manager, and for node "
-                "daemons at nodes.daemon"
-            ),
+            fabric_conditions.DEGRADED.find(condition.reason).advice,
         )
 
 
 def _published(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Iterator[Finding]:
     if condition is None or condition.is_true:
         return
-    deleting = condition.reason == "Deleting"
-    remedies = {
-        "Deleting": "delete the pods or claims that have its devices, and its DeviceAttachments made by hand",
-        "FieldsDropped": "see features.binding-conditions",
-        "Refused": "mend what the message says; a missing permission shows in access.permission",
-    }
+    row = fabric_conditions.PUBLISHED.find(condition.reason)
     yield Finding(
         check=Check.FABRICS_PUBLISHED,
-        severity=Severity.NOTE if deleting else Severity.ERROR,
+        severity=Severity(row.severity),
         subject=_subject(fabric),
         message=f"its devices are not offered ({condition.reason}): {condition.message}",
-        remedy=remedies.get(condition.reason, _MEND),
+        remedy=row.advice,
     )
 
 
@@ -182,7 +147,7 @@ def _writable(fabric: fabrics.Fabric, condition: meta.Condition | None) -> Itera
         Check.FABRICS_WRITABLE,
         _subject(fabric),
         f"the API server refuses what the controller writes for it: {condition.message}",
-        "mend the permission (deploy/manifests/controller-rbac.yaml) or the admission policy that the message names",
+        fabric_conditions.WRITABLE.find(condition.reason).advice,
     )
 
 
@@ -220,7 +185,7 @@ def _mapped(fabric: fabrics.Fabric) -> Iterator[Finding]:
         Check.HOSTS_MAPPED,
         subject,
         condition.message,
-        "map them in spec.hosts; docs/fabrics.md has the other ways",
+        fabric_conditions.HOSTS_MAPPED.find(condition.reason).advice,
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from drawbar.driver.api import attachments, fabrics, maintenances, meta
+from drawbar.driver.catalogue import links
 from drawbar.driver.cli.doctor import findings, observed
 from drawbar.driver.cli.doctor.findings import Check, Finding, Unread
 from drawbar.driver.cli.doctor.observed import Reading
@@ -252,7 +253,7 @@ def _details(features: observed.Features) -> Iterator[Finding]:
             Check.FEATURES_TAINT_DETAILS,
             "device taints",
             f"have no {', '.join(lost)} here, as in every release up to 1.37; key, value and effect say the rest",
-            "nothing: docs/conditions.md explains each taint",
+            f"nothing: {links.url('reference/taints.md')} explains each taint",
         )
 
 

@@ -18,7 +18,7 @@ import msgspec
 
 from drawbar.cdi import spec
 from drawbar.driver.api import parameters
-from drawbar.driver.node import erasing, errors, kernel
+from drawbar.driver.node import errors, kernel
 from drawbar.driver.node.classes import generic, users
 from drawbar.driver.node.classes.cxl_memory import interleaving, plan
 from drawbar.driver.node.classes.users import Host
@@ -310,7 +310,7 @@ class CxlMemory(generic.Generic):
     asks_the_driver: bool = True
     companions: tuple[model.Card, ...] = ()
 
-    def among(self, companions: Collection[model.Card]) -> generic.Generic:
+    def for_composite(self, companions: Collection[model.Card]) -> generic.Generic:
         """See `companions`."""
         return replace(self, companions=tuple(companions))
 
@@ -324,9 +324,9 @@ class CxlMemory(generic.Generic):
         Raises:
             errors.CannotInterleave: they cannot be one region.
         """
-        lack = await generic.Generic.initialise(self, kernel, card)
-        if lack is not None:
-            return lack
+        missing = await generic.Generic.initialise(self, kernel, card)
+        if missing is not None:
+            return missing
         host, driver = Host.from_sysfs(kernel.sysfs), _DRIVERS.get(said.memory.mode, plan.DEVICE_DAX)
         # Every member decides on the same region, in the same order.
         cards = sorted((card, *self.companions), key=lambda member: member.address)
@@ -363,14 +363,14 @@ class CxlMemory(generic.Generic):
             before = step
         return "it takes more steps than it should; look at the kernel's log"
 
-    def users(self, host: Host, card: model.Card) -> tuple[str, ...]:
-        """Open files of the device and of its dax devices, and what stands on it that is not ours to take away."""
+    def current_users(self, host: Host, card: model.Card) -> tuple[str, ...]:
+        """Return the openers of the device and of its dax devices, and the regions that Drawbar may not take down."""
         kept = plan.obstacles(read_standing(host, card, self.companions))
         mapped = users.find_openers(host.proc, users.of_nodes(dax_nodes(host, card)))
-        return (*kept, *mapped, *generic.Generic.users(self, host, card))
+        return (*kept, *mapped, *generic.Generic.current_users(self, host, card))
 
-    def unrest(self, host: Host, card: model.Card) -> str | None:
-        """Memory that is online, and regions; other words for every step, so that one sees that it goes on."""
+    def pending_quiesce_step(self, host: Host, card: model.Card) -> str | None:
+        """Return the online memory or the region that goes next; each step has other words, which shows progress."""
         standing = read_standing(host, card, self.companions)
         match plan.towards_rest(standing):
             case None:
@@ -385,7 +385,7 @@ class CxlMemory(generic.Generic):
                 return f"{name} is there"
 
     async def quiesce(self, kernel: kernel.Kernel, host: Host, card: model.Card) -> None:
-        """Takes memory offline, then its dax device's driver and its region away."""
+        """Take the memory offline, then unbind its dax device and delete its region, one step each call."""
         if not self.companions:
             await self._quiesce(kernel, host, card)
             return
@@ -399,8 +399,8 @@ class CxlMemory(generic.Generic):
         if step is not None:
             await _do(kernel, standing, step)
 
-    def eraser(self, host: Host, card: model.Card) -> erasing.Eraser | None:
-        """Sanitizes volatile memory, where kernel and device can; persistent memory is left alone."""
+    def eraser(self, host: Host, card: model.Card) -> generic.Eraser | None:
+        """Return the sanitize of volatile memory if kernel and device have one; persistent memory is left alone."""
         memdev = next(iter(card.memdevs), None)
         if memdev is None:
             return functools.partial(_without_memory, card.address)
@@ -427,14 +427,14 @@ SANITIZE_SECONDS = 3600.0
 SANITIZE_LOOK_SECONDS = 0.5
 
 
-def _without_memory(address: str, report: erasing.Report) -> None:
+def _without_memory(address: str, report: generic.Report) -> None:
     del report
     raise errors.NotCleaned(
         f"{address} is not erased, so no other user gets it: its driver shows no memory device; look at the kernel's log"
     )
 
 
-def _sanitize(folder: Path, name: str, report: erasing.Report) -> None:
+def _sanitize(folder: Path, name: str, report: generic.Report) -> None:
     """Sanitize a memory device without regions (Documentation/ABI/testing/sysfs-bus-cxl, `security/`)."""
     report(f"sanitizing {name}")
     try:

@@ -1,1 +1,1 @@
-"""What can be wrong with a device: a module for each thing that is looked at; see `docs/developing.md`."""
+"""What can be wrong with a device: a module for each thing that is looked at; see `docs/development/extending.md`."""

@@ -1,5 +1,6 @@
 """Whether the device is there, answers, and has its driver; pure."""
 
+from drawbar.driver.catalogue import taints
 from drawbar.driver.node.health.rules.rule import Evidence, HealthRule, Look, Rule
 from drawbar.driver.node.health.verdicts import Effect
 
@@ -22,7 +23,7 @@ def _unbound(look: Look) -> Evidence | None:
 
 
 LOST = HealthRule(
-    name="device-lost",
+    name=taints.LOST.key,
     meaning="the card was pulled or fell off the bus",
     default=Rule(effect=Effect.NO_EXECUTE),
     find=_not_here,

@@ -1,0 +1,153 @@
+"""What each role of the chart allows, why, and what does not work without it.
+
+`drawbar doctor` asks the API server for the permissions of the daemons, docs/reference/permissions.md is written from the
+table, and tests compare it with the chart's roles and with the requests of a run.
+"""
+
+from dataclasses import dataclass
+
+GRANULAR_STATUS_MINOR = 36
+"""The first release that asks for `resourceclaims/driver` and `resourceclaims/binding`."""
+DRIVER, LEASE, SECRETS = "drawbar.dev", "drawbar-controller", "fabric-credentials"
+"""The names of the chart's defaults: the driver, the controller's lease, and a Secret of `credentialsSecrets`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One rule of a role.
+
+    Attributes:
+        group: of the API; empty for the core.
+        resource: with its subresource: `fabrics/status`.
+        verbs: separated by spaces.
+        why: what it is for, in Markdown.
+        consequence: what does not work without it, of a daemon's permission.
+        only: the name of the only object that is meant.
+        in_namespace: it is granted in the namespace of the daemons alone.
+        since: the first minor version of Kubernetes that asks for it.
+    """
+
+    group: str
+    resource: str
+    verbs: str
+    why: str
+    consequence: str = ""
+    only: str = ""
+    in_namespace: bool = False
+    since: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What one account or person may do.
+
+    Attributes:
+        title: of its section in docs/reference/permissions.md.
+        name: of the role.
+        manifest: the file of deploy/manifests with its rules; empty if only a value of the chart makes it.
+        permissions: its rules.
+    """
+
+    title: str
+    name: str
+    manifest: str
+    permissions: tuple[Permission, ...]
+
+
+_OURS, _RESOURCES, _EVENTS = "drawbar.dev", "resource.k8s.io", "events.k8s.io"
+
+_WAIT = "pods wait for their devices until the scheduler gives up"
+_NOT_OFFERED = "devices of the node are not offered"
+_NOT_AT_ONCE = "no claim is allocated at once"
+_NO_ALLOCATION = "no claim is allocated"
+
+# One permission a line, as in the page that is made of it.
+# fmt: off
+CONTROLLER = Role("The controller", "drawbar-controller", "controller-rbac.yaml", (
+    Permission(_OURS, "fabrics", "list watch patch", "which fabrics there are; the finalizer that keeps one while a device is attached", "no Fabric is served"),
+    Permission(_OURS, "fabrics/status", "patch", "what became of them", "no Fabric shows its state"),
+    Permission(_OURS, "maintenances", "list watch", "which devices and nodes are in maintenance", "nothing is taken out of service for maintenance"),
+    Permission(_OURS, "maintenances/status", "patch", "whether that is in effect", "no Maintenance shows whether it is in effect"),
+    Permission(_OURS, "deviceattachments", "list watch create patch delete", "the intent and record of each attach; its claim and its finalizer are patched", "no device is attached or detached"),
+    Permission(_OURS, "deviceattachments/status", "patch", "what the fabric manager did", "no device is attached"),
+    Permission(_RESOURCES, "resourceslices", "list watch create update delete", "publishes the pools", "no device is published"),
+    Permission(_RESOURCES, "resourceclaims", "list watch", "who was given what; the API has no selector for it", "the controller does not notice that a device was allocated"),
+    Permission(_RESOURCES, "resourceclaims/status", "patch", "reports that a device is attached", _WAIT),
+    Permission(_RESOURCES, "resourceclaims/driver", "arbitrary-node:patch", "the same, which the API server asks for since 1.36: for its own driver's devices, on any node", _WAIT, only=DRIVER, since=GRANULAR_STATUS_MINOR),
+    Permission(_RESOURCES, "devicetaintrules", "list delete", "ends the rules of `drawbar taint` whose time is over", "rules of `drawbar taint` do not end by themselves"),
+    Permission("", "nodes", "list watch patch", "maps fabric hosts to nodes; labels the nodes that a fabric reaches", "no host is mapped to a node"),
+    Permission("", "namespaces", "get", "who this cluster is, for the mark on its connections", "connections carry no mark of this cluster, and a lost one is never taken back", only="kube-system"),
+    Permission(_EVENTS, "events", "create patch", "reports to the user of a claim why it waits; counts it where it happens again", "no Event explains why a pod waits"),
+    Permission("coordination.k8s.io", "leases", "create", "one controller at a time; a name cannot be asked for here", "no controller ever leads", in_namespace=True),
+    Permission("coordination.k8s.io", "leases", "get update", "the same", "no controller ever leads", only=LEASE, in_namespace=True),
+    Permission("", "pods", "list watch", "whether the node daemons are alive: those of its own namespace, selected by label, though a role cannot express that", "the controller never becomes ready, if it judges nodes by the pods of their daemons", in_namespace=True),
+    Permission("", "secrets", "list watch", "credentials of fabric managers, each Secret by its name (values: `credentialsSecrets`)", "the Fabric that names it is not connected", only=SECRETS, in_namespace=True),
+))
+IMMEDIATE = Role("The controller, with immediate allocation", "drawbar-controller-immediate", "", (
+    Permission(_RESOURCES, "resourceclaims", "get", "whether a claim is still as it was listed, with its selectors", _NOT_AT_ONCE),
+    Permission(_RESOURCES, "deviceclasses", "get", "which devices its class means", _NOT_AT_ONCE),
+    Permission(_RESOURCES, "resourceclaims/binding", "patch", "the allocation, which the API server asks this for since 1.36", _NOT_AT_ONCE, since=GRANULAR_STATUS_MINOR),
+))
+CLASSIC = Role("The controller, with classic allocation", "drawbar-controller-classic", "classic/controller-classic.yaml", (
+    Permission("", "pods", "list watch", "which pods wait for claims: those that are Pending are watched, but a role cannot express that", _NO_ALLOCATION),
+    Permission("", "configmaps", "list watch", "parameters of v1alpha2, in the namespaces of the claims: those labelled `drawbar.dev/parameters` are watched, but a role cannot express that. **This token can read every ConfigMap**", _NO_ALLOCATION),
+    Permission(_RESOURCES, "podschedulingcontexts", "list watch", "what the scheduler asks for each pod", _NO_ALLOCATION),
+    Permission(_RESOURCES, "podschedulingcontexts/status", "patch", "the answer", "no pod finds a node"),
+    Permission(_RESOURCES, "resourceclasses", "list watch", "what a class of v1alpha2 asks for", "no claim of v1alpha2 is allocated"),
+    Permission(_RESOURCES, "deviceclasses", "list watch", "what a class of v1alpha3 asks for", "no claim of v1alpha3 is allocated"),
+    Permission(_RESOURCES, "resourceclaims", "patch", "the finalizer that keeps a claim while a device is attached for it", _NO_ALLOCATION),
+))
+NODE = Role("The node daemon", "drawbar-node", "node-rbac.yaml", (
+    Permission(_OURS, "deviceattachments", "list watch", "what is attached to its node, by label", "the node daemon is never ready"),
+    Permission(_OURS, "deviceattachments/status", "patch", "what it sees of it", "no attached device is reported, and none released"),
+    Permission(_RESOURCES, "resourceclaims", "get list watch", "whether a claim is still the one meant; all of them after the record of prepared claims was lost, and on nodes whose own devices [hold up their pods](../local-pool.md#ready-before-the-pod-is-bound)", "no pod with a device starts"),
+    Permission(_RESOURCES, "resourceclaims/status", "patch", "reports that a device is ready", _WAIT),
+    Permission(_RESOURCES, "resourceclaims/driver", "associated-node:patch", "the same, which the API server asks for since 1.36: for its own driver's devices, on its own node", _WAIT, only=DRIVER, since=GRANULAR_STATUS_MINOR),
+    Permission(_RESOURCES, "resourceslices", "list watch create update delete", "publishes the devices that live in the node; reads which of them other drivers offer", _NOT_OFFERED),
+    Permission("", "nodes", "get", "those slices go with the Node object; which device plugins have registered", _NOT_OFFERED),
+    Permission(_EVENTS, "events", "create patch", "reports why a device does not come or go; counts it where it happens again", "no Event explains why a device is not released"),
+))
+HEALTH_MONITOR = Role("The health monitor", "drawbar-health-monitor", "health-monitor-rbac.yaml", (
+    Permission(_OURS, "healthpolicies", "list watch", "what to do about which signals"),
+    Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are"),
+    Permission(_RESOURCES, "devicetaintrules", "list watch create patch delete", "taints devices, and frees them again; the rules of others count against the minimum healthy share. **This token can delete every rule, and can evict every pod with a device by a rule of its own**: RBAC does not tell rules apart"),
+    Permission(_EVENTS, "events", "create patch", "reports what it decides, in the namespace `default`; counts it where it happens again"),
+))
+VIEWER = Role("The viewer", "drawbar-viewer", "viewer-rbac.yaml", (
+    Permission(_OURS, "fabrics", "get list watch", "[`drawbar status`](../status.md), [`drawbar ui`](../ui.md)"),
+    Permission(_OURS, "maintenances", "get list watch", "what is in maintenance, and why"),
+    Permission(_OURS, "deviceattachments", "get list watch", "where a device is, and what it waits for"),
+    Permission(_OURS, "healthpolicies", "get list watch", "[which alerts taint devices](../health-monitor.md)"),
+    Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are"),
+    Permission(_RESOURCES, "resourceclaims", "get list watch", "whose they are"),
+    Permission("", "pods", "get list watch", "the claims of `drawbar status pod/NAME`; why a pod without a node waits"),
+    Permission(_RESOURCES, "devicetaintrules", "list watch", "the taints that an administrator puts on devices"),
+    Permission(_EVENTS, "events", "list watch", "Events of Drawbar, in `drawbar ui` and `drawbar status --watch`"),
+    Permission(_RESOURCES, "deviceclasses", "get", "[`drawbar explain`](../explain.md): which devices a claim could have"),
+    Permission("", "nodes", "get", "the same: whether a fabric reaches a node"),
+))
+OPERATOR = Role("The operator", "drawbar-operator", "operator-rbac.yaml", (
+    Permission(_RESOURCES, "devicetaintrules", "get list watch create patch delete", "`drawbar taint`"),
+    Permission(_RESOURCES, "resourceslices", "list watch", "previews: which devices there are; waiting until maintenance is published"),
+    Permission(_RESOURCES, "resourceclaims", "get list watch", "previews: whose pods have them; waiting until these have gone"),
+    Permission("", "pods", "list watch", "`drawbar move`: who uses the claim, and whether the next pod runs"),
+    Permission("", "pods/eviction", "create", "`drawbar move`: as disruption budgets allow"),
+    Permission(_EVENTS, "events", "list watch", "what the daemons say meanwhile"),
+    Permission(_OURS, "maintenances", "get list watch create patch delete", "`drawbar maintenance`, `drawbar move`"),
+    Permission(_OURS, "fabrics", "get list watch", "which fabrics there are"),
+    Permission(_OURS, "healthpolicies", "get list watch create patch delete", "which signals taint which devices ([health-monitor.md](../health-monitor.md))"),
+    Permission(_OURS, "deviceattachments", "get list watch create patch delete", "attaching and detaching by hand; `--force` is an annotation"),
+    Permission("", "nodes", "get list watch", "which node a fabric host is; waiting until a node in maintenance has lost its label"),
+    Permission("", "secrets", "get", "`drawbar fabric` calls the fabric manager itself: those of its own namespace, by name (values: `credentialsSecrets`)", only=SECRETS, in_namespace=True),
+))
+TECHNICIAN = Role("The technician", "drawbar-technician", "technician-rbac.yaml", (
+    Permission(_OURS, "maintenances", "get list watch create patch delete", "takes devices and nodes out of service, and back; those of others too"),
+    Permission(_OURS, "fabrics", "get list watch", "which fabrics there are"),
+    Permission(_OURS, "deviceattachments", "get list watch", "which devices are attached to a node"),
+    Permission(_RESOURCES, "resourceslices", "list watch", "which devices there are; waiting until maintenance is published"),
+    Permission(_RESOURCES, "resourceclaims", "list watch", "previews: whose claims go on using them"),
+    Permission("", "nodes", "get list watch", "which fabric reaches a node; waiting until it has lost its label"),
+    Permission(_EVENTS, "events", "list watch", "what the daemons say meanwhile"),
+))
+# fmt: on
+ROLES = (CONTROLLER, IMMEDIATE, CLASSIC, NODE, HEALTH_MONITOR, VIEWER, OPERATOR, TECHNICIAN)

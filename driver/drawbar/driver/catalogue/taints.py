@@ -1,0 +1,127 @@
+"""The taints that Drawbar sets on devices, without those of the health findings (`node.health.rules`).
+
+One key may have several rows, which its values tell apart. `controller.pools.causes` chooses the row and fills in its
+description; `drawbar explain` shows the remedy, and docs/reference/taints.md is written from the table.
+"""
+
+from dataclasses import dataclass
+
+from drawbar.driver.catalogue import links
+
+NO_EXECUTE = "NoExecute"
+NO_SCHEDULE = "NoSchedule"
+NO_EFFECT = "None"
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """One reason to keep pods from a device.
+
+    Attributes:
+        key: without the driver's name.
+        value: what the taint carries; with the name of a fact in braces, that fact.
+        lifted: when, as a clause that follows "lifted".
+        remedy: what to do about it.
+        page: a page of docs/ with the details.
+        source: who detects the cause: fabric, node, controller or operator.
+        description: the taint's own sentence, with facts in braces; empty for taints that only nodes set.
+        data: the names of the facts that the taint carries for programs.
+    """
+
+    key: str
+    value: str = ""
+    effect: str = NO_SCHEDULE
+    cause: str = ""
+    lifted: str = ""
+    remedy: str = ""
+    page: str = ""
+    source: str = ""
+    description: str = ""
+    data: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        """The remedy, as a terminal shows it."""
+        return links.advise(self.remedy, self.page)
+
+
+# A row has the effect; the cause and the end, for the page; the remedy and its page; the source, description and data of the taint itself.
+# fmt: off
+ATTACH_FAILED = Taint("attach-failed", "{reason}", NO_SCHEDULE,
+    "An attach to a node failed, or the node could not use the device.",
+    "`policy.probationSeconds` after the failure, once its DeviceAttachment is gone; after further failures later, at most a day",
+    "wait until the device's probation is over (policy.probationSeconds of the Fabric); the value is the reason", "conditions.md#whose-fault-a-failure-is",
+    "controller", "Attaching it{where} failed ({reason}); lifted {probationSeconds} s after the failure, once its DeviceAttachment is gone.",
+    ("node", "reason", "message", "failures", "probationSeconds"))
+LOST = Taint("device-lost", "", NO_EXECUTE,
+    "A claim's device vanished from its node, or from the fabric.",
+    "when the claim lets go of it; a device that the fabric no longer lists is then withdrawn",
+    "look at the device's link and power; it is lifted when the claim that has the device is gone", "",
+    "node", "Node {node} lost it while a claim has it; lifted when the claim lets go of it.", ("node", "message"))
+LOST_BY_FABRIC = Taint("device-lost", "", NO_EXECUTE, source="fabric", data=("node",),
+    description="Its fabric manager no longer lists it while a claim has it; lifted when the claim lets go of it.")
+IN_USE = Taint("in-use", "", NO_SCHEDULE,
+    "A host outside this cluster has the device.", "when the fabric reports the device as free",
+    "wait: another host has the device, and it is lifted when the fabric reports it as free", "",
+    "fabric", "Host {host} has it, and no claim of this cluster; lifted when the fabric manager reports that it is free.", ("host",))
+HELD_BY_HAND = Taint("in-use", "manual", NO_SCHEDULE,
+    "An operator attached the device.", "when the operator's DeviceAttachment is deleted and the device is free",
+    "kubectl delete deviceattachment NAME, when the operator no longer needs the device", "",
+    "operator", "An operator attached it by hand to node {node}; lifted when that DeviceAttachment is deleted and the device is free.", ("node", "host"))
+RELEASING = Taint("in-use", "releasing", NO_SCHEDULE,
+    "The release has taken 30 s, or the node does not release the device.", "when the fabric reports the device as free",
+    "read the condition Released of its DeviceAttachment", "",
+    "controller", "Its release from node {node} takes long; lifted when the fabric manager reports it as free.", ("node",))
+RELEASE_BLOCKED = Taint("in-use", "releasing", NO_SCHEDULE, source="node", data=("node", "reason"),
+    description="Node {node} does not let go of it ({reason}); lifted when the fabric manager reports it as free.")
+CLEANING = Taint("cleaning", "", NO_SCHEDULE,
+    "Its node erases the previous user's data.", "when that is done and the fabric reports the device as free; for a node's own device, when it is clean",
+    "wait: its node erases the previous user's data", "node-release.md",
+    "node", "Node {node} erases what its last user left on it; lifted when that is done and it is free.", ("node", "reason"))
+NOT_CLEANED = Taint("not-cleaned", "", NO_SCHEDULE,
+    "Its node failed to erase the previous user's data and keeps retrying.", "when an erase succeeded, or the device was detached by force",
+    "read the condition Released of its DeviceAttachment: its node failed to erase the previous user's data", "node-release.md#blocked-releases",
+    "node", "Node {node} failed to erase the previous user's data and keeps retrying; the condition Released of its DeviceAttachment has the reason; lifted when that is done and it is free.", ("node", "reason"))
+FABRIC_CRITICAL = Taint("fabric-health", "critical", NO_SCHEDULE,
+    "The fabric manager reports the device as critical.", "when the manager reports it as healthy; later each time if that keeps changing",
+    "look at the device at the fabric manager, which reports it as unhealthy", "controller.md#hold-down",
+    "fabric", "Its fabric manager reports it as critical; lifted when it reports it well, and after several changes only once that has held for a while.", ("fabric",))
+FABRIC_WARNING = Taint("fabric-health", "warning", NO_EFFECT,
+    "The fabric manager reports a warning; the taint only informs.", "as above", source="fabric", data=("fabric",),
+    description="Its fabric manager reports it as warning; lifted when it reports it well, and after several changes only once that has held for a while.")
+NODE_UNHEALTHY = Taint("node-unhealthy", "", NO_SCHEDULE,
+    "Its node reports the device as unhealthy, without a finding.", "when its node reports it as healthy or has released it",
+    "read the condition health of the device's DeviceAttachment", "health.md",
+    "node", "Node {node} reports it unhealthy; lifted when it reports it well or has let go of it.", ("node", "message"))
+FABRIC_UNREACHABLE = Taint("fabric-unreachable", "", NO_SCHEDULE,
+    "The device is free, and its fabric manager has been silent for `policy.unreachableGraceSeconds`.", "when the manager answers again; later each time if it keeps falling silent",
+    "restore the connection to the fabric manager; it is lifted when the manager answers", "",
+    "controller", "The fabric manager of the Fabric {fabric} has been silent for longer than policy.unreachableGraceSeconds; lifted when it answers.", ("fabric",))
+MAINTENANCE = Taint("maintenance", "", NO_SCHEDULE,
+    "A Maintenance of its Fabric names the device, or all.", "when no Maintenance names the device or `*` any more",
+    "when the work is done: drawbar maintenance off device/NAME; drawbar maintenance list shows the reason", "maintenance.md",
+    "operator", "A Maintenance of the Fabric {fabric} names it, or all; lifted when none does any more (kubectl get maintenances).", ("fabric",))
+WEAR_LIMITED = Taint("wear-limited", "", NO_SCHEDULE,
+    "The device was erased within a day as often as `policy.erasesPerDevicePerDay` (50) of the Fabric allows.", "when fewer of these erasures are less than a day old",
+    "wait, or raise policy.erasesPerDevicePerDay of its Fabric", "",
+    "controller", "It was erased {erasures} times within a day, as often as policy.erasesPerDevicePerDay of the Fabric {fabric} allows; lifted when fewer of these erasures are less than a day old.", ("fabric",))
+NOT_OFFERED = Taint("not-offered", "", NO_SCHEDULE,
+    "`spec.offer` of the Fabric leaves the device out, and a claim has it.", "when that claim lets go of it; the device is withdrawn then",
+    "spec.offer of its Fabric leaves it out: it is withdrawn when the claim that has it is gone", "fabrics.md#a-part-of-a-manager",
+    "operator", "spec.offer of the Fabric {fabric} leaves it out; it is withdrawn when the claim that has it lets go of it.", ("fabric",))
+RESERVED = Taint("reserved", "", NO_SCHEDULE,
+    "The Fabric reserves the device for immediate allocation, and a claim of the scheduler has it.", "when that claim lets go of it; the device is withdrawn then",
+    "use a claim that asks for immediate allocation, or take the device out of policy.immediate of its Fabric", "immediate.md",
+    "operator", "policy.immediate of the Fabric {fabric} reserves it for immediate allocation; it is withdrawn when the claim that has it lets go of it.", ("fabric",))
+FINDING = Taint("", "{value}", source="node", data=("node", "reason", "message"),
+    description="Node {node} found {name}{what}; lifted when the node finds it no more or has let go of the device.")
+# fmt: on
+
+TAINTS = tuple(value for value in vars().values() if isinstance(value, Taint) and value.key)
+KEYS = frozenset(taint.key for taint in TAINTS)
+
+
+def find(key: str, value: str = "") -> Taint | None:
+    """Return the row with the remedy for a taint, or None if the key is not of this table."""
+    rows = [taint for taint in TAINTS if taint.key == key and taint.remedy]
+    return next((taint for taint in rows if taint.value == value), rows[0] if rows else None)

@@ -1,0 +1,380 @@
+"""Observes one part: everything that the plan rests on."""
+
+import asyncio
+import datetime
+from collections import Counter
+from dataclasses import replace
+
+from drawbar.driver.api import attachments, claims, meta
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import marks, names, outcomes, policies
+from drawbar.driver.controller.attachments import contradictions, identities, plan
+from drawbar.driver.controller.attachments.context import Context, ahead_of
+from drawbar.driver.controller.attachments.part import ObservedPart
+from drawbar.driver.controller.fabrics import losses, session
+from drawbar.driver.controller.offers import group, memory_chunk, offer
+from drawbar.fabric import contract
+
+
+class _Demands:
+    """The claims that need the part's offer."""
+
+    def __init__(
+        self,
+        context: Context,
+        key: names.DeviceKey,
+        opened: session.Session | None,
+        attachment: attachments.DeviceAttachment | None,
+        realisation: offer.Realisation,
+    ) -> None:
+        self._context = context
+        self._cluster = context.cluster
+        self._key = key
+        self._session = opened
+        self._attachment = attachment
+        self._realisation = realisation
+
+    def find(self) -> claim_index.Wish | None:
+        """Return the wish of the claim that the attachment is for, if it still has the device, else the oldest one.
+
+        A claim whose status has a failure waits no longer; it counts only while there is no other.
+        """
+        given = self._cluster.allocated.with_device(self._realisation.offer)
+        spec = self._attachment.spec if self._attachment else None
+        mine = [claim for claim in given if spec and spec.claim and claim.metadata.uid == spec.claim.uid]
+        wishes = (wish for claim in (*mine, *given) if (wish := self._wish_of(claim)) is not None)
+        first = next(wishes, None)
+        if first is not None:
+            if mine or not first.failed_said:
+                return first
+            return next((wish for wish in wishes if not wish.failed_said), first)
+        if self._context.other_wish is None:
+            return None
+        host_of = self._session.nodes.host_of if self._session is not None else {}
+        seen_at = self._cluster.placed.held_since(self._key.attachment) or self._cluster.clock()
+        return self._context.other_wish(self._key, self._attachment, host_of, seen_at)
+
+    def rivals(self, wish: claim_index.Wish | None) -> tuple[claim_index.Wish, ...]:
+        """Return those that wait for what the wish's claim has; a device that is shared on purpose has share ids."""
+        given = self._cluster.allocated.with_device(self._realisation.offer)
+        if wish is None or len(given) < 2:
+            return ()
+        driver = self._cluster.driver
+        rivals = (
+            self._wish_of(claim)
+            for claim in given
+            if claim.metadata.uid != wish.claim.uid
+            and claim_index.devices(claim, driver)[self._realisation.offer].share_id is None
+        )
+        return tuple(rival for rival in rivals if rival is not None and not rival.failed_said)
+
+    def _wish_of(self, claim: claims.ResourceClaim) -> claim_index.Wish | None:
+        node = claim.status.allocation.node if claim.status.allocation else None
+        host_id = self._session.nodes.host_of.get(node) if self._session and node else None
+        seen = self._cluster.allocated.seen(claim)
+        wish = claim_index.wish(
+            claim, self._cluster.driver, self._realisation.offer, host_id, seen, origin=self._listed
+        )
+        return wish if wish is None or not wish.claim.memory_interleave else self._judged(wish)
+
+    def _judged(self, wish: claim_index.Wish) -> claim_index.Wish:
+        """Return a wish for interleaved memory, with why it cannot be if that is so."""
+        given = wish.share.device if wish.share is not None else self._realisation.offer.device
+        parts = self._realisation.parts
+        members = (given,) if len(parts) == 1 else tuple(part.device for part in parts)
+        devices = {name: self._listed(name) for name in members}
+        problem = group.interleaving_problem(given, devices)
+        if wish.unfit is not None or problem is None:
+            return wish
+        unfit = attachments.Failure(
+            reason=reasons.INVALID_PARAMETERS, message=f"opaque parameters: {problem}"
+        )
+        return replace(wish, unfit=unfit)
+
+    def _listed(self, name: str) -> contract.Device | None:
+        return self._session.device(name) if self._session is not None else None
+
+    def patience(self, wish: claim_index.Wish | None) -> datetime.timedelta:
+        limits = []
+        if self._session is not None:
+            limits.append(datetime.timedelta(seconds=self._session.spec.policy.attach_timeout_seconds))
+        if wish is not None and wish.patience is not None:
+            limits.append(wish.patience)
+        # The attach has its whole time after the pause, as far as the scheduler waits.
+        begins, pause = self.attaches_at(wish), datetime.timedelta()
+        if begins is not None and wish is not None:
+            pause = begins - wish.seen_at
+        return min([self._context.patience, *(limit + pause for limit in limits)])
+
+    def attaches_at(self, wish: claim_index.Wish | None) -> datetime.datetime | None:
+        """Return when the attach for the wish may begin; None if at once."""
+        if wish is None:
+            return None
+        retries, patience = self._cluster.retries, self._context.patience
+        return retries.attaches_at(wish.claim.uid, self._realisation.offer, wish.seen_at, patience)
+
+
+class _Rules:
+    """The rules of a Fabric for one part: whether it may be attached, and how long it stays attached."""
+
+    def __init__(self, context: Context, part: offer.Part, opened: session.Session) -> None:
+        self._context = context
+        self._cluster = context.cluster
+        self._part = part
+        self._session = opened
+
+    def forbid(self, device: contract.Device, wish: claim_index.Wish) -> attachments.Failure | None:
+        """Return why the Fabric's rules, or an earlier refusal by its manager, do not allow a new attachment."""
+        rules = self._session.spec.policy.models
+        ruled_out = rules and policies.forbids(rules, device.model, self._models(wish.node), wish.node)
+        return ruled_out or self._unreached(device, wish) or self._refused_before(wish)
+
+    def _unreached(self, device: contract.Device, wish: claim_index.Wish) -> attachments.Failure | None:
+        """Return why the wish's host cannot have the device, by their reachability groups; None if it can."""
+        host = self._session.inventory.host(wish.host_id or "")
+        if host is None or host.reaches(device):
+            return None
+        message = (
+            f"host {host.id} is in none of its reachability groups ({', '.join(sorted(device.reach_groups))}); let the pod go "
+            f"to another node: kubectl get fabric {self._session.name} -o jsonpath='{{.status.reachGroups}}' shows the groups"
+        )
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
+
+    def _refused_before(self, wish: claim_index.Wish) -> attachments.Failure | None:
+        """Return the fabric manager's refusal of the device at the wish's host, while that is remembered."""
+        probation = datetime.timedelta(seconds=self._session.spec.policy.probation_seconds)
+        refusal = self._session.pairs.refusal(
+            self._part.source, wish.host_id or "", probation, self._cluster.clock()
+        )
+        if refusal is None:
+            return None
+        message = (
+            f"the fabric manager refused it at host {wish.host_id} at {refusal.reported_at} and is not asked again yet: "
+            f"{refusal.message}; let the pod go to another node, or select another device"
+        )
+        return attachments.Failure(reason=reasons.DEVICE_INCOMPATIBLE, message=message)
+
+    def keep(self, spec: attachments.AttachmentSpec) -> datetime.timedelta | None:
+        """Return how long the part stays attached without a claim; None for ever."""
+        if self._part.is_carved:
+            # No other claim ever has this chunk.
+            return datetime.timedelta()
+        policy = self._session.spec.policy
+        if policy.models and policies.stays(policy.models, spec.model, self._models(spec.node_name)):
+            return None
+        return datetime.timedelta(seconds=policy.keep_attached_seconds)
+
+    def _models(self, node: str) -> Counter[str]:
+        """Count what the node has of this fabric, with what other workers are writing now."""
+        fabric = self._part.key.fabric
+        models = Counter(
+            attachment.spec.model
+            for attachment in self._cluster.placed.on(node)
+            if attachment.spec.fabric == fabric
+        )
+        models.update(
+            model
+            for key, (where, model) in self._context.intended.items()
+            if where == node
+            and key.fabric == fabric
+            and self._cluster.attachments.get(key.attachment) is None
+        )
+        return models
+
+
+class _Observation:
+    """One part at one moment; see `ObservedPart` for the attributes."""
+
+    def __init__(self, context: Context, key: names.DeviceKey) -> None:
+        self._context = context
+        self._cluster = context.cluster
+        self._key = key
+        self.session = self._cluster.sessions.get(key.fabric)
+        self.attachment = self._cluster.attachments.get(key.attachment)
+        self.device = self.session.device(key.device) if self.session is not None else None
+        self.realisation = self._cluster.realisation(key, self.attachment)
+        self._demands = _Demands(context, key, self.session, self.attachment, self.realisation)
+
+    def observe(self) -> plan.Observed:
+        """Return everything that the plan rests on."""
+        context, attachment, session = self._context, self.attachment, self.session
+        uid, moment = (attachment.metadata.uid if attachment else ""), asyncio.get_running_loop().time()
+        connection = self.device.connection if self.device else None
+        wish = self._demands.find()
+        self._find_share(wish)
+        owner = marks.owner(connection, session.mark if session else None, recorded=attachment is not None)
+        # Only where there is no record of it.
+        is_lost = connection is not None and owner is marks.Owner.OURS and attachment is None
+        return plan.Observed(
+            attachment=attachment,
+            wish=wish,
+            present=self._present(),
+            host_id=connection.host_id if connection else None,
+            attach=context.calls.view(uid, outcomes.Side.ATTACH, moment),
+            detach=context.calls.view(uid, outcomes.Side.DETACH, moment),
+            tainted=(
+                attachment is not None
+                and outcomes.problem(attachment) is not None
+                and self._cluster.pools.is_tainted(self._key.fabric, attachment.spec.allocated)
+            ),
+            node_gone_at=(
+                self._cluster.absences.gone_at(attachment.spec.node_name, (self._key.fabric,))
+                if attachment is not None
+                else None
+            ),
+            given_up=session is not None and session.given_up,
+            patience=self._demands.patience(wish),
+            ready_patience=context.patience,
+            binding_timeout=context.binding_timeout,
+            idle_at=self._cluster.placed.idle_since(self._key.attachment),
+            keep=self._keep(),
+            forbidden=self._forbidden(wish),
+            attaches_at=self._demands.attaches_at(wish),
+            rivals=self._demands.rivals(wish),
+            owner=owner,
+            node=session.nodes.node_of(connection.host_id) if session and connection and is_lost else None,
+            is_whole=self._is_whole(),
+            orphaned_at=self._orphaned_at(),
+            is_claim_unreadable=self._is_claim_unreadable(),
+            misfit=self._misfit(),
+            ahead=ahead_of(context, attachment) if attachment is not None else "",
+            is_acknowledged=attachment is None or identities.is_acknowledged(attachment),
+            listed_since=self._cluster.placed.held_since(self._key.attachment),
+            contradiction=self._contradiction(owner),
+        )
+
+    def _contradiction(self, owner: marks.Owner) -> contradictions.Contradiction | None:
+        """Return how the fabric manager contradicts the record that the device is attached; None where it does not."""
+        attachment, known = self.attachment, self._context.contradicted
+        said = outcomes.contradiction(attachment) if attachment is not None else None
+        is_attached = attachment is not None and attachment.holds(attachments.ATTACHED)
+        if attachment is None or attachment.deleting or not (is_attached or said is not None):
+            known.forget(self._key)
+            return None
+        uid, side, moment = attachment.metadata.uid, outcomes.Side.ATTACH, asyncio.get_running_loop().time()
+        state = self._context.calls.view(uid, side, moment).state
+        is_told = self.session is not None and self.session.connection.connected and bool(self._present())
+        connection = self.device.connection if self.device is not None else None
+        shown: tuple[str | None] | None = None
+        # What is being attached anew is not shown yet.
+        if is_told and (is_attached or connection is not None or state is plan.CallState.SUCCEEDED):
+            here = owner is not marks.Owner.OTHERS and connection is not None
+            if not (here and connection is not None and connection.host_id == attachment.spec.host_id):
+                shown = (connection.host_id if connection is not None else None,)
+        return known.see(
+            self._key,
+            shown,
+            call=self._context.calls.request_id(uid, side),
+            now=moment,
+            date=meta.timestamp(self._cluster.time_of_day()),
+            listings=self.session.inventory.listings if self.session is not None else losses.Listings(),
+        )
+
+    def _misfit(self) -> attachments.Failure | None:
+        """Return why what an operator attaches does not fit: it would be another device, or another machine."""
+        attachment, session, device = self.attachment, self.session, self.device
+        if attachment is None or session is None or not attachment.held_by_hand or attachment.spec.share:
+            return None
+        spec, name = attachment.spec, attachment.metadata.name
+        host = session.nodes.host_of.get(spec.node_name)
+        problem = ""
+        if device is not None and device.id != spec.device_id:
+            problem = (
+                f"spec.deviceID is {spec.device_id}, and device {spec.device} of the Fabric is {device.id}"
+            )
+        elif host is not None and host != spec.host_id:
+            problem = f"spec.hostID is {spec.host_id}, and node {spec.node_name} is host {host}"
+        if not problem or attachment.holds(attachments.ATTACHED):
+            return None
+        message = (
+            f"{problem}: run kubectl delete deviceattachment {name}, and make it again with the right value"
+        )
+        return attachments.Failure(reason=reasons.ATTACHMENT_MISMATCH, message=message)
+
+    def _find_share(self, wish: claim_index.Wish | None) -> None:
+        """Take the share of a device that a claim waits for as a device, which it becomes with its attachment."""
+        if self.session is None or self.attachment is not None or wish is None or wish.share is None:
+            return
+        share, opened = wish.share, self.session
+        source = opened.device(share.device)
+        self.device = opened.inventory.parts.chunk(self._key.device, share.memory_bytes, source)
+
+    def _keep(self) -> datetime.timedelta | None:
+        if self.session is None or self.attachment is None:
+            return datetime.timedelta()
+        part = offer.Part.from_attachment(self.attachment)
+        return _Rules(self._context, part, self.session).keep(self.attachment.spec)
+
+    def _forbidden(self, wish: claim_index.Wish | None) -> attachments.Failure | None:
+        if self.session is None or wish is None or self.device is None or self.attachment is not None:
+            return None
+        part = offer.Part.from_share(self._key, wish.share)
+        return _Rules(self._context, part, self.session).forbid(self.device, wish)
+
+    @property
+    def _share_of_slice(self) -> names.DeviceKey | None:
+        """The share whose slice the device is, where that is shown by itself, for the share has no attachment."""
+        device, session = self.device, self.session
+        if session is None or device is None or device.slice_of is None or self.attachment is not None:
+            return None
+        name = memory_chunk.name_of(device) if memory_chunk.is_ours(device, session.mark) else None
+        return names.DeviceKey(fabric=self._key.fabric, device=name) if name is not None else None
+
+    @property
+    def awaits_record(self) -> bool:
+        """Whether the device is the slice of a share that a claim waits for: with its attachment it is shown as the share.
+
+        A claim that has failed gets no attachment any more.
+        """
+        share, driver = self._share_of_slice, self._cluster.driver
+        given = self._cluster.allocated.with_device(share) if share is not None else ()
+        return not all(claim_index.has_failed(claim, driver) for claim in given)
+
+    def _orphaned_at(self) -> datetime.datetime | None:
+        orphans, device = self._context.orphans, self.device
+        is_orphan = device is not None and device.connection is None and self._share_of_slice is not None
+        # An attachment that cannot be read may have the slice.
+        is_orphan = is_orphan and not self._cluster.attachments.unreadable
+        orphans.see(self._key, device.id if is_orphan and device is not None else None, self._cluster.clock())
+        if not is_orphan:
+            self._context.calls.blockers.end(self._key.attachment)
+        return orphans.since(self._key)
+
+    def _is_claim_unreadable(self) -> bool:
+        claim = self.attachment.spec.claim if self.attachment is not None else None
+        return claim is not None and any(
+            followed.is_unreadable(claim.name, claim.namespace) for followed in self._context.claim_mirrors
+        )
+
+    def _is_whole(self) -> bool:
+        """Return whether all other parts of the realisation are attached."""
+        attachment, by_name = self.attachment, self._cluster.attachments
+        return attachment is None or all(
+            attachment.is_used_with(by_name.get(part.attachment), attachments.ATTACHED)
+            for part in self.realisation.parts
+            if part != self._key
+        )
+
+    def _present(self) -> bool | None:
+        """Return whether the fabric has the device; None while that is not known."""
+        if self.session is None or not self.session.listed:
+            return None
+        unlisted = self.device is None and self._key.device in self.session.missing
+        return None if unlisted else self.device is not None
+
+
+def observe(context: Context, key: names.DeviceKey) -> tuple[ObservedPart, bool]:
+    """Return the part as it is now, and whether it is a chunk whose record is on its way: then nothing is decided yet."""
+    seen = _Observation(context, key)
+    observed = seen.observe()
+    part = ObservedPart(
+        context=context,
+        key=key,
+        observed=observed,
+        session=seen.session,
+        attachment=seen.attachment,
+        device=seen.device,
+        realisation=seen.realisation,
+    )
+    return part, seen.awaits_record

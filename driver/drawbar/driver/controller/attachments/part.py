@@ -1,0 +1,146 @@
+"""One part of an offer as observed once, and what the actions on it have in common."""
+
+from dataclasses import dataclass
+
+from drawbar.driver.api import attachments, claims
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import claims as claim_index
+from drawbar.driver.controller import cluster, names, outcomes
+from drawbar.driver.controller.attachments import plan, statements
+from drawbar.driver.controller.attachments.context import Context
+from drawbar.driver.controller.fabrics.session import Session
+from drawbar.driver.controller.offers import offer
+from drawbar.fabric import contract
+from drawbar.fabric import errors as fabric_errors
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedPart:
+    """A part at one moment.
+
+    Attributes:
+        observed: everything that the plan rests on.
+        session: with its fabric manager; None when there is no such Fabric.
+        attachment: its DeviceAttachment, if there is one.
+        device: as the fabric manager last reported it; None when it does not list it.
+        realisation: what claims are given, and its parts.
+    """
+
+    context: Context
+    key: names.DeviceKey
+    observed: plan.Observed
+    session: Session | None
+    attachment: attachments.DeviceAttachment | None
+    device: contract.Device | None
+    realisation: offer.Realisation
+
+    @property
+    def cluster(self) -> cluster.Cluster:
+        """The cluster as observed."""
+        return self.context.cluster
+
+    @property
+    def part(self) -> offer.Part:
+        """The part that the attachment holds."""
+        return offer.Part.from_attachment(self.existing)
+
+    @property
+    def existing(self) -> attachments.DeviceAttachment:
+        """The attachment, which the action's plan has seen."""
+        assert self.attachment is not None
+        return self.attachment
+
+    @property
+    def opened(self) -> Session:
+        """The session; raises `errors.Unavailable` where there is none."""
+        if self.session is None:
+            raise fabric_errors.Unavailable(f"there is no Fabric {self.key.fabric}")
+        return self.session
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the claim that the device is or was attached for; empty without one."""
+        claim = self.existing.spec.claim
+        return claim.namespace if claim is not None else ""
+
+    @property
+    def unclean(self) -> tuple[str, ...]:
+        """Return the ids of the fabric's devices that left a node without being erased."""
+        fabric = self.cluster.fabrics.get(self.key.fabric)
+        return fabric.status.unclean if fabric is not None else ()
+
+    def request_id(self, side: outcomes.Side) -> str:
+        """Return the request id of the current attempt."""
+        return self.context.calls.request_id(self.existing.metadata.uid, side)
+
+    def claim(self, wish: claim_index.Wish) -> claims.ResourceClaim | None:
+        """Return the claim of a demand, if it still exists."""
+        claim = self.cluster.claims.get(wish.claim.name, wish.claim.namespace)
+        return claim if claim is not None and claim.metadata.uid == wish.claim.uid else None
+
+    async def is_confirmed(self) -> bool:
+        """Read the fabric anew; return whether it still shows the device as the plan rests on it.
+
+        A watch may report the connection of an earlier attachment after that was detached and its record is gone.
+        """
+        seen = self.device
+        await self.opened.read()
+        return self.opened.device(self.key.device) == seen
+
+    async def is_outdated(self, failure: attachments.Failure) -> bool:
+        """Return whether a failure rests on a connection that the fabric, read anew, no longer shows.
+
+        A fabric that cannot be read leaves it at what was reported last.
+        """
+        if failure.reason != reasons.DEVICE_IN_USE or self.observed.host_id is None:
+            return False
+        try:
+            return not await self.is_confirmed()
+        except fabric_errors.FabricError:
+            return False
+
+    async def record(self, body: object) -> None:
+        """Apply the controller's part of the attachment's status."""
+        await self.cluster.attachments.apply(
+            self.existing, body, manager=self.cluster.manager, subresource="status"
+        )
+
+    def occupants(self, claim: claims.ResourceClaim) -> statements.Occupants:
+        """Return the devices that are in the claim's places, of fabrics that choose the device."""
+        devices = {}
+        for key in claim_index.devices(claim, self.cluster.driver):
+            opened, attachment = (
+                self.cluster.sessions.get(key.fabric),
+                self.cluster.attachments.get(key.attachment),
+            )
+            recorded = attachment.status.device if attachment is not None else None
+            seen = (
+                opened.inventory.parts.occupant(key.device)
+                if opened is not None and attachment is not None
+                else None
+            )
+            device = recorded or statements.device_record(seen)
+            if device is not None:
+                devices[key] = device
+        return devices
+
+    def where(self) -> str:
+        """Return where the device is connected."""
+        connection = self.device.connection if self.device else None
+        port = f", port {connection.port_id}" if connection and connection.port_id else ""
+        occupant = (
+            self.session.inventory.parts.occupant(self.key.device) if self.session is not None else None
+        )
+        device = f" as device {occupant.id}" if occupant is not None else ""
+        return f"connected to host {self.existing.spec.host_id} of fabric {self.key.fabric}{port}{device}"
+
+    def extras(self) -> dict[str, str]:
+        """Return the fields of a log entry."""
+        extras = {"attachment": self.key.attachment}
+        return extras | ({"node": self.attachment.spec.node_name} if self.attachment else {})
+
+    def emit(self, claim: claims.ResourceClaim, *, warning: bool, reason: str, message: str) -> None:
+        """Emit an Event about the part on a claim."""
+        statements.emit(
+            self.cluster.recorder, claim, self.key, warning=warning, reason=reason, message=message
+        )

@@ -1,0 +1,310 @@
+"""The kinds of change that the controller observes, with the facts that the watches of its reconcilers need; pure.
+
+The observers update the indexes, gather these facts, and tell the change.
+"""
+
+from dataclasses import dataclass, replace
+
+from drawbar.driver.api import attachments, claims, core, fabrics, maintenances, slices
+from drawbar.driver.controller import hosts, names
+from drawbar.driver.controller.pools import causes, desired
+from drawbar.fabric import contract
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FabricChange:
+    """A Fabric of this driver.
+
+    Attributes:
+        unserved: the devices with attachments that it leaves behind.
+    """
+
+    old: fabrics.Fabric | None
+    new: fabrics.Fabric | None
+    unserved: tuple[names.DeviceKey, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        fabric = self.new or self.old
+        assert fabric is not None
+        return fabric.metadata.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachmentChange:
+    """A DeviceAttachment of this driver.
+
+    Attributes:
+        key: its device.
+        release_seconds: for how long its release had taken before this change; None where there was none.
+        observers: the claims with admin access to the device, as `namespace/name`.
+        limits_models: the Fabric has rules about models.
+        served: there is a session with the fabric's manager.
+        shows_owner: the pool shows whose the device is.
+        has_composites: the Fabric has composites, of which one may be waiting for the device, or had this one.
+        is_worn: the device has just been erased as often as its Fabric allows within a day.
+    """
+
+    old: attachments.DeviceAttachment | None
+    new: attachments.DeviceAttachment | None
+    key: names.DeviceKey
+    release_seconds: float | None = None
+    observers: tuple[str, ...] = ()
+    limits_models: bool = False
+    served: bool = True
+    shows_owner: bool = False
+    has_composites: bool = False
+    is_worn: bool = False
+
+    @property
+    def companions(self) -> tuple[names.DeviceKey, ...]:
+        """The other members of its composite, for which the claim waits as well."""
+        attachment = self.new or self.old
+        composite = attachment.spec.composite if attachment is not None else None
+        members = composite.devices if composite is not None else ()
+        return tuple(
+            names.DeviceKey(fabric=self.key.fabric, device=device)
+            for device in members
+            if device != self.key.device
+        )
+
+    @property
+    def begins_release(self) -> bool:
+        """Whether its deletion is new."""
+        return self.new is not None and self.new.deleting and not (self.old and self.old.deleting)
+
+    @property
+    def fails(self) -> bool:
+        """Whether a failure that the device is to blame for is new."""
+        return (
+            self.new is not None and causes.failure(self.new) is not None and causes.failure(self.old) is None
+        )
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is new that the fabric manager refuses the device at this host."""
+        return causes.refusal(self.new) is not None and causes.refusal(self.old) is None
+
+    @property
+    def works(self) -> bool:
+        """Whether the device is in use on its node, and nothing that it is to blame for is wrong."""
+        return (
+            self.new is not None and self.new.holds(attachments.VISIBLE) and causes.failure(self.new) is None
+        )
+
+    @property
+    def erases(self) -> bool:
+        """Whether it ends a use of the device whose data are erased from something that wears."""
+        return (
+            self.old is not None
+            and self.old.spec.erases
+            and self.old.spec.identity.device_class not in attachments.UNWEARING_CLASSES
+            and _is_used(self.old)
+            and not _is_used(self.new)
+        )
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the device's pool shows the change."""
+        was_claimed, is_claimed = (it is not None and not it.held_by_hand for it in (self.old, self.new))
+        changes_owner = was_claimed != is_claimed and self.shows_owner
+        return changes_owner or causes.of_attachment(self.old) != causes.of_attachment(self.new)
+
+
+def _is_used(attachment: attachments.DeviceAttachment | None) -> bool:
+    """Return whether the device may have data of a user."""
+    report = attachment.status.node if attachment is not None else None
+    return report is not None and bool(report.claim_uid)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimChange:
+    """Any claim.
+
+    Attributes:
+        devices: the fabric devices that it was given before or is given now.
+        moved: those given out of a pool that their enclosure does not have.
+        regrouped: those that it has now, or no longer, of a fabric with composites.
+        observes: it has admin access to a device.
+    """
+
+    old: claims.ResourceClaim | None = None
+    new: claims.ResourceClaim | None
+    devices: tuple[names.DeviceKey, ...] = ()
+    moved: tuple[names.DeviceKey, ...] = ()
+    regrouped: tuple[names.DeviceKey, ...] = ()
+    observes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaintenanceChange:
+    """A Maintenance of this driver."""
+
+    old: maintenances.Maintenance | None
+    new: maintenances.Maintenance | None
+
+    @property
+    def fabrics(self) -> tuple[str, ...]:
+        """The Fabrics whose devices or nodes begin or end to be in maintenance."""
+        if self.old is not None and self.new is not None and self.old.spec == self.new.spec:
+            return ()
+        return tuple(dict.fromkeys(item.spec.fabric for item in (self.old, self.new) if item is not None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """Any Node.
+
+    Attributes:
+        attached: the devices that are attached to it.
+    """
+
+    old: core.Node | None
+    new: core.Node | None
+    attached: tuple[names.DeviceKey, ...] = ()
+
+    @property
+    def is_remapped(self) -> bool:
+        """Whether the map of hosts, or the labels, may depend on the change."""
+        return self.old is None or self.new is None or hosts.shape(self.old) != hosts.shape(self.new)
+
+    @property
+    def is_lost_or_found(self) -> bool:
+        """Whether the Node is gone, or an administrator has marked its machine as off, or is on again."""
+        old, new = self.old, self.new
+        return old is not None and (new is None or new.out_of_service != old.out_of_service)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonChange:
+    """A pod of a node daemon that is Ready, or no longer, on some node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceChange:
+    """A ResourceSlice of this driver."""
+
+    old: slices.ResourceSlice | None
+    new: slices.ResourceSlice | None
+
+    @property
+    def fabric(self) -> str | None:
+        """The Fabric that it is of; None for one of a node's own pools."""
+        return desired.fabric_of(self.new or self.old)
+
+    @property
+    def needs_labels(self) -> bool:
+        """Whether a pool comes that not all nodes of its fabric are offered."""
+        if self.fabric is None or self.old is not None or self.new is None:
+            return False
+        pool = self.new.spec.pool.name
+        return bool(names.reach_of(pool) or names.refusal_of(pool))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceChange:
+    """A device as its fabric manager lists it.
+
+    Attributes:
+        attached: it has a DeviceAttachment.
+    """
+
+    fabric: str
+    old: contract.Device | None
+    new: contract.Device | None
+    attached: bool = False
+
+    @property
+    def is_regrouped(self) -> bool:
+        """Whether other hosts may reach it than before."""
+        old, new = (each.reach_groups if each is not None else None for each in (self.old, self.new))
+        return bool(old or new) and old != new
+
+    @property
+    def key(self) -> names.DeviceKey:
+        """The device."""
+        device = self.new or self.old
+        assert device is not None
+        return names.DeviceKey(fabric=self.fabric, device=names.label(device.id))
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the device's pool shows the change: an attach of ours changes nothing of it."""
+        old, new = self.old, self.new
+        if old is None or new is None or replace(old, connection=new.connection, etag=new.etag) != new:
+            return True
+        return (old.connection is None) != (new.connection is None) and not self.attached
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsChange:
+    """The hosts of a fabric, or their ports, while some of them are Nodes already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionChange:
+    """A fabric manager is reached, or no longer, or its Fabric's policy is another one.
+
+    Attributes:
+        publish_after: the seconds until the pools show it.
+        devices: that are attached or were given to a claim.
+    """
+
+    fabric: str
+    publish_after: float
+    devices: tuple[names.DeviceKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TroublesChange:
+    """What is wrong with a Fabric, in the words of its status."""
+
+    fabric: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationChange:
+    """An operation of the fabric began or ended, or has a place now."""
+
+    devices: tuple[names.DeviceKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermChange:
+    """This controller leads from now on.
+
+    Attributes:
+        devices: that are attached or were given to a claim.
+        maintenances: the names of all Maintenances.
+        observers: the claims with admin access, as `namespace/name`.
+    """
+
+    devices: tuple[names.DeviceKey, ...] = ()
+    maintenances: tuple[str, ...] = ()
+    observers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionChange:
+    """A term of leadership begins with a session of this Fabric."""
+
+    fabric: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadableChange:
+    """An object that could not be read is read, or is gone.
+
+    Attributes:
+        fabric: its name, if it is a Fabric.
+        devices: that are attached or were given to a claim.
+    """
+
+    fabric: str | None = None
+    devices: tuple[names.DeviceKey, ...] = ()
+
+
+def claim_name(claim: claims.ResourceClaim) -> str:
+    """Return a claim as `namespace/name`."""
+    return f"{claim.metadata.namespace}/{claim.metadata.name}"

@@ -1,0 +1,450 @@
+"""The negotiation of classic dynamic resource allocation: who gets what, and what the scheduler is answered; pure.
+
+One round looks at all claims, contexts, pods and devices at once. Pods are served in the order of their creation; a pod
+that could have been served and was not given a node by the scheduler for a while goes behind the others. What the first
+ones could use is not promised to those behind them, so a device that becomes free is offered to as many pods as can have
+it, and nothing is written for the others: the writes for a pod do not grow with the number of pods that wait beside it.
+
+All claims of a pod are looked at together. Optional requests count while some node can have them; only where none can, the
+pod is served without them, so that it lacks a device only when there is none left for it.
+
+Every claim that waits has an entry in the answer, even an empty one: the scheduler may wait for all of them before it
+selects a node. The earlier unsuitable nodes are judged anew each time, since the scheduler does not list them again.
+Where no node is suitable, and there are more nodes than an answer has room for, the scheduler proposes the others each
+time, and so on without end; so such an answer is given at once only for the first time, then after growing pauses.
+A pod for which some node is suitable is answered at once.
+
+Invariants, after every prefix of every plan:
+
+- no device is attached for two claims, and none that is not free, or that another claim's allocation names;
+- a claim has our finalizer before anything is attached for it, and as long as anything is;
+- an allocation names devices that are attached and visible, all on the node that it names, and is written together with
+  the pod that it was made for;
+- nothing is allocated anew because another node was selected: an attempt ends where it began, and an allocation stands
+  until its deallocation is requested;
+- a claim's allocation and finalizer go only after its devices;
+- a context is written only if that changes it, and at most 128 nodes stand in a list.
+
+Source: KEP-3063, "Coordinating resource allocation through the scheduler", the duties of a driver, and
+PodSchedulingContextStatus.
+"""
+
+import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from drawbar.driver.api import attachments, claims, classic, handles, meta
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import names
+from drawbar.driver.controller.allocation import matching
+from drawbar.driver.controller.classic import actions, claim_state, history, observation
+from drawbar.driver.controller.classic.claim_state import State
+
+# Finds whatever an observation missed.
+REFRESH = datetime.timedelta(seconds=60)
+# An allocation always has room for so many devices.
+SURELY_FIT = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The outcome of one round.
+
+    Attributes:
+        history: for the next one.
+        look_again: when, if nothing changes before.
+    """
+
+    actions: tuple[actions.Action, ...]
+    history: history.History
+    look_again: datetime.datetime
+
+
+def plan(observed: observation.Round, past: history.History, now: datetime.datetime) -> Decision:
+    """Return the next safe steps for all claims and contexts."""
+    return _Round(observed, past.at(now)).decide()
+
+
+_Share = tuple[tuple[str, tuple[names.DeviceKey, ...]], ...]
+"""The devices of a claim, by the name of its request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Choice:
+    """Which nodes are suitable for a requester, and with which devices.
+
+    Attributes:
+        asked: with the uids of their claims, the requests that all these nodes can meet; without optional ones that none
+            can.
+        suitable: by node name the devices for each of `asked`, in the order of the candidates.
+    """
+
+    asked: tuple[tuple[str, matching.Request], ...]
+    suitable: Mapping[str, matching.Given]
+
+    def share(self, claim: str, node: str) -> _Share:
+        """Return what one claim gets there."""
+        return tuple(
+            (request.name, keys)
+            for (uid, request), keys in zip(self.asked, self.suitable[node], strict=True)
+            if uid == claim
+        )
+
+
+class _Round:
+    """One round, while it is decided."""
+
+    def __init__(self, observed: observation.Round, past: history.History) -> None:
+        self._observed = observed
+        self._past = past
+        self._began = meta.timestamp(observed.date)
+        self._stock = matching.Stock(observed.inventory, observed.judge)
+        # Even a device that is free again is not given to another claim before the allocation that names it is cleared.
+        self._stock.keep(
+            tuple(
+                names.DeviceKey(fabric=device.fabric, device=device.device)
+                for claim in observed.claims.values()
+                if claim.allocation is not None and claim.allocation.handle is not None
+                for device in claim.allocation.handle.devices
+            )
+        )
+        self._alive = {name for name, node in observed.nodes.items() if not node.out_of_service}
+        self._steps: list[actions.Action] = []
+        self._attempts: dict[str, claim_state.Attempt] = {}
+        # Claims for which something is begun in this round: another pod of the same claim waits for the outcome.
+        self._begun: set[str] = set()
+        self._requesters = tuple(observation.requesters(observed))
+        self._users: dict[str, list[observation.Requester]] = {}
+        for requester in self._requesters:
+            for waiting in requester.waiting:
+                self._users.setdefault(waiting.claim.uid, []).append(requester)
+
+    def decide(self) -> Decision:
+        self._count_deallocated()
+        self._begin_claims()
+        for requester in sorted(
+            self._requesters, key=lambda user: (self._past.lapses(user.uid), user.created, user.uid)
+        ):
+            self._serve(requester)
+        for uid, attempt in self._attempts.items():
+            # A claim that nothing is held for and nothing was begun for needs no finalizer.
+            if attempt.state is State.IDLE and uid not in self._begun and attempt.claim.held:
+                self._steps.append(actions.Unprotect(claim=attempt.claim))
+        refresh = self._past.now + REFRESH
+        return Decision(
+            actions=tuple(self._steps),
+            history=self._past.pruned(
+                {requester.uid for requester in self._requesters},
+                {claim.uid for claim in self._observed.claims.values()},
+            ),
+            look_again=min(self._past.wake_at or refresh, refresh),
+        )
+
+    def _count_deallocated(self) -> None:
+        """A node for which the scheduler requested deallocation, and still selects it, is not tried again at once."""
+        for context in self._observed.contexts.values():
+            pod = self._observed.pods.get(context.name)
+            if pod is None or not context.potential_nodes:
+                continue
+            for name in pod.claims.values():
+                claim = self._observed.claims.get(classic.Name(namespace=pod.name.namespace, name=name or ""))
+                allocation = claim.allocation if claim is not None else None
+                if claim is None or allocation is None or not claim.deallocation_requested:
+                    continue
+                if allocation.node and allocation.node == context.selected_node:
+                    allocated_at = allocation.handle.allocated_at if allocation.handle is not None else ""
+                    attempt = f"taken back {allocated_at}"
+                    self._past.failed(claim.uid, allocation.node, attempt, by_device=False)
+
+    def _begin_claims(self) -> None:
+        held: dict[str, list[attachments.DeviceAttachment]] = {}
+        for attachment in self._observed.attachments:
+            if attachment.spec.claim is not None:
+                held.setdefault(attachment.spec.claim.uid, []).append(attachment)
+        for claim in self._observed.claims.values():
+            self._attempts[claim.uid], steps = claim_state.begin(
+                claim,
+                held.get(claim.uid, ()),
+                self._observed,
+                self._past,
+                is_awaited=claim.uid in self._users,
+            )
+            self._steps += steps
+
+    def _serve(self, requester: observation.Requester) -> None:
+        """Finish what is under way for a requester, begin what can be begun, and answer the scheduler."""
+        for waiting in requester.waiting:
+            if self._state(waiting) is State.UNDERWAY and waiting.claim.uid not in self._begun:
+                self._continue(requester, waiting)
+        idle = tuple(waiting for waiting in requester.waiting if self._state(waiting) is State.IDLE)
+        problems = [waiting for waiting in idle if waiting.wanted.problem]
+        if problems:
+            for waiting in problems:
+                self._complain(
+                    waiting.claim, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem, waiting.wanted.problem
+                )
+            self._answer(requester, idle, requester.nodes)
+            self._past.not_offered(requester.uid)
+            return
+        is_blocked = any(self._state(waiting) is State.LEAVING for waiting in requester.waiting)
+        if not idle or is_blocked or any(waiting.claim.uid in self._begun for waiting in idle):
+            self._answer(requester, (), ())
+            return
+        self._offer(requester, idle)
+
+    def _state(self, waiting: observation.Waiting) -> State:
+        return self._attempts[waiting.claim.uid].state
+
+    def _complain(self, claim: classic.Claim, reason: str, message: str, subject: str) -> None:
+        """Report to the users of a claim why it cannot be served, once for each subject."""
+        if self._past.complains(claim.uid, subject):
+            self._steps.append(actions.Complain(claim=claim, reason=reason, message=message))
+
+    # What is under way.
+
+    def _continue(self, requester: observation.Requester, waiting: observation.Waiting) -> None:
+        """Complete an attempt that a crash left incomplete, and end it in an allocation once all is ready."""
+        attempt = self._attempts[waiting.claim.uid]
+        self._begun.add(waiting.claim.uid)
+        if waiting.wanted.problem:
+            self._past.complains(waiting.claim.uid, waiting.wanted.problem)
+            self._break_off(attempt, reasons.CANNOT_SERVE_CLAIM, waiting.wanted.problem)
+        elif attempt.ready:
+            handle = attempt.handle(waiting.wanted)
+            problem = claim_state.too_large(handle)
+            if problem:
+                self._break_off(attempt, reasons.ALLOCATION_TOO_LARGE, problem)
+            else:
+                self._allocate(requester, waiting, handle)
+        elif attempt.missing:
+            lacking = attempt.lacking(waiting.wanted)
+            given = matching.Search(self._stock, lacking).on(attempt.node)
+            if given is None or sum(map(len, given)) != attempt.missing:
+                message = f"node {attempt.node} has no device left for all that the claim asks for"
+                self._break_off(attempt, reasons.NO_DEVICE_LEFT, message)
+                return
+            share = tuple((request.name, keys) for request, keys in zip(lacking, given, strict=True))
+            devices = len(attempt.held) + attempt.missing
+            self._attach(waiting.claim, share, attempt.node, attempt.began, devices)
+
+    def _break_off(self, attempt: claim_state.Attempt, reason: str, message: str) -> None:
+        """An incomplete attempt is of no use to its claim, and others may want the devices."""
+        self._past.failed(attempt.claim.uid, attempt.node, attempt.began, by_device=False)
+        self._steps += claim_state.release(attempt.claim, attempt.held, reason=reason, message=message)
+
+    def _allocate(
+        self, requester: observation.Requester, waiting: observation.Waiting, handle: handles.Handle
+    ) -> None:
+        # Of several pods that wait for one claim, it is for the one that goes where the claim is.
+        users = self._users.get(waiting.claim.uid, [requester])
+        requester = next((user for user in users if user.selected == handle.node), requester)
+        pod = requester.pod
+        consumer = None
+        if pod is not None and len(waiting.claim.reserved_for) < classic.CONSUMERS_MAX:
+            consumer = claims.Consumer(resource="pods", name=pod.name.name, uid=pod.uid)
+        self._past.served(requester.uid)
+        self._steps.append(
+            actions.Allocate(
+                claim=waiting.claim,
+                handle=handle,
+                shareable=waiting.wanted.shareable,
+                config=waiting.wanted.config,
+                pod=consumer,
+            )
+        )
+
+    # What can be begun.
+
+    def _offer(self, requester: observation.Requester, idle: tuple[observation.Waiting, ...]) -> None:
+        """Begin on the selected node, or keep devices for the requester until one is selected."""
+        once = tuple({waiting.claim.uid: waiting for waiting in idle}.values())
+        choice = self._with_room(once, self._choose(once, lambda: self._usable(requester, once)))
+        target = requester.selected if requester.context is not None else next(iter(choice.suitable), "")
+        if requester.context is None and not choice.asked:
+            self._begin(requester, once, "", choice)
+        elif target in choice.suitable:
+            self._past.not_offered(requester.uid)
+            self._begin(requester, once, target, choice)
+        elif choice.suitable:
+            given = next(iter(choice.suitable.values()))
+            self._stock.keep(tuple(key for keys in given for key in keys))
+            self._past.offered(requester.uid)
+        else:
+            self._past.not_offered(requester.uid)
+        # Most of those that wait cannot have anything anywhere.
+        unsuitable = requester.nodes
+        if choice.suitable:
+            unsuitable = tuple(node for node in requester.nodes if node not in choice.suitable)
+        self._answer(requester, idle, unsuitable)
+
+    def _usable(
+        self, requester: observation.Requester, once: tuple[observation.Waiting, ...]
+    ) -> tuple[str, ...]:
+        """Return the nodes that are alive, where no other attempt of the pod excludes them, and none just failed."""
+        pins = {
+            self._attempts[waiting.claim.uid].node
+            for waiting in requester.waiting
+            if self._state(waiting) is State.UNDERWAY
+        }
+        avoided = {self._past.avoided(waiting.claim.uid) for waiting in once}
+        return tuple(
+            name for name in requester.nodes if name in self._alive and name not in avoided and pins <= {name}
+        )
+
+    def _choose(
+        self, once: tuple[observation.Waiting, ...], candidates: Callable[[], Iterable[str]]
+    ) -> _Choice:
+        """Return the suitable nodes.
+
+        Args:
+            once: claims of one requester, each once.
+            candidates: not called where too few devices are left for any node.
+        """
+
+        def judged(asked: Iterable[tuple[str, matching.Request]]) -> _Choice:
+            asked = tuple(asked)
+            search = matching.Search(self._stock, tuple(request for _, request in asked))
+            nodes = () if search.hopeless else candidates()
+            return _Choice(
+                asked=asked,
+                suitable={node: given for node in nodes if (given := search.on(node)) is not None},
+            )
+
+        everything = [(waiting.claim.uid, request) for waiting in once for request in waiting.wanted.requests]
+        choice = judged(everything)
+        optional = [asked for asked in everything if asked[1].optional]
+        if choice.suitable or not optional:
+            return choice
+        choice = judged(asked for asked in everything if not asked[1].optional)
+        for optional_request in optional if choice.suitable else ():
+            better = judged((*choice.asked, optional_request))
+            choice = better if better.suitable else choice
+        return choice
+
+    def _with_room(self, once: tuple[observation.Waiting, ...], choice: _Choice) -> _Choice:
+        """Leave out the nodes where an allocation would be too large for the API; where all are, inform the users once."""
+        large = [waiting for waiting in once if waiting.wanted.devices > SURELY_FIT]
+        refused: dict[str, str] = {}
+        suitable = {}
+        for node, given in choice.suitable.items():
+            problems = {
+                waiting.claim.uid: claim_state.too_large(self._expected(choice, waiting, node))
+                for waiting in large
+            }
+            if any(problems.values()):
+                refused |= {uid: problem for uid, problem in problems.items() if problem}
+            else:
+                suitable[node] = given
+        for waiting in once:
+            if suitable:
+                self._past.complaints.pop(waiting.claim.uid, None)
+            elif waiting.claim.uid in refused:
+                # The message differs with the devices that are free.
+                reason = reasons.ALLOCATION_TOO_LARGE
+                self._complain(waiting.claim, reason, refused[waiting.claim.uid], reason)
+        return replace(choice, suitable=suitable)
+
+    def _expected(self, choice: _Choice, waiting: observation.Waiting, node: str) -> handles.Handle:
+        """Return the allocation that an attempt with these devices would end in."""
+        share = dict(choice.share(waiting.claim.uid, node))
+        return handles.Handle(
+            node=node,
+            allocated_at=self._began,
+            devices=tuple(
+                handles.HandleDevice(
+                    request=request,
+                    fabric=key.fabric,
+                    pool=self._stock.device(key).pool,
+                    device=key.device,
+                    attachment=key.attachment,
+                )
+                for request, keys in share.items()
+                for key in keys
+            ),
+            without=tuple(request.name for request in waiting.wanted.requests if request.name not in share),
+        )
+
+    def _begin(
+        self,
+        requester: observation.Requester,
+        once: tuple[observation.Waiting, ...],
+        node: str,
+        choice: _Choice,
+    ) -> None:
+        for waiting in once:
+            share = choice.share(waiting.claim.uid, node) if choice.asked else ()
+            self._begun.add(waiting.claim.uid)
+            if not waiting.claim.held:
+                self._steps.append(actions.Protect(claim=waiting.claim))
+            if share:
+                devices = sum(len(keys) for _, keys in share)
+                self._attach(waiting.claim, share, node, self._began, devices)
+            else:
+                without = tuple(request.name for request in waiting.wanted.requests)
+                handle = handles.Handle(node=node, allocated_at=self._began, without=without)
+                self._allocate(requester, waiting, handle)
+
+    def _attach(self, claim: classic.Claim, share: _Share, node: str, began: str, devices: int) -> None:
+        for request, keys in share:
+            for key in keys:
+                self._steps.append(
+                    actions.Attach(
+                        claim=claim,
+                        key=key,
+                        pool=self._stock.device(key).pool,
+                        request=request,
+                        node=node,
+                        host_id=self._stock.host(key.fabric, node),
+                        devices=devices,
+                        allocated_at=began,
+                    )
+                )
+            self._stock.give(keys, node)
+
+    # What the scheduler is answered.
+
+    def _answer(
+        self,
+        requester: observation.Requester,
+        judged: Iterable[observation.Waiting],
+        unsuitable: Collection[str],
+    ) -> None:
+        """Answer the scheduler, unless it was answered so already.
+
+        Args:
+            requester: one whose node is not final; others need no answer.
+            judged: claims whose nodes were judged; the entries of others that wait stay.
+            unsuitable: nodes of the requester.
+        """
+        context = requester.context
+        if context is None or requester.is_fixed:
+            return
+        asked = {waiting.entry for waiting in judged}
+        listed = _listed(context, unsuitable)
+        entries = {
+            waiting.entry: listed if waiting.entry in asked else context.entries.get(waiting.entry, ())
+            for waiting in requester.waiting
+        }
+        changed = tuple(
+            (name, nodes)
+            for name, nodes in entries.items()
+            if name not in context.entries or set(context.entries[name]) != set(nodes)
+        )
+        if not asked or len(unsuitable) < len(requester.nodes):
+            self._past.refusals.pop(requester.uid, None)
+        elif changed:
+            is_missing = any(name not in context.entries for name, _ in changed)
+            if not self._past.may_refuse(requester.uid) and not is_missing:
+                return
+            self._past.refused(requester.uid)
+        if changed:
+            self._steps.append(actions.Answer(context=context, entries=changed))
+
+
+def _listed(context: classic.Context, unsuitable: Collection[str]) -> tuple[str, ...]:
+    """Return as many nodes as there is room for; those first that the scheduler may select now."""
+    first = dict.fromkeys((context.selected_node, *context.potential_nodes))
+    named = frozenset(unsuitable)
+    order = [node for node in first if node in named]
+    order += sorted(named - first.keys())
+    return tuple(order[: classic.NODES_MAX])

@@ -1,0 +1,56 @@
+"""Facts about devices and claims that observers gather for a change, read from the cluster."""
+
+from collections.abc import Iterable
+
+from drawbar.driver.controller import attachment_index, claims, names
+from drawbar.driver.controller.cluster import Cluster
+from drawbar.driver.controller.offers import table
+from drawbar.fabric import contract
+
+
+def known_devices(cluster: Cluster) -> tuple[names.DeviceKey, ...]:
+    """Return the devices that are attached or were given to a claim, each once."""
+    attached = map(attachment_index.device_key, cluster.attachments)
+    return tuple(dict.fromkeys((*attached, *parts(cluster, cluster.allocated.devices()))))
+
+
+def parts(cluster: Cluster, given: Iterable[names.DeviceKey]) -> tuple[names.DeviceKey, ...]:
+    """Return the devices that claims were given, the members in place of each composite."""
+    return tuple(part for key in given for part in cluster.members(key) or (key,))
+
+
+def has_composites(cluster: Cluster, fabric_name: str) -> bool:
+    """Return whether a Fabric has composites, or had some that are published."""
+    fabric = cluster.fabrics.get(fabric_name)
+    wanted = fabric is not None and table.groups(fabric.spec)
+    return wanted or cluster.pools.has_composites(fabric_name)
+
+
+def has_moved(cluster: Cluster, key: names.DeviceKey, given: claims.Given) -> bool:
+    """Return whether the device was given out of a pool that it would not be published in now."""
+    device = _device(cluster, key) if key in given else None
+    if device is None:
+        return False
+    reach, pool = names.reach_key(device.reach_groups), given[key].pool
+    home = names.pool(key.fabric, device.enclosure, reach=reach)
+    is_within = pool == home or pool.startswith(f"{home}/")
+    session = cluster.sessions.get(key.fabric)
+    is_refused = session is not None and session.pairs.has(key.device)
+    return not is_within or names.reach_of(pool) != reach or bool(names.refusal_of(pool)) != is_refused
+
+
+def shows_owner(cluster: Cluster, key: names.DeviceKey) -> bool:
+    """Return whether the pool shows whose a device is: if it is connected or reserved, or not all devices are offered."""
+    session, device = cluster.sessions.get(key.fabric), _device(cluster, key)
+    if session is None or device is None:
+        return False
+    return (
+        device.connection is not None
+        or not session.spec.offer.is_everything
+        or session.spec.policy.immediate.holds(device.id, device.model)
+    )
+
+
+def _device(cluster: Cluster, key: names.DeviceKey) -> contract.Device | None:
+    session = cluster.sessions.get(key.fabric)
+    return session.device(key.device) if session is not None else None

@@ -1,0 +1,231 @@
+"""What a claim that asks for immediate allocation gets, and when its allocation is cleared; pure.
+
+Invariants:
+
+- only devices that are reserved for immediate allocation and free are given, so the scheduler, which is never shown
+  them, and this plan cannot give one device to two claims;
+- all that a claim asks for is given on one node, or nothing;
+- an allocation is cleared only where it failed, or its node is gone, and only while no pod has the claim; the
+  scheduler's own allocations are never touched.
+
+Source: KEP-3063, "Immediate allocation"; `resource.k8s.io/v1` AllocationResult; KEP-5007 for the binding conditions.
+"""
+
+import dataclasses
+import datetime
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from drawbar.driver.api import bindings, claims, configurations, demands, meta, parameters
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller import names
+from drawbar.driver.controller.allocation import matching
+
+# Alternatives of several requests multiply; so many combinations are tried.
+COMBINATIONS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenClaim:
+    """A claim without an allocation, with the devices and nodes that it can be given.
+
+    Attributes:
+        claim: not allocated.
+        classes: the DeviceClasses that it names, as far as they exist.
+        inventory: the reserved devices and the nodes that they can go to.
+        nodes: the candidates, the best first.
+        avoided: devices that failed this claim before; others are tried first.
+    """
+
+    driver: str
+    claim: demands.Claim
+    classes: Mapping[str, demands.DeviceClass]
+    inventory: matching.Inventory
+    nodes: tuple[str, ...]
+    avoided: frozenset[names.DeviceKey] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocate:
+    """Write this allocation."""
+
+    allocation: claims.Allocation
+    node: str
+    devices: tuple[names.DeviceKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeBack:
+    """Clear the claim's allocation, which failed."""
+
+    reason: str
+    message: str
+    node: str
+    devices: tuple[names.DeviceKey, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Nothing can be given until something changes."""
+
+    reason: str
+    message: str
+
+
+Action = Allocate | TakeBack | Wait
+
+_Ways = tuple[tuple[str, demands.Way], ...]
+
+
+def plan(observed: OpenClaim, judge: matching.Judge, now: datetime.datetime) -> Allocate | Wait:
+    """Return the allocation of a claim that has none, or why there can be none now."""
+    wanted = observed.claim.spec.devices
+    problem = unsupported(wanted)
+    if problem is not None:
+        return problem
+    missing = sorted(class_names(wanted) - observed.classes.keys())
+    if missing:
+        return Wait(
+            reason=reasons.DEVICE_CLASS_MISSING, message=f"there is no DeviceClass {', '.join(missing)}"
+        )
+    everything = observed.inventory
+    left = {key: device for key, device in everything.devices.items() if key not in observed.avoided}
+    fresh = dataclasses.replace(everything, devices=left)
+    for inventory in (fresh, everything) if observed.avoided else (everything,):
+        stock = matching.Stock(inventory, judge)
+        # The first alternatives first.
+        combinations = itertools.product(*(request.ways() for request in wanted.requests))
+        for ways in itertools.islice(combinations, COMBINATIONS_MAX):
+            search = matching.Search(stock, _requests(ways, observed.classes))
+            for node in observed.nodes:
+                given = search.on(node)
+                if given is not None:
+                    return _allocate(observed, ways, given, node, now)
+    return Wait(reason=reasons.NO_RESERVED_DEVICE, message=_why_not(observed))
+
+
+def review(claim: claims.ResourceClaim, driver: str, *, node_gone: bool) -> TakeBack | None:
+    """Return how to clear an allocation of ours that failed; None where there is nothing to clear."""
+    allocation = claim.status.allocation
+    if allocation is None or claims.SCHEDULED in claim.metadata.finalizers or claim.status.reserved_for:
+        return None
+    results = claim.results(driver)
+    if not results or len(results) != len(allocation.devices.results):
+        return None
+    node = allocation.node or ""
+    failures = {
+        bindings.condition_type(driver, kind) for kind in (bindings.ATTACH_FAILED, bindings.NODE_FAILED)
+    }
+    failed = (
+        (
+            reasons.IMMEDIATE_ALLOCATION_FAILED,
+            f"{result.pool}/{result.device} on node {node}: {condition.message}",
+        )
+        for result in results
+        for condition in claim.conditions(result)
+        if condition.type in failures and condition.is_true
+    )
+    gone = (reasons.NODE_GONE, f"node {node} is gone, and no pod uses the claim") if node_gone else None
+    problem = next(failed, gone)
+    if problem is None:
+        return None
+    devices = tuple(
+        names.DeviceKey(fabric=names.fabric_of(result.pool), device=result.device) for result in results
+    )
+    return TakeBack(reason=problem[0], message=problem[1], node=node, devices=devices)
+
+
+def unsupported(wanted: demands.Devices) -> Wait | None:
+    """Return what only the scheduler can do; None where there is nothing of that."""
+    problem = "it asks for no device" if not wanted.requests else ""
+    if wanted.constraints:
+        problem = "it has constraints"
+    for request in wanted.requests:
+        for name, way in request.ways():
+            if way.allocation_mode != "ExactCount":
+                problem = f"request {name} has the allocationMode {way.allocation_mode}"
+            elif way.admin_access:
+                problem = f"request {name} asks for admin access"
+            elif way.capacity:
+                problem = f"request {name} asks for a capacity"
+    if not problem:
+        return None
+    return Wait(
+        reason=reasons.IMMEDIATE_ALLOCATION_UNSUPPORTED,
+        message=f"the claim cannot be allocated at once: {problem}",
+    )
+
+
+def class_names(wanted: demands.Devices) -> frozenset[str]:
+    """Return the DeviceClasses that the claim names."""
+    return frozenset(way.device_class_name for request in wanted.requests for _, way in request.ways())
+
+
+def _requests(ways: _Ways, classes: Mapping[str, demands.DeviceClass]) -> tuple[matching.Request, ...]:
+    return tuple(
+        matching.Request(
+            name=name,
+            count=way.count,
+            selectors=demands.expressions((*classes[way.device_class_name].spec.selectors, *way.selectors)),
+        )
+        for name, way in ways
+    )
+
+
+def _allocate(
+    observed: OpenClaim, ways: _Ways, given: matching.Given, node: str, now: datetime.datetime
+) -> Allocate | Wait:
+    results = tuple(
+        claims.AllocationResult(
+            request=name,
+            driver=observed.driver,
+            pool=observed.inventory.devices[key].pool,
+            device=key.device,
+            binding_conditions=bindings.binding_conditions(observed.driver),
+            binding_failure_conditions=bindings.failure_conditions(observed.driver),
+        )
+        for (name, _), keys in zip(ways, given, strict=True)
+        for key in keys
+    )
+    allocation = claims.Allocation(
+        devices=claims.DeviceAllocation(results=results, config=_configuration(observed, ways)),
+        node_selector=claims.one_node(node),
+        allocation_timestamp=meta.timestamp(now),
+    )
+    _, unfit = configurations.checked(allocation, observed.driver)
+    if unfit is not None:
+        return Wait(reason=unfit.reason, message=f"the claim is not allocated at once: {unfit.message}")
+    return Allocate(allocation=allocation, node=node, devices=tuple(key for keys in given for key in keys))
+
+
+def _configuration(observed: OpenClaim, ways: _Ways) -> tuple[claims.AllocatedConfiguration, ...]:
+    """Return the classes' parameters, each for the request that named the class, and then the claim's own."""
+    of_classes = [
+        msgspec.structs.replace(entry, source=parameters.Source.CLASS, requests=(name,))
+        for name, way in ways
+        for entry in observed.classes[way.device_class_name].spec.config
+    ]
+    chosen = {name for name, _ in ways}
+    chosen |= {name.partition("/")[0] for name in chosen}
+    own = [
+        msgspec.structs.replace(entry, source=parameters.Source.CLAIM)
+        for entry in observed.claim.spec.devices.config
+        if not entry.requests or chosen & set(entry.requests)
+    ]
+    return (*of_classes, *own)
+
+
+def _why_not(observed: OpenClaim) -> str:
+    wish = observed.claim.metadata.annotations.get(claims.NODE_ANNOTATION)
+    if not observed.nodes:
+        where = f"node {wish} is not" if wish else "no node is"
+        return f"{where} reached by a Fabric with reserved devices and a free port"
+    free = sum(device.free for device in observed.inventory.devices.values())
+    where = f" for node {wish}" if wish else ""
+    return (
+        f"none of the {free} free devices that are reserved for immediate allocation (policy.immediate of a Fabric) fits"
+        f"{where}; waiting"
+    )

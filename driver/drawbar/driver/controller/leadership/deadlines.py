@@ -1,0 +1,98 @@
+"""Whether to take the lease, decided purely.
+
+Invariant: a lease that another holds is taken only after it has not changed for its whole duration *by our own
+clock*, so the clocks of two machines need not agree.
+
+Source: client-go `leaderelection`, whose leases these are: holderIdentity, leaseDurationSeconds, renewTime,
+leaseTransitions.
+"""
+
+from dataclasses import dataclass
+
+from drawbar.driver.api import core, meta
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidacy:
+    """A candidate's view of the lease.
+
+    Attributes:
+        lease: as read just now; None when there is none.
+        identity: who we are.
+        seen_at: when we first saw the lease as it is, on our monotonic clock, in seconds.
+        duration_seconds: for a lease that says none.
+    """
+
+    lease: core.Lease | None
+    identity: str
+    seen_at: float
+    duration_seconds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """There is no lease yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Take:
+    """It is ours already, given back, or abandoned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Another leads; its lease cannot run out before then."""
+
+    seconds: float
+
+
+Action = Create | Take | Wait
+
+
+def plan(observed: Candidacy, now: float) -> Action:
+    """Return the next step of a candidate; `now` is on the clock of `seen_at`."""
+    lease = observed.lease
+    if lease is None:
+        return Create()
+    if lease.spec.holder_identity in (None, "", observed.identity):
+        return Take()
+    ends = observed.seen_at + (lease.spec.lease_duration_seconds or observed.duration_seconds)
+    return Take() if now >= ends else Wait(seconds=ends - now)
+
+
+def taken(
+    lease: core.Lease | None,
+    metadata: meta.ObjectMeta,
+    *,
+    identity: str,
+    duration_seconds: int,
+    stamp: str,
+) -> core.Lease:
+    """Return the lease as its holder writes it, when it takes it and each time it renews it."""
+    spec = lease.spec if lease is not None else core.LeaseSpec()
+    same = spec.holder_identity == identity
+    transitions = spec.lease_transitions or 0
+    return core.Lease(
+        metadata=metadata,
+        spec=core.LeaseSpec(
+            holder_identity=identity,
+            lease_duration_seconds=duration_seconds,
+            acquire_time=spec.acquire_time if same and spec.acquire_time else stamp,
+            renew_time=stamp,
+            lease_transitions=transitions if same or lease is None else transitions + 1,
+        ),
+    )
+
+
+def released(lease: core.Lease, stamp: str) -> core.Lease:
+    """Return the lease given back: the next holder need not wait for it to run out."""
+    return core.Lease(
+        metadata=lease.metadata,
+        spec=core.LeaseSpec(
+            holder_identity="",
+            lease_duration_seconds=1,
+            acquire_time=lease.spec.acquire_time,
+            renew_time=stamp,
+            lease_transitions=lease.spec.lease_transitions,
+        ),
+    )

@@ -1,0 +1,320 @@
+"""Places of a fabric that chooses the device itself: what is published in place of its devices; pure.
+
+Such a fabric attaches a device of a model, and which one comes is its choice. So `<model>-1` to `-n` are published, as many
+as devices of the model are free or held. Where some hosts have a part of them only, these devices of one model and of the
+same reachability groups have places of their own, since the fabric gives a host what reaches it. To the rest of the controller a place is a device: its name is the lock, and its
+connection is that of the device that came.
+
+Invariants:
+
+- a device is in one place at most, and a place that a DeviceAttachment holds keeps its name for the attachment's life;
+- a device of a place is, in this order, the one whose connection names the attachment's request, the one that the answer of
+  an operation named, and the one that the attachment's status records;
+- a connection that another owner made is in no place, and takes away one that is free;
+- a slice, and a device that has slices or is only there for these, takes no place: no attach by model gives one;
+- a connection with our mark and without a DeviceAttachment that could have made it has a place of its own, so that it is
+  taken back like any other device.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers.holdings import Holding, Holdings
+from drawbar.fabric import contract
+
+_NUMBER_CHARS = 6
+# Fields that tell one device of a model from another.
+_OWN_FIELDS = ("id", "serial", "identifiers", "connection", "etag")
+_FIELDS = tuple(field.name for field in fields(contract.Device))
+_EMPTY = contract.Device(id="none", device_class=contract.DeviceClass.OTHER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What the fabric and the attachments do not show, as far as this process has seen.
+
+    Attributes:
+        named: by the attachment's uid the device that the answer of its operation named.
+        orphans: by place the device with our mark that has no attachment.
+        foreign: devices without a mark that were connected when no attachment waited for one there.
+    """
+
+    named: Mapping[str, str] = field(default_factory=dict)
+    orphans: Mapping[str, str] = field(default_factory=dict)
+    foreign: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """The places of a fabric.
+
+    Attributes:
+        places: by name, each as a device of that id.
+        occupants: by place the id of the device that is in it.
+        memory: for the next arrangement.
+    """
+
+    places: Mapping[str, contract.Device] = field(default_factory=dict)
+    occupants: Mapping[str, str] = field(default_factory=dict)
+    memory: Memory = Memory()
+
+
+def arrange(
+    devices: Mapping[str, contract.Device], held: Holdings, memory: Memory, mark: str | None
+) -> Arrangement:
+    """Return the places of a fabric with these devices.
+
+    Args:
+        devices: as the fabric lists them, by id.
+        held: what the cluster holds.
+        memory: of the last arrangement.
+        mark: ours; None where the fabric keeps no marks.
+    """
+    memory = _remembered(devices, held, memory)
+    occupants = _occupants(devices, held, memory)
+    carved = contract.carved(devices.values())
+    whole = [device for device in devices.values() if device.slice_of is None and device.id not in carved]
+    alike: dict[str, list[contract.Device]] = {}
+    for device in whole:
+        if device.model:
+            alike.setdefault(_stem(device), []).append(device)
+    common = {stem: _common(group) for stem, group in alike.items()}
+    waiting = [hold for hold in held.parts.values() if _awaits(hold, occupants, memory)]
+    waited_for = {(hold.host_id, hold.model) for hold in waiting}
+    inside = set(occupants.values())
+    orphans: dict[str, str] = {}
+    foreign: set[str] = set()
+    used = {hold.name for hold in held.parts.values()}
+    former = {device_id: place for place, device_id in memory.orphans.items()}
+    for device in sorted(devices.values(), key=lambda device: device.id):
+        connection = device.connection
+        if connection is None or device.id in inside:
+            continue
+        # An attach whose answer was lost may have made it.
+        may_be_waited_for = connection.request_id is None and (connection.host_id, device.model) in waited_for
+        if mark is not None and connection.mark == mark and device.model and not may_be_waited_for:
+            place = former.get(device.id, "")
+            if not place or place in used:
+                place = next(name for name in _numbered(_stem(device)) if name not in used)
+            orphans[place] = device.id
+            used.add(place)
+        elif device.id in memory.foreign or not may_be_waited_for:
+            foreign.add(device.id)
+    occupants |= orphans
+    places = _held(devices, held, occupants, orphans, common)
+    for stem, count in _free(whole, set(occupants.values()), waiting).items():
+        for name in _free_names(stem, count, used, held.claimed) if stem in common else ():
+            places[name] = replace(common[stem], id=name)
+    memory = replace(memory, orphans=orphans, foreign=frozenset(foreign))
+    return Arrangement(places=places, occupants=occupants, memory=memory)
+
+
+def is_needed(can: contract.Capabilities, mark: str | None = None) -> bool:
+    """Return whether a fabric attaches devices by model alone."""
+    del mark
+    return can.select_by_model and not can.exact_device
+
+
+def named(memory: Memory, hold: Holding, device_id: str) -> Memory:
+    """Return the memory with the device that an operation named; an earlier attachment of the device has it no more."""
+    elsewhere = {uid: other for uid, other in memory.named.items() if other != device_id}
+    return replace(memory, named=elsewhere | {hold.uid: device_id})
+
+
+def unnamed(memory: Memory, hold: Holding) -> Memory:
+    """Return the memory without the device of an operation that failed."""
+    return replace(memory, named={uid: other for uid, other in memory.named.items() if uid != hold.uid})
+
+
+def adoptable(
+    devices: Mapping[str, contract.Device],
+    hold: Holding,
+    arrangement: Arrangement,
+    mark: str | None,
+    *,
+    spoken_for: Collection[str] = (),
+) -> str | None:
+    """Return the device that an attach of the hold, whose answer was lost, has connected; None where there is none.
+
+    Args:
+        devices: as the fabric lists them now, by id.
+        hold: the place that is to have a device.
+        arrangement: of these devices.
+        mark: ours; None where the fabric keeps no marks.
+        spoken_for: devices that operations of other requests name.
+    """
+    if not _awaits(hold, arrangement.occupants, arrangement.memory):
+        return None
+    kept = {*arrangement.occupants.values(), *spoken_for}
+    candidates = (
+        device.id
+        for device in devices.values()
+        if device.connection is not None
+        and (device.connection.host_id, device.model) == (hold.host_id, hold.model)
+        and device.connection.mark == mark
+        and device.connection.request_id is None
+        and device.id not in kept
+        and device.slice_of is None
+        and (mark is not None or device.id not in arrangement.memory.foreign)
+    )
+    return min(candidates, default=None)
+
+
+def withdrawn(
+    expected: Iterable[str], devices: Iterable[contract.Device], arrangement: Arrangement
+) -> frozenset[str]:
+    """Return those of the expected places that are gone since other owners have their devices.
+
+    A model of which fewer devices are listed than places are expected is left out: its devices may be missing from the
+    listing.
+    """
+    expected = tuple(expected)
+    listed: dict[str, int] = {}
+    for device in devices:
+        listed[_stem(device)] = listed.get(_stem(device), 0) + 1
+    wanted: dict[str, int] = {}
+    for name in expected:
+        wanted[_stem_of(name)] = wanted.get(_stem_of(name), 0) + 1
+    return frozenset(
+        name
+        for name in expected
+        if name not in arrangement.places
+        and name not in arrangement.occupants
+        and wanted[_stem_of(name)] <= listed.get(_stem_of(name), 0)
+    )
+
+
+def uid_of(request_id: str) -> str:
+    """Return the uid of the attachment that a request was made for."""
+    return request_id.rpartition("-")[0]
+
+
+def _remembered(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> Memory:
+    """Return the memory of what is still there; a new attachment of an orphan's place gets the orphan."""
+    uids = {hold.uid for hold in held.parts.values()}
+    kept = {uid: device_id for uid, device_id in memory.named.items() if uid in uids}
+    connected = {device.id for device in devices.values() if device.connection is not None}
+    for hold in held.parts.values():
+        orphan = devices.get(memory.orphans.get(hold.name, ""))
+        if orphan is None or orphan.connection is None or hold.uid in kept or hold.device_id:
+            continue
+        if orphan.connection.host_id == hold.host_id:
+            kept[hold.uid] = orphan.id
+    return Memory(
+        named=kept,
+        orphans={place: device_id for place, device_id in memory.orphans.items() if device_id in connected},
+        foreign=memory.foreign & connected,
+    )
+
+
+def _occupants(devices: Mapping[str, contract.Device], held: Holdings, memory: Memory) -> dict[str, str]:
+    """Return by place the device that is in it."""
+    by_uid = {hold.uid: hold for hold in held.parts.values()}
+    shown = (
+        (by_uid.get(uid_of(device.connection.request_id)), device.id)
+        for device in devices.values()
+        if device.connection is not None and device.connection.request_id
+    )
+    answered = ((hold, memory.named.get(hold.uid, "")) for hold in held.parts.values())
+    recorded = ((hold, hold.device_id) for hold in held.parts.values())
+    occupants: dict[str, str] = {}
+    inside: set[str] = set()
+    for hold, device_id in (*shown, *answered, *recorded):
+        if hold is not None and device_id and device_id not in inside and hold.name not in occupants:
+            occupants[hold.name] = device_id
+            inside.add(device_id)
+    return occupants
+
+
+def _awaits(hold: Holding, occupants: Mapping[str, str], memory: Memory) -> bool:
+    """Return whether no device has come yet."""
+    return hold.name not in occupants and not hold.device_id and hold.uid not in memory.named
+
+
+def _held(
+    devices: Mapping[str, contract.Device],
+    held: Holdings,
+    occupants: Mapping[str, str],
+    orphans: Mapping[str, str],
+    common: Mapping[str, contract.Device],
+) -> dict[str, contract.Device]:
+    """Return the places that are held, without those whose device is not listed."""
+    models = {hold.name: hold.model for hold in held.parts.values()}
+    models |= {place: devices[device_id].model for place, device_id in orphans.items()}
+    of_model = {shared.model: shared for shared in common.values()}
+    places = {}
+    for name, model in models.items():
+        occupant = devices.get(occupants.get(name, ""))
+        # The groups of a model's devices may have changed since the place was given.
+        shared = common.get(_stem_of(name)) or of_model.get(model)
+        if occupant is not None:
+            shared = shared or common.get(_stem(occupant), occupant)
+            places[name] = replace(shared, id=name, health=occupant.health, connection=occupant.connection)
+        elif name not in occupants and shared is not None:
+            places[name] = replace(shared, id=name)
+    return places
+
+
+def _free(
+    devices: Iterable[contract.Device], inside: Collection[str], waiting: Iterable[Holding]
+) -> dict[str, int]:
+    """Return by the stem of their places how many devices are free, without one for each place that waits for its device.
+
+    A device that is critically ill takes no place: a fabric does not hand it out.
+    """
+    free: dict[str, int] = {}
+    for device in devices:
+        is_well = device.health is not contract.Health.CRITICAL
+        if device.connection is None and device.id not in inside and device.model and is_well:
+            free[_stem(device)] = free.get(_stem(device), 0) + 1
+    for hold in waiting:
+        free[_stem_of(hold.name)] = free.get(_stem_of(hold.name), 0) - 1
+    return free
+
+
+def _free_names(stem: str, count: int, used: Collection[str], claimed: Iterable[str]) -> list[str]:
+    """Return the names of the free places: those that claims were given, then the lowest numbers."""
+    numbers = sorted(
+        int(number)
+        for name in claimed
+        for front, _, number in (name.rpartition("-"),)
+        if front == stem and number.isdecimal() and len(number) <= _NUMBER_CHARS and name not in used
+    )
+    chosen = [f"{stem}-{number}" for number in numbers][: max(0, count)]
+    for name in _numbered(stem):
+        if len(chosen) >= count:
+            break
+        if name not in used and name not in chosen:
+            chosen.append(name)
+    return chosen
+
+
+def _numbered(stem: str) -> Iterator[str]:
+    number = 0
+    while True:
+        number += 1
+        yield f"{stem}-{number}"
+
+
+def _stem(device: contract.Device) -> str:
+    """Return the name of the places of devices like it without their numbers; equal only for equal models and groups."""
+    key = names.reach_key(device.reach_groups)
+    text = f"{device.model}\0{key}" if key else device.model
+    return names.label(text, room=_NUMBER_CHARS + 1)
+
+
+def _stem_of(place: str) -> str:
+    """Return the name of a place without its number."""
+    return place.rpartition("-")[0]
+
+
+def _common(alike: Sequence[contract.Device]) -> contract.Device:
+    """Return what all devices of a model have in common."""
+    first = alike[0]
+    different = {
+        name: getattr(_EMPTY, name)
+        for name in _FIELDS
+        if name in _OWN_FIELDS or any(getattr(device, name) != getattr(first, name) for device in alike)
+    }
+    return replace(first, **different)

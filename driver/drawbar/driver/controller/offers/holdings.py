@@ -1,0 +1,159 @@
+"""What a cluster holds of one fabric, as one value; pure.
+
+A session with a fabric manager is given this value whenever it changes, and asks nobody for it. A change makes another value
+that has all other parts in common with the one before.
+"""
+
+import datetime
+import enum
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self, TypeVar
+
+from drawbar.driver.api import attachments, meta, slices
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.controller.offers import group
+
+V = TypeVar("V")
+
+
+class NodeReport(enum.Enum):
+    """The report of a node on an attached device."""
+
+    SHOWS = "shows"
+    LOST = "lost"
+    SILENT = "silent"
+    """None: it has not seen the device yet, has released it, or is gone itself."""
+
+    @classmethod
+    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> "NodeReport":
+        """Return the report in a DeviceAttachment's status."""
+        visible = meta.find(attachment.status.conditions, attachments.VISIBLE)
+        if visible is None or attachment.holds(attachments.RELEASED):
+            return cls.SILENT
+        if visible.is_true:
+            return cls.SHOWS
+        return cls.LOST if visible.reason == reasons.DEVICE_LOST else cls.SILENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holding:
+    """A part that a DeviceAttachment holds.
+
+    Attributes:
+        name: the part's device name.
+        uid: of the attachment.
+        node: the node that it is attached to.
+        device_id: the device, or the memory chunk, that its status records; empty while none is recorded.
+        share: of a memory chunk, the capacity that it is carved for.
+        report: its node's.
+    """
+
+    name: str
+    uid: str
+    model: str = ""
+    host_id: str
+    node: str = ""
+    device_id: str = ""
+    share: attachments.Share | None = None
+    report: NodeReport = NodeReport.SILENT
+
+    @classmethod
+    def from_attachment(cls, attachment: attachments.DeviceAttachment) -> Self:
+        """Return the holding of a DeviceAttachment."""
+        spec, recorded = attachment.spec, attachment.status.device
+        return cls(
+            name=spec.device,
+            uid=attachment.metadata.uid,
+            model=spec.model,
+            host_id=spec.host_id,
+            node=spec.node_name,
+            device_id=recorded.id if recorded is not None else "",
+            share=spec.share,
+            report=NodeReport.from_attachment(attachment),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Holdings:
+    """Everything that a cluster holds of one fabric.
+
+    Attributes:
+        parts: by device name what DeviceAttachments hold.
+        gone_at: by the name of a node that is missing, when it counts as gone.
+        claimed: names of the offers that claims were given.
+        published: by the name of a ResourceSlice the names of its devices, of a composite those of its members.
+    """
+
+    parts: Mapping[str, Holding] = field(default_factory=dict)
+    gone_at: Mapping[str, datetime.datetime] = field(default_factory=dict)
+    claimed: frozenset[str] = frozenset()
+    published: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, parts: Iterable[Holding], *, claimed: Iterable[str] = ()) -> Self:
+        """Return the holdings with these parts."""
+        return cls(parts={part.name: part for part in parts}, claimed=frozenset(claimed))
+
+    @functools.cached_property
+    def chunks(self) -> Mapping[str, Holding]:
+        """The memory chunks among the parts."""
+        return {name: part for name, part in self.parts.items() if part.share is not None}
+
+    @functools.cached_property
+    def chunks_by_uid(self) -> Mapping[str, Holding]:
+        """The memory chunks by the UID of their DeviceAttachment."""
+        return {part.uid: part for part in self.chunks.values()}
+
+    @functools.cached_property
+    def by_uid(self) -> Mapping[str, Holding]:
+        """The parts by the UID of their DeviceAttachment."""
+        return {part.uid: part for part in self.parts.values()}
+
+    def reports(self, now: datetime.datetime) -> dict[str, NodeReport]:
+        """Return by device name the reports of the nodes; one that is gone reports nothing."""
+        gone = {node for node, moment in self.gone_at.items() if moment <= now}
+        return {
+            name: NodeReport.SILENT if part.node in gone else part.report for name, part in self.parts.items()
+        }
+
+    def offered(self) -> frozenset[str]:
+        """Return the names of all published devices."""
+        return frozenset().union(*self.published.values())
+
+    def with_part(self, name: str, part: Holding | None) -> Self:
+        """Return the holdings with that part under its name; None for one that is gone."""
+        if self.parts.get(name) == part:
+            return self
+        return replace(self, parts=_changed(self.parts, name, part))
+
+    def with_absence(self, node: str, gone_at: datetime.datetime | None) -> Self:
+        """Return the holdings with the absence of a node; None for a node that is there."""
+        if self.gone_at.get(node) == gone_at:
+            return self
+        return replace(self, gone_at=_changed(self.gone_at, node, gone_at))
+
+    def with_slice(self, name: str, published: slices.ResourceSlice | None) -> Self:
+        """Return the holdings with that ResourceSlice; None for one that is gone."""
+        names = names_in(published) if published is not None else None
+        if self.published.get(name) == names:
+            return self
+        return replace(self, published=_changed(self.published, name, names))
+
+
+def names_in(published: slices.ResourceSlice) -> frozenset[str]:
+    """Return the names of the devices in a ResourceSlice, of a composite those of its members."""
+    members = group.published((published,))
+    return frozenset(
+        name for device in published.spec.devices for name in members.get(device.name, (device.name,))
+    )
+
+
+def _changed(values: Mapping[str, V], name: str, value: V | None) -> Mapping[str, V]:
+    kept = dict(values)
+    if value is None:
+        kept.pop(name, None)
+    else:
+        kept[name] = value
+    return kept

@@ -1,0 +1,240 @@
+"""Shares of a fabric's pools of memory: which slice each has, and what it is to the rest of the controller; pure.
+
+A pool of memory is offered with consumable capacity, and each share that the scheduler makes of it becomes a slice of its
+own. To the rest of the controller a share is a device: its name is the lock, and its connection is that of the slice.
+
+Invariants:
+
+- a slice belongs to the share whose id its request names, and to no other, whoever asks for it again;
+- a slice whose share has a DeviceAttachment is shown as that share alone, and any other by itself;
+- a share whose slice was there and is not listed any more is not shown: it is lost, and never carved a second time;
+- a slice with our mark whose share has neither a DeviceAttachment nor a claim that has not failed is an orphan: it is
+  detached and deleted.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from drawbar.driver.api import attachments, claims, quantities
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers.holdings import Holding
+from drawbar.driver.controller.offers.offer import Arrangement as Offers
+from drawbar.driver.controller.offers.offer import Offer, Stock
+from drawbar.fabric import contract
+
+MEMORY = "memory"
+_REQUEST = re.compile(r"(.+)-s([0-9]{1,9})")
+_ATTEMPT = re.compile(r".*-a([0-9]{1,9})")
+_DELETION = re.compile(r"(.+)-x[0-9]{1,19}")
+
+
+class Unfit(ValueError):
+    """What a share takes of its device cannot be carved; one sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrangement:
+    """The shares of a fabric.
+
+    Attributes:
+        shown: by the share's name what it is as a device.
+        occupants: by the share's name its slice.
+        carved: the names of those with an attachment whose slice was listed once.
+    """
+
+    shown: Mapping[str, contract.Device]
+    occupants: Mapping[str, contract.Device]
+    carved: frozenset[str] = frozenset()
+
+
+NOTHING = Arrangement(shown={}, occupants={})
+
+
+def arrange(
+    held: Iterable[Holding],
+    slices: Iterable[contract.Device],
+    origins: Mapping[str, contract.Device],
+    carved: Collection[str] = (),
+) -> Arrangement:
+    """Return the shares of a fabric.
+
+    Args:
+        held: the memory chunks that DeviceAttachments hold.
+        slices: all slices that the fabric lists.
+        origins: its devices by id.
+        carved: as of the last arrangement.
+    """
+    by_share, by_id = dict[str, contract.Device](), dict[str, contract.Device]()
+    for made in slices:
+        by_id[made.id] = made
+        name = name_of(made)
+        if name is not None:
+            by_share[name] = made
+    shown, occupants, seen = {}, {}, set()
+    for hold in held:
+        if hold.share is None:
+            continue
+        # Of a fabric that keeps no requests the record alone tells.
+        slice_ = by_share.get(hold.name) or by_id.get(hold.device_id)
+        origin = origins.get(hold.share.device_id)
+        if slice_ is not None:
+            occupants[hold.name] = slice_
+            shown[hold.name] = as_share(slice_, hold.name)
+        elif hold.name not in carved and not hold.device_id and origin is not None:
+            shown[hold.name] = unmade(hold.name, hold.share.memory_bytes, origin)
+        if slice_ is not None or hold.name in carved:
+            seen.add(hold.name)
+    return Arrangement(shown=shown, occupants=occupants, carved=frozenset(seen))
+
+
+def as_share(made: contract.Device, name: str) -> contract.Device:
+    """Return a slice as the share whose it is."""
+    return replace(made, id=name, slice_of=None)
+
+
+def unmade(name: str, memory_bytes: int, origin: contract.Device) -> contract.Device:
+    """Return the share of a device before its slice is made."""
+    return replace(
+        origin,
+        id=name,
+        memory_bytes=memory_bytes,
+        serial=None,
+        identifiers=(),
+        connection=None,
+        carving=None,
+        slice_of=None,
+        etag=None,
+    )
+
+
+def name_of(made: contract.Device) -> str | None:
+    """Return the name of the share that a slice was made for; None where its request names none."""
+    return requested_share(made.slice_of.request_id or "") if made.slice_of is not None else None
+
+
+def made_for(name: str, devices: Iterable[contract.Device]) -> contract.Device | None:
+    """Return the slice that was made for a share; None where there is none."""
+    return next((device for device in devices if name_of(device) == name), None)
+
+
+def made_bytes(origin_id: str, mark: str | None, devices: Iterable[contract.Device]) -> int:
+    """Return the memory of a device that is in slices with this mark."""
+    return sum(
+        device.memory_bytes
+        for device in devices
+        if device.slice_of is not None
+        and device.slice_of.origin_id == origin_id
+        and device.slice_of.mark == mark
+    )
+
+
+def requested_share(request_id: str) -> str | None:
+    """Return the name of the share for which a slice was asked for; None of any other request."""
+    match = _REQUEST.fullmatch(request_id)
+    name = f"{names.SHARE_PREFIX}{match[1]}" if match is not None else ""
+    return name if names.is_share(name) else None
+
+
+def is_ours(device: contract.Device, mark: str | None) -> bool:
+    """Return whether a device is a slice that this cluster made for a share."""
+    made = device.slice_of
+    return made is not None and mark is not None and made.mark == mark and name_of(device) is not None
+
+
+def slice_request(name: str, request_id: str) -> str:
+    """Return the id with which the slice of a share is asked for, for an attach of that id."""
+    match = _ATTEMPT.fullmatch(request_id)
+    return f"{name.removeprefix(names.SHARE_PREFIX)}-s{match[1] if match is not None else 1}"
+
+
+def deletion_request(made: contract.Slice, attempt: int) -> str:
+    """Return the id with which a slice is given back."""
+    return f"{made.request_id}-x{attempt}"
+
+
+def deleted_share(request_id: str) -> str | None:
+    """Return the name of the share whose slice was to be given back; None of any other request."""
+    match = _DELETION.fullmatch(request_id)
+    return requested_share(match[1]) if match is not None else None
+
+
+def is_needed(can: contract.Capabilities, mark: str | None) -> bool:
+    """Return whether a fabric carves memory for claims: lost chunks are found by our mark."""
+    return can.slices and can.exact_device and mark is not None
+
+
+def offer(stock: Stock, taken: Collection[str]) -> Offers:
+    """Return the pools of memory that have room for a chunk; no other, and no slice, is offered as a whole."""
+    pools = {
+        name: Offer(name=name, device=device, parts=(name,), made_bytes=stock.made[device.id])
+        for name, device in stock.by_name.items()
+        if name not in taken and device.id in stock.made and room_bytes(device, stock.made[device.id])
+    }
+    whole = carved(stock.devices).difference(stock.kept_whole)
+    # Not even while its chunks are held is a pool of memory offered as a whole.
+    whole |= {name for name, device in stock.by_name.items() if is_pool(device)}
+    return Offers(offers=pools, withheld=whole - pools.keys())
+
+
+def is_pool(device: contract.Device) -> bool:
+    """Return whether claims are given chunks of a device, and never the device."""
+    return device.carving is not None and device.carving.is_pool
+
+
+def carved(devices: Iterable[contract.Device]) -> frozenset[str]:
+    """Return the names of the devices that no claim is given as a whole: what is carved, and a slice that a cluster made."""
+    listed = tuple(devices)
+    marked = (
+        device.id for device in listed if device.slice_of is not None and device.slice_of.mark is not None
+    )
+    return frozenset(map(names.label, (*contract.carved(listed), *marked)))
+
+
+def room_bytes(device: contract.Device, made_bytes: int) -> int:
+    """Return the memory of a pool in whole steps, free or in chunks of this cluster; 0 without room for one."""
+    if device.carving is None:
+        return 0
+    step, room = step_bytes(device.carving), device.carving.free_bytes + made_bytes
+    # While a slice is made or deleted, what is free and what is made may be reported one after the other.
+    return min(room, device.memory_bytes or room) // step * step
+
+
+def step_bytes(carving: contract.Carving) -> int:
+    """Return the smallest share, of which each share has a whole number."""
+    return max(carving.step_bytes, _STEP_MIN)
+
+
+_STEP_MIN = 1024**2
+
+
+def of_result(
+    result: claims.AllocationResult, share_id: str, origin: contract.Device | None
+) -> attachments.Share:
+    """Return the share that a claim was given of a device.
+
+    Raises:
+        Unfit: the allocation does not say how much memory, or what cannot be carved.
+    """
+    taken = result.consumed_capacity.get(MEMORY)
+    if taken is None:
+        raise Unfit(
+            f"the allocation of share {share_id} of device {result.device} names no {MEMORY} in consumedCapacity; "
+            "ask for it in the claim's request: capacity.requests.memory"
+        )
+    try:
+        memory_bytes = quantities.parse(taken)
+    except ValueError as error:
+        raise Unfit(f"share {share_id} of device {result.device}: {error}") from error
+    step = step_bytes(origin.carving) if origin is not None and origin.carving is not None else 1
+    if not isinstance(memory_bytes, int) or memory_bytes <= 0 or memory_bytes % step:
+        raise Unfit(
+            f"share {share_id} of device {result.device} takes {taken} of memory, and the device is carved in "
+            f"steps of {quantities.format_bytes(step)}"
+        )
+    return attachments.Share(
+        device=result.device,
+        device_id=origin.id if origin is not None else "",
+        share_id=share_id,
+        memory_bytes=memory_bytes,
+    )

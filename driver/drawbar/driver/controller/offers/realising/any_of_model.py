@@ -1,0 +1,198 @@
+"""Any device of a model, at a fabric manager that chooses the device itself (see `offers.any_of_model`).
+
+Before each attach the fabric is read: a device that an earlier call has connected, whose answer was lost, is adopted, and a
+second one is never attached.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping
+from dataclasses import replace
+
+from drawbar.driver.controller.offers import any_of_model, holdings
+from drawbar.driver.controller.offers.realising import adapter
+from drawbar.fabric import contract, errors
+
+
+class AnyOfModel(adapter.RealisingAdapter):
+    """Places in place of devices."""
+
+    chooses = True
+    _arranged = any_of_model.Arrangement()
+
+    @property
+    def shown(self) -> tuple[contract.Device, ...]:
+        """The places as last reported."""
+        return tuple(self.parts.values())
+
+    def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
+        """Return those of the expected places that are gone since other owners have their devices."""
+        return any_of_model.withdrawn(expected, self.listed, self._arranged)
+
+    async def capabilities(self) -> contract.Capabilities:
+        """As the contract says, without slices: these are carved from a named device, and places hide which devices there are."""
+        return replace(await self._adapter.capabilities(), slices=False)
+
+    # Refused, as the capabilities say.
+    create_slice = contract.FabricAdapter.create_slice
+    delete_slice = contract.FabricAdapter.delete_slice
+
+    async def hosts(self) -> tuple[contract.Host, ...]:
+        """As the contract says; ports name places."""
+        return tuple(self._shown_host(host) for host in await self._adapter.hosts())
+
+    async def devices(self) -> contract.Inventory:
+        """Return all places, whose changes count as reported."""
+        listed = await self._read()
+        self._choose()
+        return replace(listed, devices=self.shown)
+
+    async def operation(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """As the contract says."""
+        answer = await self._adapter.operation(operation_id=operation_id, request_id=request_id)
+        return self._answered(answer)
+
+    async def cancel(self, operation_id: str) -> contract.Operation:
+        """As the contract says."""
+        return self._answered(await self._adapter.cancel(operation_id))
+
+    async def _events(
+        self, events: AsyncIterator[contract.WatchEvent]
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        async for event in events:
+            match event:
+                case contract.DeviceChanged(device=device):
+                    self._put(device.id, device)
+                    self._arrange_soon()
+                case contract.DeviceGone(device_id=device_id):
+                    self._put(device_id, None)
+                    self._arrange_soon()
+                case contract.OperationChanged(operation=operation):
+                    yield replace(event, operation=self._answered(operation, arrange=self._arrange_soon))
+                case contract.HostChanged(host=host):
+                    yield replace(event, host=self._shown_host(host))
+                case _:
+                    yield event
+
+    def _choose(self) -> None:
+        self._arranged = any_of_model.arrange(self._devices, self.held, self._arranged.memory, self._mark)
+        self.parts = self._arranged.places
+        self.occupants = {
+            place: self._devices[device_id]
+            for place, device_id in self._arranged.occupants.items()
+            if device_id in self._devices
+        }
+
+    def _find(self, request_id: str) -> holdings.Holding:
+        uid = any_of_model.uid_of(request_id)
+        part = self.held.by_uid.get(uid)
+        if part is None:
+            raise errors.NotFound(f"no DeviceAttachment with the uid {uid} holds a place of the fabric")
+        return part
+
+    def _lock(self, part: holdings.Holding) -> str:
+        """Return the host: another attach in between would adopt the device of this one."""
+        return part.host_id
+
+    async def _attach(self, request: contract.AttachRequest, part: holdings.Holding) -> contract.Operation:
+        """Attach a device of the place's model, unless an earlier call has done it.
+
+        Raises:
+            FabricError: as the contract says.
+            Aborted: an operation under way may have connected a device that cannot be distinguished from the place's own.
+        """
+        await self._read_and_arrange()
+        await self._adopt(part, request.request_id)
+        occupant = self.occupants.get(part.name)
+        connection = occupant.connection if occupant is not None else None
+        if connection is not None and connection.host_id == part.host_id:
+            mark = request.mark if self._mark is not None else None
+            return self._done(request.request_id, contract.OperationKind.ATTACH, part, mark)
+        before = dict(self._devices)
+        operation = await self._adapter.attach(replace(request, device_id=None, model=part.model))
+        return self._answered(operation, before)
+
+    async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
+        if part.name not in self._arranged.occupants:
+            await self._read_and_arrange()
+            await self._adopt(part, request_id)
+        return self._arranged.occupants.get(part.name)
+
+    async def _adopt(self, part: holdings.Holding, request_id: str) -> None:
+        """Put the device into its place that an earlier attach has connected, whose answer was lost."""
+
+        def adoptable(*spoken_for: str) -> str | None:
+            return any_of_model.adoptable(
+                self._devices, part, self._arranged, self._mark, spoken_for=spoken_for
+            )
+
+        if adoptable() is None:
+            return
+        # A retry has an id of its own.
+        attaches = [
+            operation
+            for operation in await self._adapter.operations()
+            if operation.kind is contract.OperationKind.ATTACH
+            and operation.request_id != request_id
+            and any_of_model.uid_of(operation.request_id) != part.uid
+        ]
+        if any(operation.device is None and not operation.done for operation in attaches):
+            raise errors.Aborted(
+                "another attach by model is under way, and its device cannot be distinguished from a lost one; wait for its end",
+                reason=errors.Reason.OPERATION_PENDING,
+            )
+        device_id = adoptable(
+            *(operation.device.id for operation in attaches if operation.device is not None)
+        )
+        if device_id is not None:
+            memory = any_of_model.named(self._arranged.memory, part, device_id)
+            self._arranged = replace(self._arranged, memory=memory)
+            self.arrange()
+
+    def _answered(
+        self,
+        operation: contract.Operation,
+        before: Mapping[str, contract.Device] | None = None,
+        *,
+        arrange: Callable[[], None] | None = None,
+    ) -> contract.Operation:
+        """Take over an answer: which device it names, and its state where no newer one was reported since `before`."""
+        part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
+        if (
+            before is not None
+            and device is not None
+            and operation.succeeded
+            and self._devices.get(device.id) == before.get(device.id)
+        ):
+            self._put(device.id, device)
+        if part is not None and operation.kind is contract.OperationKind.ATTACH and not part.device_id:
+            memory = self._arranged.memory
+            if device is not None and operation.error is None:
+                memory = any_of_model.named(memory, part, device.id)
+            elif operation.error is not None and not operation.side_effects_unknown:
+                memory = any_of_model.unnamed(memory, part)
+            self._arranged = replace(self._arranged, memory=memory)
+        (arrange or self.arrange)()
+        return self._shown(operation)
+
+    def _shown(self, operation: contract.Operation) -> contract.Operation:
+        """Return an operation with its place as its device; without one where its device is in no place of ours."""
+        part, device = self.held.by_uid.get(any_of_model.uid_of(operation.request_id)), operation.device
+        place = part.name if part is not None else None
+        if place is None and device is not None:
+            place = self._place_of(device.id)
+        return replace(operation, device=self.parts.get(place) if place is not None else None)
+
+    def _shown_host(self, host: contract.Host) -> contract.Host:
+        ports = tuple(
+            port
+            if port.device_id is None
+            else replace(port, device_id=self._place_of(port.device_id) or port.device_id)
+            for port in host.ports
+        )
+        return replace(host, ports=ports)
+
+    def _place_of(self, device_id: str) -> str | None:
+        return next(
+            (place for place, occupant in self._arranged.occupants.items() if occupant == device_id), None
+        )

@@ -1,0 +1,168 @@
+"""Memory chunks at a fabric manager that carves memory (see `offers.memory_chunk`).
+
+An attach of a chunk carves it first, under a request of its own, and then attaches it. A later attempt reads the fabric before:
+a chunk whose answer was lost is found, and a second one is never carved. To the caller both are one operation. A detach leaves the
+chunk, which is an orphan once its attachment is gone.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from dataclasses import replace
+
+from drawbar.driver.controller import names
+from drawbar.driver.controller.offers import holdings, memory_chunk
+from drawbar.driver.controller.offers.realising import adapter
+from drawbar.fabric import contract, errors
+
+# Of an attach whose chunk is carved: it is called again.
+_NEXT_STEP_SECONDS = 0.05
+
+
+class MemoryChunks(adapter.RealisingAdapter):
+    """A part for each chunk, beside the devices that they are carved from."""
+
+    _arranged = memory_chunk.NOTHING
+
+    def hold(self, held: holdings.Holdings, *, arranges: bool = True) -> None:
+        """Take over what the cluster holds now."""
+        super().hold(held, arranges=arranges and held.chunks != self.held.chunks)
+
+    def withdrawn(self, expected: Collection[str]) -> frozenset[str]:
+        """Return the expected names that are shown as a part now, and those of chunks without a DeviceAttachment."""
+        hidden = set(map(names.label, self.hidden))
+        return frozenset(
+            name
+            for name in expected
+            if name in hidden or (names.is_share(name) and name not in self.held.chunks)
+        )
+
+    async def operation(
+        self, *, operation_id: str | None = None, request_id: str | None = None
+    ) -> contract.Operation:
+        """As the contract says; of an attach of a chunk that is only being carved yet, how far that is."""
+        try:
+            return await super().operation(operation_id=operation_id, request_id=request_id)
+        except errors.NotFound:
+            part = self._find(request_id or "")
+            if part is None or request_id is None or not request_id.startswith(f"{part.uid}-a"):
+                raise
+            carving = memory_chunk.slice_request(part.name, request_id)
+            making = await self._adapter.operation(request_id=carving)
+            if making.succeeded:
+                # It is attached next.
+                raise
+            return self._as_attach(making, part)
+
+    async def operations(self) -> tuple[contract.Operation, ...]:
+        """As the contract says; what has carved a chunk is over, though the attach that it is a part of is not."""
+        return tuple(
+            operation
+            if operation.kind is contract.OperationKind.CREATE_SLICE and operation.succeeded
+            else self._shown(operation)
+            for operation in await self._adapter.operations()
+        )
+
+    async def _events(
+        self, events: AsyncIterator[contract.WatchEvent]
+    ) -> AsyncGenerator[contract.WatchEvent, None]:
+        async for event in events:
+            match event:
+                case contract.DeviceChanged(device=device) if names.is_share(device.id):
+                    # The next listing reports it.
+                    continue
+                case contract.DeviceChanged(device=device):
+                    self._put(device.id, device)
+                    if device.slice_of is not None or device.carving is not None:
+                        self._arrange_soon()
+                    if device.id not in self.hidden:
+                        yield event
+                case contract.DeviceGone(device_id=device_id):
+                    was_hidden, before = device_id in self.hidden, self._devices.get(device_id)
+                    self._put(device_id, None)
+                    if before is not None and before.slice_of is not None:
+                        self._arrange_soon()
+                    if not was_hidden:
+                        yield event
+                case contract.OperationChanged(operation=operation):
+                    yield replace(event, operation=self._shown(operation))
+                case _:
+                    yield event
+
+    async def _read(self) -> contract.Inventory:
+        listed = await super()._read()
+        self.reserved = tuple(filter(names.is_share, self._devices))
+        for device_id in self.reserved:
+            del self._devices[device_id]
+        return listed
+
+    def _choose(self) -> None:
+        slices = [device for device in self.listed if device.slice_of is not None]
+        self._arranged = memory_chunk.arrange(
+            self.held.chunks.values(), slices, self._devices, self._arranged.carved
+        )
+        self.parts, self.occupants = self._arranged.shown, self._arranged.occupants
+        self.hidden = frozenset(made.id for made in self.occupants.values())
+
+    def _find(self, request_id: str) -> holdings.Holding | None:
+        return self.held.chunks_by_uid.get(request_id.rpartition("-")[0])
+
+    def _lock(self, part: holdings.Holding) -> str:
+        """Return the attachment: what is asked for of one chunk is asked for in turn."""
+        return part.uid
+
+    async def _attach(self, request: contract.AttachRequest, part: holdings.Holding) -> contract.Operation:
+        """Attach a chunk, and carve it before.
+
+        Raises:
+            FabricError: as the contract says, and as it says of `create_slice`.
+        """
+        # An earlier attempt, or an earlier process, may have carved it.
+        made_id = await self._find_device(part, request.request_id)
+        if made_id is None:
+            assert part.share is not None
+            operation = await self._adapter.create_slice(
+                contract.CreateSliceRequest(
+                    request_id=memory_chunk.slice_request(part.name, request.request_id),
+                    device_id=part.share.device_id,
+                    memory_bytes=part.share.memory_bytes,
+                    mark=request.mark,
+                )
+            )
+            if not operation.succeeded or operation.device is None:
+                return self._as_attach(operation, part)
+            made_id = operation.device.id
+            self._put(made_id, operation.device)
+            self.arrange()
+        return self._shown(await self._adapter.attach(replace(request, device_id=made_id)))
+
+    async def _find_device(self, part: holdings.Holding, request_id: str) -> str | None:
+        del request_id
+        if part.name not in self.occupants:
+            await self._read_and_arrange()
+        made = self.occupants.get(part.name)
+        return made.id if made is not None else None
+
+    def _shown(self, operation: contract.Operation) -> contract.Operation:
+        """Return an operation on a chunk as one on its part, also where another owner began it."""
+        carved_for = memory_chunk.requested_share(operation.request_id) or ""
+        part, device = self.held.chunks.get(carved_for) or self._find(operation.request_id), operation.device
+        if part is not None and operation.kind is contract.OperationKind.CREATE_SLICE:
+            return self._as_attach(operation, part)
+        if device is None or device.slice_of is None:
+            return operation
+        shown = (name for name, made in self.occupants.items() if made.id == device.id)
+        name = part.name if part is not None else next(shown, None)
+        return (
+            replace(operation, device=memory_chunk.as_share(device, name)) if name is not None else operation
+        )
+
+    def _as_attach(self, making: contract.Operation, part: holdings.Holding) -> contract.Operation:
+        """Return the carving of a chunk as the attach that it belongs to: that is not done while the chunk is not attached."""
+        return replace(
+            making,
+            request_id=f"{part.uid}-a{making.request_id.rpartition('-s')[2]}",
+            kind=contract.OperationKind.ATTACH,
+            done=making.error is not None,
+            percent=None,
+            retry_after_seconds=_NEXT_STEP_SECONDS if making.succeeded else making.retry_after_seconds,
+            device=self.parts.get(part.name),
+        )

@@ -1,0 +1,266 @@
+"""The surroundings of the work on attachments, and what this daemon remembers of each of them."""
+
+import asyncio
+import datetime
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from drawbar.driver import clocks, sightings
+from drawbar.driver.api import attachments
+from drawbar.driver.node import classes, kernel, treatment
+from drawbar.driver.node.attachments import actions, matching, reporting, sole_arrival
+from drawbar.driver.node.discovery import devices
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.inventory import index, model, netdevs
+from drawbar.driver.node.treatment import erasing, hooks
+
+DELETION = "deletion"
+_PARTS_OF_PATIENCE = 4
+"""A card may take at most this part of a device's time to show its identifiers: the rest is for its driver and its hook."""
+Links = Callable[[str, Mapping[int, netdevs.FunctionLink]], None]
+
+
+@dataclass(slots=True, kw_only=True)
+class Memory:
+    """What this daemon remembers of one attachment; a new daemon observes it again.
+
+    Attributes:
+        uid: of the attachment; a later one of the same name has another.
+        claim_notified: the failure is recorded on the claim.
+        attempt: the last try to make the device ready.
+        leaving: the device, since its release was begun.
+        progress: of its treatment after its last use.
+        hook: the run of its hook, or the load of its bitstream.
+        hook_for: uid and allocation timestamp of the claim that this is or was for.
+        functions_for: the same of the claim for which virtual functions are being set up.
+        match: the match of the last look.
+        seen: by condition, and for its deletion, when that was first seen to hold.
+        looked: the device was read from the kernel since it was attached.
+        baseline: the node's cards before the attach, for a device that is recognised by its arrival.
+    """
+
+    uid: str
+    claim_notified: bool = False
+    looked: bool = False
+    baseline: sole_arrival.Baseline | None = None
+    match: matching.Match = field(default_factory=matching.Absent)
+    attempt: actions.Attempt | None = None
+    leaving: model.Card | None = None
+    progress: treatment.Progress = field(default_factory=treatment.Progress)
+    hook: asyncio.Task[str] | None = None
+    hook_for: tuple[str, str] = ("", "")
+    functions_for: tuple[str, str] = ("", "")
+    seen: sightings.Sightings[str] = field(default_factory=sightings.Sightings)
+
+    def end_hook(self) -> None:
+        """End its hooks that still run."""
+        self.progress.draining.end()
+        if self.hook is not None:
+            self.hook.cancel()
+            self.hook = None
+
+    def see(self, attachment: attachments.DeviceAttachment, now: datetime.datetime) -> None:
+        """Note what of the attachment holds now."""
+        for kind in (attachments.ATTACHED, attachments.VISIBLE):
+            self.seen.see(kind, attachment.holds(kind) or None, now)
+        self.seen.see(DELETION, attachment.deleting or None, now)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """The use of a device's virtual functions on this node.
+
+    Attributes:
+        claims: that have one, each in a clause.
+        offered: the node's pool has one.
+    """
+
+    claims: tuple[str, ...] = ()
+    offered: bool = False
+
+
+def unshared(_: attachments.DeviceAttachment) -> Sharing:
+    """Return that no virtual function is used."""
+    return Sharing()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Held:
+    """The fingerprint of the card that an attachment had in an inventory; empty without one."""
+
+    inventory: index.Inventory
+    attachment: attachments.DeviceAttachment
+    card: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The surroundings of the work on attachments.
+
+    Attributes:
+        sharing: which claims have virtual functions of an attachment's device, and whether such are offered.
+        offers: whether this node offers the virtual functions of a class of devices that are lent.
+        memories: by name of the attachment; `forget` bounds it.
+        judged: the health of the devices; None where it is not monitored.
+        hooks: runs the programs that make devices ready, and loads bitstreams.
+        links: sets up virtual functions through a network interface, as `netdevs.set_up_functions`; it blocks.
+        companion: returns the DeviceAttachment of that name on this node, or None.
+        attached: returns the DeviceAttachments of this node, of all drivers.
+        held: the cards of the attachments, by name, while neither inventory nor attachment changes.
+        ledger: the cards that came and went.
+        local: returns the card of a device that lives in this node, by pool and name; None where the devices are a fabric's.
+    """
+
+    reporter: reporting.Reporter
+    arrivals: devices.Devices
+    kernel: kernel.Kernel
+    treatment: treatment.Executor
+    boot_id: str
+    since: datetime.datetime
+    patience: datetime.timedelta
+    clock: clocks.Clock
+    time_of_day: clocks.Clock
+    holder: Callable[[str, str], str | None]
+    hooks: hooks.Runner
+    judged: verdicts.Verdicts | None = None
+    links: Links = netdevs.set_up_functions
+    sharing: Callable[[attachments.DeviceAttachment], Sharing] = unshared
+    offers: Callable[[str], bool] = lambda _: False
+    companion: Callable[[str], attachments.DeviceAttachment | None] = lambda _: None
+    attached: Callable[[], Iterable[attachments.DeviceAttachment]] = lambda: ()
+    local: Callable[[str, str], model.Card | None] | None = None
+    memories: dict[str, Memory] = field(default_factory=dict)
+    held: dict[str, _Held] = field(default_factory=dict)
+    ledger: sole_arrival.Ledger = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ledger", sole_arrival.Ledger(self.arrivals, self.clock, self._released))
+
+    def forget(self, name: str) -> None:
+        """Forget an attachment that is gone."""
+        self.held.pop(name, None)
+        memory = self.memories.pop(name, None)
+        if memory is not None:
+            memory.end_hook()
+
+    def memory(self, attachment: attachments.DeviceAttachment) -> Memory:
+        """Return what is remembered of the attachment."""
+        memory = self.memories.get(attachment.metadata.name)
+        if memory is None or memory.uid != attachment.metadata.uid:
+            if memory is not None:
+                memory.end_hook()
+            memory = self.memories[attachment.metadata.name] = Memory(uid=attachment.metadata.uid)
+        return memory
+
+    def match(self, attachment: attachments.DeviceAttachment) -> matching.Match:
+        """Return which of this node's cards the device is, as far as is known now."""
+        if self.local is not None:
+            card = self.local(attachment.spec.pool, attachment.spec.device)
+            return matching.Absent() if card is None else matching.Found(card=card, by="identifier")
+        node, identity = attachment.status.node, attachment.identity
+        return matching.match(
+            self.arrivals.inventory,
+            identity,
+            slot=matching.expected_slot(attachment, self.boot_id),
+            record=node if node is not None and node.boot_id == self.boot_id else None,
+            arrivals=self._arrivals(attachment) if identity.sole_arrival else None,
+            neighbours=self._neighbours(attachment),
+            fresh=self._fresh(attachment),
+        )
+
+    def _arrivals(self, attachment: attachments.DeviceAttachment) -> matching.Arrivals:
+        memory = self.memories.get(attachment.metadata.name)
+        if memory is None or memory.uid != attachment.metadata.uid:
+            return self.ledger.arrivals(None, None)
+        return self.ledger.arrivals(memory.baseline, memory.seen.since(attachments.ATTACHED))
+
+    def _fresh(self, attachment: attachments.DeviceAttachment) -> frozenset[str]:
+        """Return the cards that may show more identifiers in time: a device that leaves, or whose time is short, is decided at once."""
+        memory = self.memories.get(attachment.metadata.name)
+        attached_at = memory.seen.since(attachments.ATTACHED) if memory is not None else None
+        wait = min(datetime.timedelta(seconds=sole_arrival.FRESH_SECONDS), self.patience / _PARTS_OF_PATIENCE)
+        is_short = attached_at is not None and self.clock() >= attached_at + self.patience - wait
+        return frozenset() if attachment.deleting or is_short else self.ledger.fresh(wait)
+
+    def _neighbours(self, attachment: attachments.DeviceAttachment) -> matching.Neighbours:
+        """Return the other attachments of this node that still have, or wait for, a card."""
+        name = attachment.metadata.name
+        rest = [
+            each
+            for each in self.attached()
+            if each.metadata.name != name and not each.holds(attachments.RELEASED)
+        ]
+        recognised = {each.metadata.name: self._recorded(each) for each in rest}
+        return matching.Neighbours(
+            identities=tuple(each.identity for each in rest),
+            cards=frozenset(card for card in map(self._held_card, rest) if card),
+            waiting=tuple(
+                matching.Waiting(
+                    name=each.metadata.name,
+                    identity=each.identity,
+                    slot=matching.expected_slot(each, self.boot_id),
+                )
+                for each in rest
+                # The controller attaches a device without identifiers only after the one before has been recognised.
+                if not recognised[each.metadata.name]
+                and (each.holds(attachments.ATTACHED) or not each.identity.sole_arrival)
+            ),
+        )
+
+    def _recorded(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return the fingerprint of the card that was recognised in this boot; empty without one."""
+        node = attachment.status.node
+        if node is None or node.boot_id != self.boot_id or node.recognised_by is None:
+            return ""
+        return node.recognised_by.fingerprint
+
+    def _held_card(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return the fingerprint of the card that the attachment has; compared once for each inventory, not for each match."""
+        inventory, name = self.arrivals.inventory, attachment.metadata.name
+        held = self.held.get(name)
+        if held is None or held.inventory is not inventory or held.attachment is not attachment:
+            node = attachment.status.node if self._recorded(attachment) else None
+            card = matching.held_card(inventory, attachment.identity, node)
+            held = self.held[name] = _Held(inventory=inventory, attachment=attachment, card=card)
+        return held.card
+
+    def _released(self) -> frozenset[str]:
+        """Return the fingerprints of the cards that may leave this node."""
+        leaving = (self._recorded(each) for each in self.attached() if each.deleting)
+        return frozenset(card for card in leaving if card)
+
+    def card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
+        """Return the device, or None if this node does not have it."""
+        match = self.match(attachment)
+        return match.card if matching.is_expected(match, attachment) else None
+
+    def last_card(self, attachment: attachments.DeviceAttachment) -> model.Card | None:
+        """Return the device as the last round for its attachment saw it, or None."""
+        match = self.memory(attachment).match
+        return match.card if matching.is_expected(match, attachment) else None
+
+    def members(self, attachment: attachments.DeviceAttachment) -> tuple[actions.Member, ...]:
+        """Return the other members of its composite."""
+        return tuple(self._member(name) for name in attachment.spec.companions)
+
+    def _member(self, name: str) -> actions.Member:
+        attachment = self.companion(name)
+        card = self.card(attachment) if attachment is not None else None
+        missing = None
+        if attachment is not None and card is not None:
+            missing = classes.by_name(attachment.identity.device_class).missing_requirements(card)
+        return actions.Member(name=name, attachment=attachment, card=card, missing=missing)
+
+    def pending_step(self, attachment: attachments.DeviceAttachment) -> str:
+        """Return what keeps the device from being ready, in a clause; empty if this daemon is not at work on it."""
+        memory = self.memories.get(attachment.metadata.name)
+        if memory is None or memory.uid != attachment.metadata.uid:
+            return ""
+        state = memory.progress.erasure.state()
+        if isinstance(state, erasing.Running):
+            return state.progress
+        return memory.attempt.missing if memory.attempt is not None else ""
+
+    def companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
+        """Return the cards of the other members of its composite that this node has."""
+        return tuple(member.card for member in self.members(attachment) if member.card is not None)

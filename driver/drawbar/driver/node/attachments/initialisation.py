@@ -1,0 +1,195 @@
+"""Makes one device ready for its claim: driver, versions, virtual functions, hook or bitstream, in this order."""
+
+import asyncio
+import datetime
+from collections.abc import Mapping
+from typing import assert_never
+
+from drawbar.driver.api import attachments, parameters
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node import classes, errors
+from drawbar.driver.node.attachments import actions, functions, plan, versions
+from drawbar.driver.node.attachments.context import Context, Memory
+from drawbar.driver.node.inventory import model, pci
+
+_NOT_OFFERED = (
+    "its class has its virtual functions offered, and this node offers none of such devices: set localPool.virtualFunctions, and "
+    "have localPool.classes name the class, or leave virtualFunctions.offered out"
+)
+_IN_ITS_PLACE = (
+    "its class asks for virtual functions, and this node offers those of its own devices in place of the device: leave virtualFunctions "
+    "out of the class, or turn localPool.virtualFunctions off"
+)
+_FINAL: Mapping[type[Exception], str] = {
+    errors.HookFailed: reasons.HOOK_FAILED,
+    errors.BitstreamNotLoaded: reasons.BITSTREAM_NOT_LOADED,
+    errors.CannotInterleave: reasons.NOT_INTERLEAVED,
+    errors.CannotSetUp: reasons.FUNCTIONS_NOT_SET_UP,
+}
+"""The reasons of failures that another attempt does not change."""
+_ALL_ONES = "its configuration space answers with ones alone"
+
+
+class Initialisation:
+    """The initialisation of one device, for the attachment as it was at the beginning of a round."""
+
+    def __init__(self, context: Context, attachment: attachments.DeviceAttachment) -> None:
+        self._context = context
+        self._attachment = attachment
+        self._memory = context.memory(attachment)
+
+    async def run(self, card: model.Card, now: datetime.datetime) -> None:
+        """Make the device ready as far as can be done at once, and remember the result."""
+        reason, final, waits = "", False, False
+        try:
+            if await asyncio.to_thread(pci.is_silent, f"{self._context.kernel.sysfs}/{card.first.path}"):
+                missing, reason = _ALL_ONES, reasons.LINK_DOWN
+            else:
+                missing = self._awaited_member()
+                waits = bool(missing)
+                operations = self._operations
+                if not waits:
+                    said = parameters.DeviceParameters(memory=self._attachment.spec.memory)
+                    missing = await operations.initialise(self._context.kernel, card, said) or ""
+                old = await self._too_old(card) if not missing else None
+                if old is not None:
+                    missing, reason, final = old, reasons.VERSION_TOO_OLD, True
+                elif not missing:
+                    missing = await self._functions(card, needs_driver=operations.needs_driver)
+                    missing = missing or self._hook(card)
+        except errors.KernelRefused as refused:
+            missing = str(refused)
+        except tuple(_FINAL) as failed:
+            missing, reason, final = str(failed), _FINAL[type(failed)], True
+        remember(self._memory, self._attachment, card, missing, now, reason=reason, final=final, waits=waits)
+
+    @property
+    def _operations(self) -> classes.Class:
+        """The class of the device, as a member of its composite."""
+        operations = classes.by_name(self._attachment.identity.device_class)
+        return operations.for_composite(self._context.companions(self._attachment))
+
+    def _awaited_member(self) -> str:
+        """Return the member for which an interleaved device waits, in a clause; empty if it waits for none."""
+        if not self._attachment.spec.memory.interleave:
+            return ""
+        return plan.awaited(self._attachment, self._context.members(self._attachment)) or ""
+
+    async def _too_old(self, card: model.Card) -> str | None:
+        claim = self._attachment.spec.claim
+        if claim is None or claim.minimum_versions == attachments.Versions():
+            return None
+        return await asyncio.to_thread(
+            versions.too_old, card, claim.minimum_versions, self._context.kernel.sysfs
+        )
+
+    @property
+    def _may_be_in_use(self) -> bool:
+        """Whether pods of the claim may use the device already, so it is not set up any more."""
+        attachment, claim, node = self._attachment, self._attachment.spec.claim, self._attachment.status.node
+        return (
+            claim is not None
+            and node is not None
+            and attachment.holds(attachments.VISIBLE)
+            and (node.claim_uid, node.boot_id) == (claim.uid, self._context.boot_id)
+        )
+
+    async def _functions(self, card: model.Card, *, needs_driver: bool) -> str:
+        """Go towards the virtual functions of the claim's class; return what is still missing.
+
+        Raises:
+            errors.CannotSetUp: the device can never have them.
+            errors.KernelRefused: the kernel will not.
+        """
+        spec, memory = self._attachment.spec, self._memory
+        wanted = spec.claim.virtual_functions if spec.claim is not None else None
+        if wanted is None or not wanted.groups or self._may_be_in_use:
+            return ""
+        impossible = functions.problem(card, wanted)
+        if wanted.offered and not self._context.offers(self._attachment.identity.device_class):
+            impossible = impossible or _NOT_OFFERED
+        if spec.is_local and self._context.offers(self._attachment.identity.device_class):
+            impossible = impossible or _IN_ITS_PLACE
+        if impossible is not None:
+            raise errors.CannotSetUp(impossible)
+        begun = memory.functions_for == self._attachment.user
+        steps = tuple(
+            functions.steps(card, wanted, key=f"{spec.fabric or spec.node_name}/{spec.device}", begun=begun)
+        )
+        for step in steps:
+            await self._set_up(step)
+        if steps and not begun:
+            memory.functions_for = self._attachment.user
+            return "its virtual functions are being made"
+        return functions.find_missing(card, wanted, needs_driver=needs_driver)
+
+    async def _set_up(self, step: functions.Step) -> None:
+        kernel = self._context.kernel
+        match step:
+            case functions.Make(address=address, count=count):
+                await kernel.set_vfs(address, 0)
+                await kernel.set_vf_probing(address, on=False)
+                await kernel.set_vfs(address, count)
+            case functions.SetLinks(interface=interface, links=links):
+                what = f"to set up the virtual functions of {interface}"
+                await kernel.run(interface, what, lambda: self._context.links(interface, links))
+            case functions.GiveDriver(owner=owner, address=address, driver=driver, instead=instead):
+                await kernel.set_vf_probing(owner, on=True)
+                if instead is not None:
+                    await kernel.unbind(address)
+                if driver is not None:
+                    await kernel.override_driver(address, driver)
+                await kernel.probe(address)
+            case _:
+                assert_never(step)
+
+    def _hook(self, card: model.Card) -> str:
+        """Run the hook of the claim's class, or load the bitstream, once for the claim; return what is still missing.
+
+        Raises:
+            errors.HookFailed: the hook did not succeed.
+            errors.BitstreamNotLoaded: there is no hook, and the bitstream is not loaded.
+        """
+        attachment, memory, context = self._attachment, self._memory, self._context
+        asked = attachment.spec.initialise
+        if asked is None or self._may_be_in_use:
+            return ""
+        if memory.hook_for != self._attachment.user:
+            memory.end_hook()
+            memory.hook_for = self._attachment.user
+            memory.hook = context.hooks.begin(attachment, asked, card)
+            context.reporter.hook_begun(attachment, asked)
+        if memory.hook is None or not memory.hook.done():
+            return f"its hook {asked.hook} is running" if asked.hook else f"{asked.bitstream} is being loaded"
+        why = memory.hook.result()
+        if why:
+            raise errors.HookFailed(why) if asked.hook else errors.BitstreamNotLoaded(why)
+        return ""
+
+
+def remember(
+    memory: Memory,
+    attachment: attachments.DeviceAttachment,
+    card: model.Card | None,
+    missing: str,
+    now: datetime.datetime,
+    *,
+    reason: str = "",
+    final: bool = False,
+    waits: bool = False,
+) -> None:
+    """Remember the result of an attempt. Failed attempts of the same kind in a row count from the first."""
+    before = memory.attempt
+    same = before is not None and (before.card is None) == (card is None) and bool(before.missing)
+    since = before.since if before is not None and same else now
+    waited = now if waits else before.waited if before is not None else None
+    memory.attempt = actions.Attempt(
+        card=card,
+        missing=missing,
+        memory=attachment.spec.memory,
+        reason=reason,
+        final=final,
+        at=now,
+        since=since,
+        waited=waited,
+    )

@@ -1,0 +1,84 @@
+"""The probation of a node's own devices that did not become ready: for how long a taint keeps claims away."""
+
+import datetime
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from drawbar.driver import clocks
+from drawbar.driver.catalogue import reasons, taints
+from drawbar.driver.node.health import verdicts
+from drawbar.driver.node.local import demands
+
+SETUP_PROBATION_SECONDS = 60.0
+"""Of a device for which this node lacks a file or a program works here only badly: pods go to other nodes meanwhile."""
+PROBATION_FIRST_SECONDS = 300.0
+PROBATION_MAX_SECONDS = 86_400.0
+_SET_UP = frozenset({reasons.HOOK_FAILED, reasons.BITSTREAM_NOT_LOADED, reasons.FUNCTIONS_NOT_SET_UP})
+"""Reasons that blame the class's parameters on this node, not the device."""
+_BLAMELESS = frozenset({reasons.INVALID_PARAMETERS, reasons.NOT_CLEANED})
+"""Reasons that blame the claim's parameters, or have a taint of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Blame:
+    """A failure of a device, and how long it keeps claims away.
+
+    Attributes:
+        seconds: of its probation.
+    """
+
+    taint: verdicts.Taint
+    seconds: float
+    since: datetime.datetime
+
+    def ends(self) -> datetime.datetime:
+        """Return the end of the probation."""
+        return self.since + datetime.timedelta(seconds=self.seconds)
+
+
+class Probations:
+    """The failures that still count, by device; `changed` is called after a taint goes."""
+
+    def __init__(self, clock: clocks.Clock, changed: Callable[[], None]) -> None:
+        self._clock = clock
+        self._changed = changed
+        self._blames: dict[str, _Blame] = {}
+
+    def taint(self, device: str) -> verdicts.Taint | None:
+        """Return the taint of a device that did not become ready, or None."""
+        blame = self._blames.get(device)
+        return blame.taint if blame is not None and self._clock() < blame.ends() else None
+
+    def end(self, device: str) -> None:
+        """End the probation of a device that is ready."""
+        self._blames.pop(device, None)
+
+    def begin(self, demand: demands.Demand, reason: str, message: str) -> None:
+        """Begin a probation, unless the failure blames the claim. The same failure again has a longer one."""
+        if reason in _BLAMELESS or (reason in _SET_UP and demand.loads_own):
+            return
+        now, before = self._clock(), self._blames.get(demand.device)
+        seconds = SETUP_PROBATION_SECONDS if reason in _SET_UP else PROBATION_FIRST_SECONDS
+        if before is not None and before.taint.value == reason and reason not in _SET_UP:
+            seconds = min(2 * before.seconds, PROBATION_MAX_SECONDS)
+        effect = verdicts.Effect.NO_SCHEDULE
+        taint = verdicts.Taint(key=taints.ATTACH_FAILED.key, value=reason, effect=effect, message=message)
+        self._blames[demand.device] = _Blame(taint=taint, seconds=seconds, since=now)
+
+    def remaining_seconds(self, device: str) -> float | None:
+        """Return the seconds until a failure does not count any more; have the taint removed if that is now.
+
+        It is remembered for as long again: a failure in that time counts for longer.
+        """
+        blame = self._blames.get(device)
+        if blame is None:
+            return None
+        now = self._clock()
+        left = (blame.ends() - now).total_seconds()
+        if left > 0:
+            return left
+        self._changed()
+        if left > -blame.seconds:
+            return blame.seconds + left
+        del self._blames[device]
+        return None

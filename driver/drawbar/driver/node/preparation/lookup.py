@@ -1,0 +1,455 @@
+"""Looks up the devices of a claim, and whether they are here and ready.
+
+The devices of a claim are known in two ways. The attachments of this node show it, if they are all there: each
+names its requests and how many devices of this driver its claim has. Then a Prepare reads nothing. Otherwise the claim
+is read. An attachment is of one allocation: attachments of one claim with different allocation times are of two, so the
+claim is read.
+
+Nothing here writes. Only `Lookup` waits, for the API server. After `errors.DeviceLate` the next change may bring the device.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+import msgspec
+
+from drawbar.cdi import spec
+from drawbar.driver.api import attachments, bindings, claims, configurations, meta, nodepools, parameters
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.kube import errors as kube_errors
+from drawbar.driver.node import claim_versions, classes, edits, errors
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.local import demands, nulls, pool, residents
+from drawbar.driver.node.plugin import servicers
+from drawbar.driver.node.preparation import claimdevices, readiness, records
+
+CLAIM_READ_SECONDS = 5.0
+AttachmentsOf = Callable[[], Iterable[attachments.DeviceAttachment]]
+# The card of an attachment as the kernel shows it now, or None while it is not here.
+CardOf = Callable[[attachments.DeviceAttachment], model.Card | None]
+
+# What this node does to make the device of an attachment ready, in a clause; empty if nothing is known of that.
+StepOf = Callable[[attachments.DeviceAttachment], str]
+
+
+class LocalDevices(Protocol):
+    """The devices that live in this node, by their DRA names."""
+
+    def card(self, pool: str, device: str) -> model.Card | None:
+        """Return the device as it is now, or None while it is not here."""
+        ...
+
+    def device_class(self, pool: str, device: str) -> str:
+        """Return one of `drawbar.fabric.classes.DeviceClass`."""
+        ...
+
+    def lender(self, pool: str, device: str) -> attachments.DeviceAttachment | None:
+        """Return the attachment of the card that the device is a virtual function of; None of any other device."""
+        ...
+
+
+# Why a claim cannot have a local device yet, by pool, device, the claim's uid, which is None for admin access, and its allocation.
+Refusal = Callable[[str, str, str | None, str | None], str | None]
+# A local device as it stands for a claim, by pool, device, the claim's uid and its allocation.
+Standing = Callable[[str, str, str, str | None], attachments.DeviceAttachment]
+
+
+def _never(pool: str, device: str, uid: str | None, allocation_timestamp: str | None) -> None:
+    """No device is refused."""
+
+
+def _ignore(_: claims.ResourceClaim) -> None:
+    """The claim is of no further use."""
+
+
+def _unknown(_: attachments.DeviceAttachment) -> str:
+    """Return that nothing is known of the work of the node."""
+    return ""
+
+
+class Finder:
+    """Looks devices up in the attachments, in the node's own pool and among what the kernel shows.
+
+    Without `local` the node has no pool of its own. `standing` gives the state of a device of it for a claim. `occupied` says which of their interfaces the host uses. `boot_id` is that of the
+    running kernel.
+    """
+
+    def __init__(
+        self,
+        *,
+        driver: str,
+        node_name: str,
+        boot_id: str,
+        attached: AttachmentsOf,
+        card: CardOf,
+        host: classes.Host,
+        pending_step: StepOf = _unknown,
+        local: LocalDevices | None = None,
+        refusal: Refusal = _never,
+        standing: Standing | None = None,
+        occupied: pool.Interfaces | None = None,
+    ) -> None:
+        self.driver = driver
+        self.node_name = node_name
+        self._boot_id = boot_id
+        self._attached = attached
+        self._card = card
+        self._pending_step = pending_step
+        self._host = host
+        self._local = local
+        self._refusal = refusal
+        self._standing = standing
+        self._occupied = occupied
+
+    def wanted_by_attachments(self, uid: str) -> tuple[claimdevices.Wanted, ...] | None:
+        """Return the devices of a claim if the attachments show all of them, else None."""
+        mine = self.attached_for(uid)
+        if not mine or mine[0].spec.allocation_timestamp is None:
+            return None
+        wanted = []
+        for attachment in mine:
+            claim = attachment.spec.claim
+            if (
+                claim is None
+                or attachment.deleting
+                or attachment.spec.composite is not None
+                or not claim.requests
+                or claim.devices != len(mine)
+                or attachment.spec.allocation_timestamp != mine[0].spec.allocation_timestamp
+            ):
+                return None
+            spec_ = attachment.spec
+            wanted.append(claimdevices.Wanted(pool=spec_.pool, device=spec_.device, requests=claim.requests))
+        return tuple(wanted)
+
+    def wanted(self, claim: claims.ResourceClaim) -> tuple[claimdevices.Wanted, ...]:
+        """Return the devices of a claim by its allocation.
+
+        Raises:
+            errors.PrepareError: its parameters cannot be obeyed.
+        """
+        try:
+            said = configurations.by_device(claim.status.allocation, self.driver)
+        except parameters.Invalid as invalid:
+            raise errors.PrepareError(str(invalid), reason=reasons.INVALID_PARAMETERS) from invalid
+        allocation = claim.status.allocation
+        requests: dict[tuple[str, str, str | None, bool], set[str]] = {}
+        for result in allocation.devices.results if allocation is not None else ():
+            if result.driver == self.driver:
+                key = (result.pool, result.device, result.share_id, bool(result.admin_access))
+                # A request of a prioritised list is named request/subrequest; the kubelet knows the request.
+                requests.setdefault(key, set()).add(result.request.split("/", 1)[0])
+        return tuple(
+            claimdevices.Wanted(
+                pool=pool,
+                device=device,
+                requests=tuple(sorted(names)),
+                share_id=share_id,
+                admin=admin,
+                said=parameters.document(
+                    said.get(bindings.Key(pool=pool, device=given, share_id=share_id), parameters.NOTHING)
+                ),
+                composite=composite,
+                allocation_timestamp=allocation.allocation_timestamp if allocation is not None else None,
+            )
+            for (pool, given, share_id, admin), names in requests.items()
+            for device, composite in self._members(pool, given, share_id, claim.metadata.uid)
+        )
+
+    def _members(self, pool: str, given: str, share_id: str | None, uid: str) -> tuple[tuple[str, str], ...]:
+        """Return the devices behind an allocated device, each with the name of that if it is another one."""
+        for attachment in self.attached_for(uid):
+            spec_ = attachment.spec
+            if spec_.share is not None and (spec_.pool, spec_.share_id) == (pool, share_id):
+                return ((spec_.device, given),)
+            if spec_.composite is not None and (spec_.pool, spec_.allocated) == (pool, given):
+                return tuple((device, given) for device in spec_.composite.devices)
+        return ((given, ""),)
+
+    def label(self, wanted: claimdevices.Wanted) -> str:
+        """Return the name of the device in CDI, which follows the claim's UID."""
+        is_null = nulls.is_here(wanted.pool, wanted.device, self.node_name)
+        return nulls.label(wanted.requests) if is_null else wanted.device
+
+    def find(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool = False) -> claimdevices.Given:
+        """Return the device, ready for the claim with that UID.
+
+        Args:
+            wanted: the device.
+            uid: of the claim.
+            prepared: the claim was prepared with it in this boot.
+
+        Raises:
+            errors.DeviceLate: it is not here yet.
+            errors.PrepareError: it cannot be handed out, and waiting does not help.
+        """
+        if nulls.is_here(wanted.pool, wanted.device, self.node_name):
+            return claimdevices.Nothing(record=self._record(wanted, uid, serial=""), claim_uid=uid)
+        if self._local is not None and nodepools.is_pool(wanted.pool, self.node_name):
+            return self._found_local(self._local, wanted, uid, prepared=prepared)
+        return self._found_attached(wanted, uid, prepared=prepared)
+
+    def again(self, held: records.PreparedDevice, uid: str) -> spec.Device:
+        """Return what a container gets of a device that was prepared in this boot, if it is still the same device.
+
+        Raises:
+            errors.PrepareError: it is not here, or another one is in its place.
+        """
+        wanted = claimdevices.Wanted(
+            pool=held.pool,
+            device=held.device,
+            requests=held.requests,
+            share_id=held.share_id,
+            admin=held.admin,
+            said=held.parameters,
+            first_interface=held.first_interface,
+            composite=held.composite,
+        )
+        given = self.find(wanted, uid, prepared=True)
+        given = claimdevices.with_record(given, msgspec.structs.replace(given.record, mounts=held.mounts))
+        if held.serial and given.record.serial != held.serial:
+            raise errors.PrepareError(
+                f"{wanted.name} had the serial {held.serial} and is now one with {given.record.serial or 'none'}",
+                reason=reasons.DEVICE_REPLACED,
+            )
+        return given.content()
+
+    def attached_for(self, uid: str) -> list[attachments.DeviceAttachment]:
+        """Return the attachments for the claim on this node."""
+        return [
+            attachment
+            for attachment in self._attached()
+            if attachment.spec.claim is not None
+            and attachment.spec.claim.uid == uid
+            and attachment.spec.driver == self.driver
+        ]
+
+    def _found_attached(self, wanted: claimdevices.Wanted, uid: str, *, prepared: bool) -> claimdevices.Found:
+        use = readiness.Use(
+            claim_uid=uid,
+            allocation_timestamp=wanted.allocation_timestamp,
+            admin=wanted.admin,
+            prepared=prepared,
+        )
+        attachment = self._attachment(wanted, uid)
+        card = self._check(attachment, self._card(attachment), use, wanted.name)
+        identity = attachment.identity
+        given = self._found(wanted, uid, card, serial=identity.serial, device_class=identity.device_class)
+        given_by_adapter = {
+            name: value
+            for name, attribute in attachment.spec.attributes.items()
+            if (value := attribute.value) is not None
+        }
+        origin = given_by_adapter | {"fabric": attachment.spec.fabric, "deviceID": attachment.device_id}
+        return dataclasses.replace(given, origin=origin, companions=self._companions(attachment))
+
+    def _check(
+        self,
+        attachment: attachments.DeviceAttachment,
+        card: model.Card | None,
+        use: readiness.Use,
+        subject: str,
+    ) -> model.Card:
+        """Return the card of the attachment, if it may be used so.
+
+        Raises:
+            errors.DeviceLate: it may not be used yet.
+            errors.PrepareError: it may not be used, and waiting does not help.
+        """
+        address = card.address if card is not None else None
+        missing = readiness.missing(attachment, use, boot_id=self._boot_id, address=address)
+        if missing is None:
+            assert card is not None
+            return card
+        step = self._pending_step(attachment) if missing.is_node_at_work else ""
+        message = f"{subject} {missing.clause}{f': {step}' if step else ''}"
+        if missing.may_come:
+            raise errors.DeviceLate(f"{message}; trying again", reason=missing.reason)
+        raise errors.PrepareError(message, reason=missing.reason)
+
+    def _companions(self, attachment: attachments.DeviceAttachment) -> tuple[model.Card, ...]:
+        names = attachment.spec.companions
+        members = [member for member in self._attached() if member.metadata.name in names] if names else []
+        cards = (self._card(member) for member in members)
+        return tuple(card for card in cards if card is not None)
+
+    def _found_local(
+        self, local: LocalDevices, wanted: claimdevices.Wanted, uid: str, *, prepared: bool
+    ) -> claimdevices.Found:
+        lender = local.lender(wanted.pool, wanted.device)
+        if lender is not None:
+            # The claim of the virtual function does not name it.
+            use = readiness.Use(claim_uid=uid, admin=True, prepared=prepared)
+            self._check(
+                lender,
+                self._card(lender),
+                use,
+                f"{wanted.name} is a virtual function of {lender.spec.device}, which",
+            )
+        refusal = (
+            None
+            if prepared
+            else self._refusal(
+                wanted.pool, wanted.device, None if wanted.admin else uid, wanted.allocation_timestamp
+            )
+        )
+        if refusal is not None:
+            raise errors.DeviceLate(
+                f"{wanted.name} of this node is not clean: {refusal}", reason=reasons.NOT_CLEANED
+            )
+        card = local.card(wanted.pool, wanted.device)
+        if card is None:
+            raise errors.DeviceLate(
+                f"{wanted.name} of this node is not there; look at its link and power",
+                reason=reasons.DEVICE_NOT_VISIBLE,
+            )
+        self._check_local(wanted, uid, card, prepared=prepared)
+        device_class = local.device_class(wanted.pool, wanted.device)
+        given = self._found(wanted, uid, card, serial=residents.serial(card) or "", device_class=device_class)
+        has_interfaces = bool(given.interfaces)
+        return dataclasses.replace(given, occupied=self._occupied) if has_interfaces else given
+
+    def _check_local(
+        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, prepared: bool
+    ) -> None:
+        """Demand that the device was made ready for its claim, where the claim's parameters ask for that."""
+        said = parameters.from_record(wanted.said) if wanted.said else parameters.NOTHING
+        if self._standing is None or wanted.admin or wanted.is_shared or not demands.asks(said):
+            return
+        use = readiness.Use(
+            claim_uid=uid, allocation_timestamp=wanted.allocation_timestamp, prepared=prepared
+        )
+        standing = self._standing(wanted.pool, wanted.device, uid, wanted.allocation_timestamp)
+        self._check(standing, card, use, f"{wanted.name} of this node")
+
+    def _found(
+        self, wanted: claimdevices.Wanted, uid: str, card: model.Card, *, serial: str, device_class: str
+    ) -> claimdevices.Found:
+        # A GPU's driver may be minutes late after a reboot, and a container is not given more files later.
+        missing = classes.by_name(device_class).missing_requirements(card)
+        if missing is not None:
+            raise errors.DeviceLate(
+                f"{wanted.name} is not ready on this node: {missing}", reason=reasons.DEVICE_NOT_READY
+            )
+        record = self._record(wanted, uid, serial=serial)
+        return claimdevices.Found(
+            record=record, card=card, device_class=device_class, claim_uid=uid, host=self._host
+        )
+
+    def _record(self, wanted: claimdevices.Wanted, uid: str, *, serial: str) -> records.PreparedDevice:
+        return records.PreparedDevice(
+            pool=wanted.pool,
+            device=wanted.device,
+            cdi_id=f"{edits.kind(self.driver)}={uid}-{self.label(wanted)}",
+            requests=wanted.requests,
+            share_id=wanted.share_id,
+            admin=wanted.admin,
+            serial=serial,
+            parameters=wanted.said,
+            first_interface=wanted.first_interface,
+            composite=wanted.composite,
+        )
+
+    def _attachment(self, wanted: claimdevices.Wanted, uid: str) -> attachments.DeviceAttachment:
+        """Return the attachment of the device, if there are several that for the claim."""
+        of_device = [
+            attachment
+            for attachment in self._attached()
+            if (attachment.spec.pool, attachment.spec.device) == (wanted.pool, wanted.device)
+        ]
+        for attachment in of_device:
+            if attachment.spec.claim is not None and attachment.spec.claim.uid == uid:
+                return attachment
+        if of_device:
+            return of_device[0]
+        raise errors.DeviceLate(
+            f"{wanted.name} is not attached to this node for this claim yet; trying again",
+            reason=reasons.DEVICE_NOT_ATTACHED,
+        )
+
+
+class Lookup:
+    """Looks up which devices a claim was given: by the attachments, the handle that the kubelet passes, or the claim.
+
+    The claim is read only where it must be. With a handle that is when no attachment of this node names the claim: so
+    it is seen whether there is such a claim at all. Without one it is always so on clusters that have no `v1`.
+    """
+
+    def __init__(
+        self,
+        claims_: claim_versions.Reader,
+        finder: Finder,
+        seen: Callable[[claims.ResourceClaim], None] = _ignore,
+    ) -> None:
+        """Read nothing yet; `seen` is called with each claim that was."""
+        self._claims = claims_
+        self._finder = finder
+        self._seen = seen
+
+    async def wanted(self, claim: servicers.ClaimName) -> tuple[claimdevices.Wanted, ...]:
+        """Return the devices of the claim.
+
+        Raises:
+            errors.PrepareError: the claim is gone, has none, or cannot be read; or the handle cannot be used.
+        """
+        self._check_name(claim)
+        if claim.handle is not None:
+            return await self._handed(claim, claim.handle)
+        # A classic controller attaches before it has decided for all requests whether they get a device.
+        wanted = self._finder.wanted_by_attachments(claim.uid) if self._claims.modern else None
+        return self._finder.wanted(await self.read(claim)) if wanted is None else wanted
+
+    def _check_name(self, claim: servicers.ClaimName) -> None:
+        """Refuse a caller that has the UID of one claim and the name of another: a record under that name looks abandoned."""
+        for attachment in self._finder.attached_for(claim.uid):
+            named = attachment.spec.claim
+            if named is not None and (named.namespace, named.name) != (claim.namespace, claim.name):
+                raise errors.PrepareError(
+                    f"the UID {claim.uid} is not that of claim {claim.namespace}/{claim.name} but of "
+                    f"{named.namespace}/{named.name}; delete the pod",
+                    reason=reasons.CLAIM_GONE,
+                )
+
+    async def _handed(self, claim: servicers.ClaimName, data: str) -> tuple[claimdevices.Wanted, ...]:
+        where, node = f"claim {claim.namespace}/{claim.name}", self._finder.node_name
+        handle = claim_versions.for_node(claim_versions.decode(data, where), where, node)
+        if not self._finder.attached_for(claim.uid):
+            await self.read(claim)
+        allocated = claim_versions.from_handle(meta.ObjectMeta(), handle, self._finder.driver, node)
+        return self._finder.wanted(allocated)
+
+    async def read(self, claim: servicers.ClaimName) -> claims.ResourceClaim:
+        """Return the claim, which is allocated.
+
+        Raises:
+            errors.PrepareError: it cannot be read, or is another one by now.
+        """
+        where = f"claim {claim.namespace}/{claim.name}"
+        try:
+            async with asyncio.timeout(CLAIM_READ_SECONDS):
+                current = await self._claims.read(claim.name, claim.namespace)
+        except TimeoutError as error:
+            raise errors.PrepareError(
+                f"cannot read {where}: no answer from the API server in {CLAIM_READ_SECONDS:g} s; "
+                f"look at its health",
+                reason=reasons.CLAIM_UNREADABLE,
+            ) from error
+        except kube_errors.NotFound as error:
+            raise errors.PrepareError(
+                f"{where} does not exist any more", reason=reasons.CLAIM_GONE
+            ) from error
+        except kube_errors.KubeError as error:
+            raise errors.PrepareError(
+                f"cannot read {where}: {error}", reason=reasons.CLAIM_UNREADABLE
+            ) from error
+        if current.metadata.uid != claim.uid:
+            raise errors.PrepareError(
+                f"{where} was replaced by another claim of that name; delete the pod",
+                reason=reasons.CLAIM_GONE,
+            )
+        if current.status.allocation is None:
+            raise errors.PrepareError(f"{where} is not allocated", reason=reasons.CLAIM_NOT_ALLOCATED)
+        self._seen(current)
+        return current

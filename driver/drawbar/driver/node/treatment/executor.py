@@ -1,0 +1,241 @@
+"""Carries out the treatment of a device, one step at a time.
+
+Every call looks at the kernel, plans, takes at most one step and ends by a deadline. Nothing has to be remembered between two
+calls, so a daemon that is killed anywhere goes on. `Progress` spares repeated writes, and shows for how long there was no progress.
+"""
+
+import asyncio
+import functools
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import assert_never
+
+from drawbar.driver.catalogue import reasons
+from drawbar.driver.node import classes, errors, kernel
+from drawbar.driver.node.classes import users
+from drawbar.driver.node.inventory import model
+from drawbar.driver.node.treatment import erasing, observation, plan
+from drawbar.driver.node.treatment.observation import Order, Progress
+
+HIGHEST_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """The times of a treatment.
+
+    Attributes:
+        kernel_seconds: the longest time of one call to the kernel, before it is reported.
+        progress_seconds: the longest time without an effect of a step, before it is reported.
+        next_seconds: the pause between two steps.
+        blocked_seconds: the pause before the next look at a blocked treatment.
+    """
+
+    kernel_seconds: float = 30.0
+    progress_seconds: float = 10.0
+    next_seconds: float = 0.01
+    blocked_seconds: float = 2.0
+
+
+def problems(settings: Timeouts) -> list[str]:
+    """Return one sentence for each wrong value."""
+    wrong = []
+    for field in fields(settings):
+        value = getattr(settings, field.name)
+        # Written so that it holds for no NaN.
+        if not 0 < value <= HIGHEST_SECONDS:
+            wrong.append(
+                f"release {field.name} {value} is not a number of seconds from above 0 to {HIGHEST_SECONDS:.0f}"
+            )
+    return wrong
+
+
+log = logging.getLogger(__name__)
+
+EFFECT_SECONDS = 0.05
+"""Between two looks whether a step has had its effect; a kernel's has when `write` returns."""
+SETTLED_SECONDS = 0.25
+"""How long a slot is looked at that was switched off and still shows as on."""
+ERASE_REPORTED_SECONDS = 2.0
+"""An erase that takes longer is reported with its progress, every so often."""
+ERASE_LOOK_SECONDS = 1.0
+REPEAT_SECONDS = 1.0
+"""After so long without an effect a step is taken again."""
+
+
+class Executor:
+    """Treats the devices of one node. Steps for different devices may run at the same time."""
+
+    def __init__(
+        self,
+        kernel: kernel.Kernel,
+        *,
+        host: classes.Host | None = None,
+        limits: Timeouts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kernel = kernel
+        self._host = host or classes.Host.from_sysfs(kernel.sysfs)
+        self._limits = limits or Timeouts()
+        self._clock = clock
+        self._warned = False
+
+    async def step(self, order: Order, progress: Progress) -> plan.Outcome:
+        """Take the next step for one device; idempotent, makes one change at most."""
+        if not order.name:
+            return plan.Done()
+        # This process has the device open while it erases it, and is no user to wait for.
+        if (under_way := _erasing(order.erasure_state(progress))) is not None:
+            return under_way
+        self._warn()
+        try:
+            draining = progress.draining.observe(order.drain, self._clock())
+            read = functools.partial(observation.look, self._host, order, progress, draining)
+            seen = await self._kernel.run(
+                f"treatment: {order.name}", f"how the device in {order.name} stands", read
+            )
+            progress.card = seen.card
+            return await self._carry_out(plan.plan(seen.observed), order, progress)
+        except errors.KernelSilent as silent:
+            return self._blocked(reasons.KERNEL_SILENT, str(silent))
+        except errors.NotCleaned as unclean:
+            return self._blocked(reasons.NOT_CLEANED, str(unclean))
+        except errors.KernelRefused as refused:
+            return self._blocked(reasons.KERNEL_REFUSED, str(refused))
+
+    async def _carry_out(self, action: plan.Action, order: Order, progress: Progress) -> plan.Outcome:
+        if not isinstance(action, plan.Reset | plan.Finish):
+            progress.reset, progress.is_flushed = frozenset(), False
+        match action:
+            case plan.Finish():
+                progress.step = None
+                progress.draining.end()
+                return plan.Done()
+            case plan.Block(reason=reason, message=message):
+                progress.step = None
+                return self._blocked(reason, message)
+            case plan.Drain(message=message):
+                progress.step = None
+                return self._drain(message, order, progress)
+            case plan.Erase():
+                progress.step = None
+                return await self._erase(order, progress)
+            case _:
+                return await self._take(action, order, progress)
+
+    def _drain(self, users: str, order: Order, progress: Progress) -> plan.Blocked:
+        assert order.drain is not None  # or it would not be due
+        assert progress.card is not None  # or nothing would use it
+        progress.draining.begin(order.drain, progress.card)
+        draining = progress.draining.observe(order.drain, self._clock())
+        return self._blocked(reasons.IN_USE, f"{users}; {draining.message}")
+
+    async def _erase(self, order: Order, progress: Progress) -> plan.InProgress:
+        """Begin to erase a device that nothing uses any more; the kernel refuses while anything does."""
+        card = progress.card
+        assert card is not None  # or nothing would be left to erase
+        await self._quiesce(order, card)
+        eraser = order.eraser(self._host, card, progress)
+        if eraser is not None:
+            log.info("a device is being erased", extra={"device": card.address})
+            progress.erasure.begin(card.address, eraser)
+        return plan.InProgress(seconds=EFFECT_SECONDS)
+
+    async def _take(self, step: plan.Step, order: Order, progress: Progress) -> plan.Outcome:
+        now = self._clock()
+        # By its text: a function that is leaving loses its file `reset` first, and its removal is still the same step.
+        is_same = progress.step is not None and plan.describe(step) == plan.describe(progress.step)
+        since = progress.since if is_same else now
+        if not is_same or now - progress.taken_at >= REPEAT_SECONDS:
+            progress.step = None  # a step that the kernel refuses was not taken
+            await self._do(step, order, progress)
+            log.info(
+                "a step of a treatment was taken", extra={"device": order.name, "step": plan.describe(step)}
+            )
+            progress.taken_at = now
+        elif isinstance(step, plan.PowerOff) and now - since >= SETTLED_SECONDS:
+            # The kernel took it, and the slot stayed empty. The switch of a port without a power controller says "on"
+            # for ever.
+            progress.step = None
+            return plan.Done()
+        progress.step, progress.since = step, since
+        if now - since > self._limits.progress_seconds:
+            text = f"asked to {plan.describe(step)}, the kernel has not for {now - since:.0f} s; look at its log (dmesg)"
+            return self._blocked(reasons.NO_PROGRESS, text)
+        return plan.InProgress(seconds=EFFECT_SECONDS if is_same else self._limits.next_seconds)
+
+    async def _do(self, step: plan.Step, order: Order, progress: Progress) -> None:
+        match step:
+            case plan.DropVirtualFunctions(address=address):
+                if not order.leaves:
+                    await self._kernel.set_vf_probing(address, on=True)
+                await self._kernel.set_vfs(address, 0)
+            case plan.Quiesce():
+                await self._quiesce(order, progress.card)
+            case plan.Bind(address=address):
+                await self._kernel.probe(address)
+            case plan.Reset(address=address):
+                await self._quiesce(order, progress.card)
+                if address:
+                    await self._reset(address, order)
+                progress.reset, progress.is_flushed = progress.reset | {address}, True
+            case plan.Unbind(address=address):
+                progress.erasure.skip()
+                await self._quiesce(order, progress.card)
+                # Another member of its composite may have been made ready with it since the look.
+                if not order.companions or await self._is_at_rest(order, progress.card):
+                    await self._kernel.unbind(address)
+            case plan.Remove(address=address, reset=reset):
+                if reset:
+                    await self._reset(address, order)
+                await self._kernel.remove(address)
+            case plan.PowerOff(slot=slot):
+                await self._kernel.power_slot(slot, on=False)
+            case _:
+                assert_never(step)
+
+    async def _quiesce(self, order: Order, card: model.Card | None) -> None:
+        if card is not None:
+            await order.operations(card).quiesce(self._kernel, self._host, card)
+
+    async def _is_at_rest(self, order: Order, card: model.Card | None) -> bool:
+        if card is None:
+            return True
+        pending = order.operations(card).pending_quiesce_step
+        return await asyncio.to_thread(pending, self._host, card) is None
+
+    async def _reset(self, address: str, order: Order) -> None:
+        try:
+            await self._kernel.reset(address)
+        except errors.KernelSilent:
+            raise
+        except errors.KernelRefused as refused:
+            effect = "the device stays on this node" if order.leaves else "no other claim gets the device"
+            raise errors.NotCleaned(f"{address} is not reset, so {effect}: {refused}") from refused
+
+    def _blocked(self, reason: str, message: str) -> plan.Blocked:
+        return plan.Blocked(reason=reason, message=message, seconds=self._limits.blocked_seconds)
+
+    def _warn(self) -> None:
+        """Log once that users can be missed."""
+        if not self._warned:
+            self._warned = True
+            if (why := users.blindness(self._host.proc)) is not None:
+                log.warning(why)
+
+
+def _erasing(state: erasing.State) -> plan.Outcome | None:
+    """Return the outcome of a step while the device is being erased, or shortly after a failure; None if a step is due."""
+    match state:
+        case erasing.Running(progress=progress, seconds=seconds):
+            if seconds < ERASE_REPORTED_SECONDS:
+                return plan.InProgress(seconds=EFFECT_SECONDS)
+            return plan.InProgress(seconds=ERASE_LOOK_SECONDS, message=progress)
+        case erasing.Failed(why=why):
+            return plan.Blocked(reason=reasons.NOT_CLEANED, message=why, seconds=ERASE_LOOK_SECONDS)
+        case erasing.NotStarted() | erasing.Done():
+            return None
+        case _:
+            assert_never(state)

@@ -1,0 +1,250 @@
+"""Reads from the kernel what a treatment has to know of one device.
+
+A device whose serial number comes from its driver (NVMe) shows none once that is unbound. So after a crash between unbinding and
+removal the inventory does not know it. A function in its slot without a driver and without a serial number is the device: the
+fabric has put nothing else there before the report that the device is released.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from drawbar.driver.api import attachments
+from drawbar.driver.node import classes
+from drawbar.driver.node.classes.generic import Eraser, Report
+from drawbar.driver.node.discovery import reader
+from drawbar.driver.node.inventory import cxl, files, index, model, pci
+from drawbar.driver.node.treatment import erasing, hooks, plan
+from drawbar.fabric.classes import DeviceClass
+
+_FUNCTIONS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What is to be done with a device.
+
+    Attributes:
+        card: the device as the inventory has it; None if it does not have it any more.
+        slot: the name of its slot, if the device leaves; the recorded one if the card is None, and empty without a slot.
+        leaves: the device leaves the node; else it stays for the next claim.
+        device_class: what the device was offered as; None for the class of its first function.
+        companions: the other members of its composite that this node shows.
+        is_used: it was used since it was last cleaned.
+        clean: what is done about the traces of its user; None for what its class does.
+        drain: the drain hook of its last user, if there is one.
+        clean_up: returns the hook that cleans a card after its data are erased; None without one.
+        keeps_functions: its virtual functions are an administrator's, and stay.
+    """
+
+    card: model.Card | None
+    slot: str = ""
+    leaves: bool = True
+    device_class: str | None = None
+    companions: tuple[model.Card, ...] = ()
+    is_used: bool = False
+    clean: attachments.Clean | None = None
+    drain: hooks.Drain | None = None
+    clean_up: Callable[[model.Card], Eraser] | None = None
+    keeps_functions: bool = False
+
+    @property
+    def name(self) -> str:
+        """The slot or the address, for people; empty if neither is known."""
+        return f"slot {self.slot}" if self.slot else self.card.address if self.card is not None else ""
+
+    def operations(self, card: model.Card) -> classes.Class:
+        """Return the class by which the card is treated."""
+        return classes.by_name(self.device_class or card.first.device_class).for_composite(self.companions)
+
+    def erasure_state(self, progress: "Progress") -> erasing.State:
+        """Return the state of the erasing. A failure does not count if nothing is to be erased any more."""
+        state = progress.erasure.state() if self.is_used else erasing.Done()
+        is_spared = self.clean is attachments.Clean.NONE or (
+            self.clean is attachments.Clean.RESET and self.clean_up is None
+        )
+        return erasing.Done() if is_spared and isinstance(state, erasing.Failed) else state
+
+    def eraser(self, host: classes.Host, card: model.Card, progress: "Progress") -> Eraser | None:
+        """Return what erases the data that are left and runs the hook; None if there is nothing to do. Reads files."""
+        is_over = isinstance(self.erasure_state(progress), erasing.Done)
+        if self.clean is attachments.Clean.NONE or is_over:
+            return None
+        by_class = None if self.clean is attachments.Clean.RESET else self.operations(card).eraser(host, card)
+        by_hook = self.clean_up(card) if self.clean_up is not None else None
+        wanted = tuple(step for step in (by_class, by_hook) if step is not None)
+
+        def erase(report: Report) -> None:
+            for step in wanted:
+                step(report)
+
+        return erase if wanted else None
+
+
+@dataclass(slots=True, kw_only=True)
+class Progress:
+    """What this daemon remembers of the treatment of one device after one use; a new daemon begins again.
+
+    Attributes:
+        card: the device as it was last seen: without its driver an inventory may not know it again.
+        reset: the addresses of the functions that were reset, while nothing else had to be done since.
+        is_flushed: the same of the flush.
+        step: the last step; None if the last action was none.
+        since: when that step was first taken.
+        taken_at: when it was last taken.
+    """
+
+    erasure: erasing.Erasure = field(default_factory=erasing.Erasure)
+    draining: hooks.Draining = field(default_factory=hooks.Draining)
+    card: model.Card | None = None
+    reset: frozenset[str] = frozenset()
+    is_flushed: bool = False
+    step: plan.Step | None = None
+    since: float = 0.0
+    taken_at: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """The state of a device.
+
+    Attributes:
+        card: the functions that are left; None if none are.
+    """
+
+    observed: plan.Observed
+    card: model.Card | None
+
+
+def look(
+    host: classes.Host, order: Order, progress: Progress, draining: plan.Draining = plan.NO_DRAINING
+) -> Observation:
+    """Return the input of the plan: the drain hook as it was seen, and the rest as the kernel shows it now."""
+    in_slot = tuple(_in_slot(host, order.slot))
+    own = _own(host, order.card or progress.card, in_slot)
+    slot = _slot(host, order.slot, taken=bool(in_slot) and not own)
+    if not own:
+        return Observation(observed=plan.Observed(leaves=order.leaves, slot=slot), card=None)
+    card = model.make_card(own, {}, index.by_function(cxl.read(os.fspath(host.sysfs)).memdevs))
+    operations = order.operations(card)
+    has_data = order.eraser(host, card, progress) is not None
+    resets = _resets(host, order, card, progress)
+    return Observation(
+        observed=plan.Observed(
+            leaves=order.leaves,
+            functions=tuple(_function(function, order, resets) for function in own),
+            slot=slot,
+            used_by=operations.current_users(host, card),
+            draining=draining,
+            pending_quiesce_step=operations.pending_quiesce_step(host, card),
+            data=card.address if has_data else None,
+            driverless=not operations.needs_driver,
+            is_flushed=progress.is_flushed,
+        ),
+        card=card,
+    )
+
+
+def _resets(host: classes.Host, order: Order, card: model.Card, progress: Progress) -> Collection[str]:
+    """Return the addresses of the functions that are still to be reset."""
+    if order.clean is attachments.Clean.NONE:
+        return ()
+    addresses = order.operations(card).resets(card)
+    if not order.leaves:
+        own = (card.address,) if card.first.physical_function is not None else addresses
+        return tuple(address for address in own if address not in progress.reset)
+    # The kernel makes the file if it has a way to reset the function (Documentation/ABI/testing/sysfs-bus-pci).
+    folder = f"{host.sysfs}/bus/pci/devices"
+    return tuple(address for address in addresses if os.path.lexists(f"{folder}/{address}/reset"))
+
+
+def _own(
+    host: classes.Host, card: model.Card | None, in_slot: tuple[model.PciFunction, ...]
+) -> tuple[model.PciFunction, ...]:
+    """Return what is left of the device, and everything that loses its power with it."""
+    functions = card.functions if card is not None else ()
+    seen = {function.address: function for function in in_slot}
+    by_address = {
+        fresh.address: fresh for function in functions if (fresh := _again(host, function, seen)) is not None
+    }
+    if by_address or all(_is_nameless(function) for function in in_slot):
+        by_address |= {function.address: function for function in in_slot}
+    for function in tuple(by_address.values()):
+        for address in function.sriov.virtual_functions if function.sriov is not None else ():
+            virtual = reader.read_function(host.sysfs, address)
+            if virtual is not None:
+                by_address.setdefault(address, virtual)
+    return tuple(by_address.values())
+
+
+def _again(
+    host: classes.Host, former: model.PciFunction, seen: Mapping[str, model.PciFunction]
+) -> model.PciFunction | None:
+    """Return the function as it is now; None if it is gone, or another device has its address by now.
+
+    A function that was `seen` in the slot is not read again: if it went since, the slot would look taken by another card.
+    """
+    fresh = seen.get(former.address) or reader.read_function(host.sysfs, former.address)
+    return fresh if fresh is not None and _is_same(fresh, former) else None
+
+
+def _is_same(fresh: model.PciFunction, former: model.PciFunction) -> bool:
+    """Return whether two looks saw one device. Without a driver it may show another serial number, or none."""
+    if (fresh.vendor, fresh.device) != (former.vendor, former.device):
+        return False
+    if fresh.dsn and former.dsn:
+        return fresh.dsn == former.dsn
+    if fresh.driver is None or former.driver is None or not fresh.serial or not former.serial:
+        return True
+    return model.canonical_serial(fresh.serial) == model.canonical_serial(former.serial)
+
+
+def _is_nameless(function: model.PciFunction) -> bool:
+    """Return whether it has no driver, and so shows no serial number by which the inventory knows it."""
+    named = function.serial is not None and function.device_class is not DeviceClass.NVME
+    return function.driver is None and not named
+
+
+def _in_slot(host: classes.Host, slot: str) -> Iterator[model.PciFunction]:
+    """Yield every function in or below a slot."""
+    place = files.text(f"{host.sysfs}/bus/pci/slots/{slot}/address") if slot else None
+    for number in range(_FUNCTIONS if place else 0):
+        link = files.link_target(f"{host.sysfs}/bus/pci/devices/{place}.{number}")
+        if link is not None:
+            port = files.below_root(link).rpartition("/")[0]
+            for address in _below(host, port):
+                function = reader.read_function(host.sysfs, address)
+                if function is not None:
+                    yield function
+            return
+
+
+def _below(host: classes.Host, path: str) -> Iterator[str]:
+    for name in files.names(f"{host.sysfs}/{path}"):
+        if pci.ADDRESS.fullmatch(name):
+            yield name
+            yield from _below(host, f"{path}/{name}")
+
+
+def _function(function: model.PciFunction, order: Order, resets: Collection[str]) -> plan.Function:
+    has_vfs = function.sriov is not None and not order.keeps_functions
+    return plan.Function(
+        address=function.address,
+        path=function.path,
+        bound=function.driver is not None and function.device_class is not DeviceClass.BRIDGE,
+        vfs=function.sriov.num_vfs if has_vfs and function.sriov is not None else 0,
+        virtual=function.physical_function is not None,
+        resets=function.address in resets,
+    )
+
+
+def _slot(host: classes.Host, name: str, *, taken: bool) -> plan.Slot | None:
+    folder = f"{host.sysfs}/bus/pci/slots/{name}"
+    if not name or not files.names(folder):
+        return None
+    return plan.Slot(
+        name=name,
+        powered=pci.flag(files.number(folder + "/power")),
+        present=pci.flag(files.number(folder + "/adapter")),
+        taken=taken,
+    )

@@ -1,0 +1,319 @@
+"""Writes what follows from the tables of `drawbar.driver.catalogue`, the classes of device and the daemons' settings.
+
+docs/reference/ is wholly generated; of the definitions, the chart and the protocol only the lists of
+classes and the schema of the settings are.
+`make generate` runs this after a change of a table.
+"""
+
+import enum
+import json
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from drawbar.driver.api import meta
+from drawbar.driver.catalogue import attachment_conditions, events, fabric_conditions, permissions, taints
+from drawbar.driver.catalogue.tables import Row, Severity
+from drawbar.driver.configuration import schema
+from drawbar.driver.controller import settings as controller_settings
+from drawbar.driver.healthmonitor import settings as monitor_settings
+from drawbar.driver.node import settings as node_settings
+from drawbar.driver.webhook import settings as webhook_settings
+from drawbar.fabric.classes import OFFERED_CLASSES, DeviceClass
+
+ROOT = Path(__file__).resolve().parent
+_NAMES = [str(listed) for listed in OFFERED_CLASSES]
+# Settings that the chart decides.
+_DECIDED = {
+    "controller": {
+        "driverName",
+        "leaseNamespace",
+        "nodeDaemonSelector",
+        "kubeconfig",
+        "identity",
+        "http.address",
+    },
+    "node": {*("driverName", "kubeletDir", "cdiDir", "kubeconfig"), *("nodeName", "podUID", "http.address")},
+}
+_DAEMONS = {
+    "controller": controller_settings.Settings,
+    "node": node_settings.Settings,
+    "webhook": webhook_settings.Settings,
+    "health-monitor": monitor_settings.Settings,
+}
+# Memory by capacity and the null device have a DeviceClass and no module.
+_CHART_ONLY = ["cxl-memory-pool", "none"]
+_HEAD = "<!-- Generated from {source} by `make generate`: change that, not this page. -->\n\n# {title}\n\n{text}\n"
+
+
+def files() -> dict[str, str]:
+    """Return the text of each file that is generated, or has generated lists, by its path."""
+    return {
+        "docs/reference/conditions.md": _conditions(),
+        "docs/reference/events.md": _events(),
+        "docs/reference/taints.md": _taints(),
+        "docs/reference/device-classes.md": _classes(),
+        "docs/reference/permissions.md": _permissions(),
+        "docs/reference/settings.md": _settings(),
+        "deploy/drawbar/crds/deviceattachments.yaml": _definition("deviceattachments.yaml"),
+        "deploy/drawbar/crds/fabrics.yaml": _definition("fabrics.yaml"),
+        "deploy/drawbar/values.yaml": _values(),
+        "deploy/drawbar/values.schema.json": _schema(),
+        "proto/drawbar/proto/fabric/v1alpha1/fabric.proto": _protocol(),
+    }
+
+
+def _definition(name: str) -> str:
+    text = (ROOT / "deploy/drawbar/crds" / name).read_text()
+    text = re.sub(r"enum: \[gpu, .*\]", f"enum: [{', '.join(_NAMES)}]", text)
+    ways = [
+        (listed, "none, reset, erase" if listed.can_erase else "none, reset") for listed in OFFERED_CLASSES
+    ]
+    lines = [
+        f"{meta.camel_case(listed)}: {{type: string, enum: [{way}], description: {listed.meaning}.}}\n"
+        for listed, way in ways
+    ]
+    pattern = r"^( +)gpu: \{type: string, enum: \[none, reset\].*\n(?:\1\w+: \{type: string, enum: \[none, reset.*\n)+"
+    return re.sub(pattern, lambda old: "".join(old[1] + line for line in lines), text, flags=re.MULTILINE)
+
+
+def _values() -> str:
+    text = (ROOT / "deploy/drawbar/values.yaml").read_text()
+    offered = [name for name in _NAMES if name != DeviceClass.OTHER]
+    return re.sub(
+        r"^  classes: \[gpu, .*\]",
+        f"  classes: [{', '.join(offered + _CHART_ONLY)}]",
+        text,
+        flags=re.MULTILINE,
+    )
+
+
+def _schema() -> str:
+    chart = json.loads((ROOT / "deploy/drawbar/values.schema.json").read_text())
+    classes = chart["properties"]["deviceClasses"]["properties"]
+    classes["classes"]["items"]["enum"] = _NAMES + _CHART_ONLY
+    resources = classes["extendedResources"]["patternProperties"]
+    for pattern in [pattern for pattern in resources if pattern.startswith("^(gpu|")]:
+        rule = resources.pop(pattern)
+        resources[f"^({'|'.join(_NAMES)})$"] = rule
+    for daemon, decided in _DECIDED.items():
+        chart["properties"][daemon]["properties"]["config"] = _configuration(daemon, decided)
+    return json.dumps(chart, indent=2, ensure_ascii=False) + "\n"
+
+
+def _configuration(daemon: str, decided: set[str]) -> dict[str, Any]:
+    """Return the schema of a daemon's settings, without those that the chart decides."""
+    whole = _object()
+    for option in schema.options(_DAEMONS[daemon]):
+        if option.key not in decided:
+            *topics, key = option.key.split(".")
+            at = whole
+            for topic in topics:
+                at = at["properties"].setdefault(topic, _object())
+            at["properties"][key] = _leaf(option.kind) | {"description": option.help}
+    return whole
+
+
+def _object() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": {}}
+
+
+def _leaf(kind: Any) -> dict[str, Any]:
+    plain = schema.plain_kind(kind)
+    if schema.is_list(plain):
+        return {"type": "array", "items": _leaf(schema.element_kind(plain))}
+    names = {bool: "boolean", int: "integer", float: "number"}
+    values = {"enum": [str(value) for value in plain]} if issubclass(plain, enum.StrEnum) else {}
+    return {"type": names.get(plain, "string")} | values
+
+
+def _settings() -> str:
+    head = _HEAD.format(
+        source="the settings of the daemons",
+        title="Settings of the daemons",
+        text=(
+            "A flag wins over the environment, the environment over the file, the file over the default. The variable of a setting is "
+            "its flag in capitals: `--binding-timeout` is `DRAWBAR_BINDING_TIMEOUT`; further variables stand beside the flag. Keys with dots are "
+            "nested in the file. `--print-config` shows each setting and where it comes from. A setting without a flag has a "
+            "variable by the same rule: `health.rules.linkNarrow.effect` is `DRAWBAR_HEALTH_RULES_LINK_NARROW_EFFECT`."
+        ),
+    )
+    parts = [head]
+    for daemon, settings in _DAEMONS.items():
+        rows = [
+            [
+                f"`{option.key}`",
+                ", ".join(f"`{name}`" for name in (option.flag, *option.variables[1:]) if name),
+                f"{_default(option.default)}",
+                option.help,
+            ]
+            for option in schema.options(settings)
+        ]
+        parts.append(f"\n## `drawbar {daemon}`\n\n{_table(['setting', 'flag', 'default', 'meaning'], rows)}")
+    return "".join(parts)
+
+
+def _default(value: Any) -> str:
+    plain = schema.builtin(value)
+    if isinstance(plain, bool):
+        return "yes" if plain else "no"
+    if isinstance(plain, list):
+        return ", ".join(plain) or "none"
+    return "none" if plain in (None, "") else str(plain)
+
+
+def _protocol() -> str:
+    text = (ROOT / "proto/drawbar/proto/fabric/v1alpha1/fabric.proto").read_text()
+    lines = "".join(f"  DEVICE_CLASS_{listed.name} = {listed.number};\n" for listed in OFFERED_CLASSES)
+    return re.sub(r"(  DEVICE_CLASS_UNSPECIFIED = 0;\n)(?:  DEVICE_CLASS_\w+ = \d+;\n)+", rf"\1{lines}", text)
+
+
+def _classes() -> str:
+    head = _HEAD.format(
+        source="fabric/drawbar/fabric/classes.py",
+        title="Classes of device",
+        text=(
+            "A node tells the class of a device by vendor, device ID and driver where these are known, else by its PCI class code. "
+            "The [attribute](../attributes.md) `class` of a device, the field `deviceClass` of parameters and of a DeviceAttachment, "
+            "`deviceClasses.classes` of the chart and `localPool.classes` of the node daemon take these names."
+        ),
+    )
+    rows = [
+        [
+            f"`{listed}`",
+            listed.meaning,
+            f"`{meta.camel_case(listed)}`",
+            "erase, reset or none" if listed.can_erase else "reset or none",
+        ]
+        for listed in OFFERED_CLASSES
+    ]
+    return (
+        f"{head}\n{_table(['class', 'devices', 'field of `policy.clean`', 'treatment between users'], rows)}"
+    )
+
+
+def _conditions() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue",
+        title="Conditions and their reasons",
+        text=(
+            "The reasons are a closed list. The message beside a reason quotes the fabric manager or the kernel, in at most "
+            "1,024 characters. [conditions.md](../conditions.md) explains when each condition is written. The prefix "
+            "`drawbar.dev/` is the driver's name."
+        ),
+    )
+    parts = [head]
+    for table in (*attachment_conditions.TABLES, *fabric_conditions.TABLES):
+        written = (
+            f"{table.conditions} is {table.status}, except where the row has another status."
+            if table.status
+            else table.conditions
+        )
+        columns = ["reason", "cause", "remedy"]
+        rows = [[_reason(row), row.cause, _remedy(row)] for row in table.rows]
+        if table in attachment_conditions.FAILURES:
+            columns.append("taints the device")
+            for cells, row in zip(rows, table.rows, strict=True):
+                cells.append("yes" if row.blames_device else "no")
+        parts.append(f"\n## {table.title}\n\n{written}\n\n{_table(columns, rows)}")
+    return "".join(parts)
+
+
+def _events() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/events.py",
+        title="Events",
+        text=(
+            "Run `kubectl events --for KIND/NAME`, or `kubectl describe`. Events of objects without a namespace are in the "
+            "namespace `default`. Every reason of a [failed attach](conditions.md#why-an-attach-fails) is a Warning on the claim "
+            "and its pods; every reason of [`Released`](conditions.md#why-a-node-does-not-release-a-device) is one on the claim and "
+            "its DeviceAttachment."
+        ),
+    )
+    parts = [head]
+    for table in events.TABLES:
+        rows = [[_type(row), _reason(row), row.cause, _remedy(row)] for row in table.rows]
+        parts.append(f"\n## {table.title}\n\n{_table(['type', 'reason', 'cause', 'remedy'], rows)}")
+    return "".join(parts)
+
+
+def _taints() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/taints.py",
+        title="Taints in ResourceSlices",
+        text=(
+            "The prefix `drawbar.dev/` is the driver's name. Findings of a node are taints as well: "
+            "[health.md](../health.md#findings) lists them, with the effect that the node's health policy gives them. They are "
+            "lifted when the node finds them no more or has released the device."
+        ),
+    )
+    rows = [
+        [
+            f"`drawbar.dev/{row.key}{'=' + row.value if row.value else ''}`".replace("{reason}", "<reason>"),
+            row.effect,
+            row.cause,
+            row.lifted,
+            _remedy(row),
+        ]
+        for row in taints.TAINTS
+        if row.cause
+    ]
+    return f"{head}\n{_table(['taint', 'effect', 'cause', 'lifted', 'remedy'], rows)}"
+
+
+def _permissions() -> str:
+    head = _HEAD.format(
+        source="driver/drawbar/driver/catalogue/permissions.py",
+        title="Permissions",
+        text=(
+            "The rules of each role of the chart. [security.md](../security.md) says whose roles they are, and what the admission "
+            "policies add. A name under *only* is that of the chart's default values."
+        ),
+    )
+    parts = [head]
+    for role in permissions.ROLES:
+        rows = [
+            [rule.group, rule.resource, rule.verbs.replace(" ", ", "), rule.only, rule.why]
+            for rule in role.permissions
+        ]
+        parts.append(
+            f"\n## {role.title}: `{role.name}`\n\n{_table(['group', 'resource', 'verbs', 'only', 'why'], rows)}"
+        )
+    return "".join(parts)
+
+
+def _type(row: Row) -> str:
+    return "Normal" if row.severity in (Severity.OK, Severity.NOTE) else "Warning"
+
+
+def _reason(row: Row) -> str:
+    return f"`{row.reason}`" + (f" ({row.status})" if row.status else "")
+
+
+def _remedy(row: Row | taints.Taint) -> str:
+    link = f"[{row.page.partition('#')[0]}](../{row.page})" if row.page else ""
+    return f"{row.remedy} ({link})" if row.remedy and link else row.remedy or link
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = list(columns)
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n".replace("|  |", "| |") for cells in lines)
+
+
+def main() -> None:
+    """Write the files, or with --check only name those that are not up to date and fail."""
+    wanted = {ROOT / path: text for path, text in files().items()}
+    stale = {path: text for path, text in wanted.items() if not path.exists() or path.read_text() != text}
+    if "--check" in sys.argv[1:]:
+        names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+        sys.exit(f"error: not up to date: {names}; run make generate" if stale else 0)
+    for path, text in stale.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

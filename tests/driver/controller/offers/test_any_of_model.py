@@ -1,0 +1,260 @@
+"""The places of a fabric that chooses the device itself: which there are, and which device is in each."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drawbar.driver.controller.offers import any_of_model, holdings
+from drawbar.fabric import contract
+
+MARK = "drawbar/c/f"
+
+
+def device(name, host=None, *, model="m", request=None, mark=MARK, **changes):
+    connection = (
+        contract.Connection(host_id=host, request_id=request, mark=mark) if host is not None else None
+    )
+    fields = {"device_class": contract.DeviceClass.GPU, "serial": f"S-{name}", "model": model}
+    return contract.Device(id=name, connection=connection, **fields | changes)
+
+
+def hold(place, *, uid="u1", host="h1", recorded="", model="m"):
+    return holdings.Holding(name=place, uid=uid, model=model, host_id=host, device_id=recorded)
+
+
+def arrange(devices, *holds, claimed=(), memory=None, mark=MARK):
+    held = holdings.Holdings.of(holds, claimed=claimed)
+    return any_of_model.arrange(
+        {each.id: each for each in devices}, held, memory or any_of_model.Memory(), mark
+    )
+
+
+FREE = [device("a"), device("b"), device("c")]
+OTHERS = "drawbar/other/f"
+CRITICAL = contract.Health.CRITICAL
+# By what is tested: devices, holds, names given to claims, and the places with the device that is in each.
+TABLE = {
+    "one place for each free device": (FREE, (), (), {"m-1": None, "m-2": None, "m-3": None}),
+    "models count for themselves": (
+        [device("a"), device("b", model="n")],
+        (),
+        (),
+        {"m-1": None, "n-1": None},
+    ),
+    "a device without a model cannot be asked for": ([device("a", model="")], (), (), {}),
+    "a slice and a device with slices take no place": (
+        [
+            *FREE,
+            device("d", memory_bytes=9, slice_of=contract.Slice(origin_id="c")),
+            device("e", carving=contract.Carving(free_bytes=9, is_pool=True)),
+        ],
+        (),
+        (),
+        {"m-1": None, "m-2": None},
+    ),
+    "a place that waits for its device takes one of the free ones": (
+        FREE,
+        (hold("m-2"),),
+        (),
+        {"m-1": None, "m-2": None, "m-3": None},
+    ),
+    "the connection names the request of the attachment": (
+        [device("a"), device("c", "h1", request="u1-a1")],
+        (hold("m-2"),),
+        (),
+        {"m-1": None, "m-2": "c"},
+    ),
+    "the recorded device stays, though it is not attached": (
+        [device("a"), device("b")],
+        (hold("m-1", recorded="b"),),
+        (),
+        {"m-1": "b", "m-2": None},
+    ),
+    "a recorded device that came to another attachment belongs to that one": (
+        [device("a", "h1", request="u2-a1"), device("b")],
+        (hold("m-1", recorded="a"), hold("m-2", uid="u2")),
+        (),
+        {"m-1": None, "m-2": "a", "m-3": None},
+    ),
+    "a recorded device that is not listed leaves no place": (
+        [device("b")],
+        (hold("m-1", recorded="a"),),
+        (),
+        {"m-2": None},
+    ),
+    "another owner takes one place away": (
+        [device("a", "h9", mark=OTHERS), device("b"), device("c")],
+        (),
+        (),
+        {"m-1": None, "m-2": None},
+    ),
+    "free places have the lowest numbers beside the one that is held": (
+        [device("a", "h9", mark=OTHERS), device("b", "h1", request="u1-a1"), device("c")],
+        (hold("m-3"),),
+        (),
+        {"m-1": None, "m-3": "b"},
+    ),
+    "a place that a claim was given is the last to go": (
+        [device("a"), device("b", "h9", mark=OTHERS)],
+        (),
+        ("m-2",),
+        {"m-2": None},
+    ),
+    "no claim makes places": ([device("a")], (), ("m-7", "m-8", "n-1", "m-x"), {"m-7": None}),
+    "ours without an attachment has a place of its own": (
+        [device("a", "h1", request="gone-a1"), device("b")],
+        (),
+        (),
+        {"m-1": "a", "m-2": None},
+    ),
+    "ours that an attachment may have made waits for it": (
+        [device("a", "h1"), device("b")],
+        (hold("m-1"),),
+        (),
+        {"m-1": None},
+    ),
+    "a device that is critically ill takes no place while it is free": (
+        [device("a", health=CRITICAL), device("b")],
+        (),
+        (),
+        {"m-1": None},
+    ),
+    "a device that fell ill stays in its place": (
+        [device("a", "h1", request="u1-a1", health=CRITICAL)],
+        (hold("m-1"),),
+        (),
+        {"m-1": "a"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("devices", "holds", "claimed", "expected"), TABLE.values(), ids=TABLE)
+def test_the_places_of_a_fabric(devices, holds, claimed, expected):
+    arranged = arrange(devices, *holds, claimed=claimed)
+    assert {name: arranged.occupants.get(name) for name in arranged.places} == expected
+    by_id = {each.id: each for each in devices}
+    for name, place in arranged.places.items():
+        occupant = by_id.get(arranged.occupants.get(name, ""))
+        assert place.connection == (occupant.connection if occupant else None)
+        assert (place.id, place.serial, place.identifiers, place.etag) == (name, None, (), None)
+
+
+def test_a_place_shows_what_all_devices_of_its_model_have_in_common():
+    alike = [
+        device("a", vendor="V", enclosure="e1", memory_bytes=8),
+        device("b", vendor="V", enclosure="e2", memory_bytes=8),
+    ]
+    place = arrange(alike).places["m-1"]
+    assert (place.vendor, place.memory_bytes, place.enclosure) == ("V", 8, "")
+    ill = dataclasses.replace(alike[0], health=contract.Health.WARNING)
+    assert arrange([ill, alike[1]]).places["m-1"].health is contract.Health.UNKNOWN
+
+
+@pytest.mark.parametrize("model", ["m" * 60, "NVIDIA H100 80GB " + "x" * 60, "M1"])
+def test_names_of_places_are_dns_labels_that_tell_models_apart(model):
+    names = arrange([device("a", model=model), device("b", model=model + "x")]).places
+    assert len(names) == 2
+    assert all(len(name) <= 63 and name == name.lower() and name.endswith("-1") for name in names)
+
+
+def test_the_device_that_an_answer_named_goes_before_the_recorded_one():
+    devices = [device("a"), device("b")]
+    memory = any_of_model.named(any_of_model.Memory(), hold("m-1"), "a")
+    assert arrange(devices, hold("m-1"), memory=memory).occupants == {"m-1": "a"}
+    memory = any_of_model.named(memory, hold("m-2", uid="u2"), "a")
+    arranged = arrange(devices, hold("m-1"), hold("m-2", uid="u2"), memory=memory)
+    assert arranged.occupants == {"m-2": "a"}
+    memory = any_of_model.unnamed(memory, hold("m-2", uid="u2"))
+    assert arrange(devices, hold("m-2", uid="u2"), memory=memory).occupants == {}
+    assert arrange(devices, memory=arranged.memory).memory.named == {}
+
+
+def test_an_orphan_keeps_its_place_for_the_attachment_that_restores_it():
+    devices = [device("a"), device("z", "h1", request="gone-a1")]
+    first = arrange(devices, hold("m-1", uid="u9"))
+    assert first.occupants == {"m-2": "z"}
+    restored = arrange(devices, hold("m-2", uid="u2"), memory=first.memory)
+    assert restored.occupants == {"m-2": "z"}
+    assert restored.memory.named == {"u2": "z"}
+
+
+ADOPTIONS = {
+    "marked as ours, on the host, of the model": ([device("a", "h1")], MARK, (), "a"),
+    "on another host": ([device("a", "h2")], MARK, (), None),
+    "of another model": ([device("a", "h1", model="n")], MARK, (), None),
+    "of another owner": ([device("a", "h1", mark=OTHERS)], MARK, (), None),
+    "without a mark where marks are kept": ([device("a", "h1", mark=None)], MARK, (), None),
+    "of another request": ([device("a", "h1", request="u7-a1")], MARK, (), None),
+    "named by the operation of another request": ([device("a", "h1")], MARK, ("a",), None),
+    "where no marks are kept": ([device("a", "h1", mark=None)], None, (), "a"),
+}
+
+
+@pytest.mark.parametrize(("devices", "mark", "spoken_for", "expected"), ADOPTIONS.values(), ids=ADOPTIONS)
+def test_what_an_attach_adopts(devices, mark, spoken_for, expected):
+    by_id = {each.id: each for each in devices}
+    arranged = arrange(devices, hold("m-1"), mark=mark)
+    adopted = any_of_model.adoptable(by_id, hold("m-1"), arranged, mark, spoken_for=spoken_for)
+    assert adopted == expected
+    recorded = hold("m-1", recorded="b")
+    assert any_of_model.adoptable(by_id, recorded, arranged, mark) is None
+
+
+def test_what_was_connected_before_an_attachment_waited_is_never_adopted():
+    devices = {"a": device("a", "h1", mark=None)}
+    before = arrange(devices.values(), mark=None)
+    arranged = arrange(devices.values(), hold("m-1"), mark=None, memory=before.memory)
+    assert any_of_model.adoptable(devices, hold("m-1"), arranged, None) is None
+
+
+def test_places_are_withdrawn_when_other_owners_have_the_devices_and_not_when_devices_are_missing():
+    devices = [device("a"), device("b", "h9", mark=OTHERS)]
+    assert any_of_model.withdrawn(("m-1", "m-2"), devices, arrange(devices)) == {"m-2"}
+    assert any_of_model.withdrawn(("m-1", "m-2"), devices[:1], arrange(devices[:1])) == frozenset()
+
+
+hosts = st.sampled_from([None, "h1", "h2"])
+requests = st.sampled_from([None, "u1-a1", "u2-a1", "u9-a1"])
+owners = st.sampled_from([MARK, OTHERS, None])
+
+
+@given(
+    shown=st.lists(st.tuples(hosts, requests, owners, st.sampled_from("mn")), max_size=6),
+    held=st.lists(
+        st.tuples(st.sampled_from(["m-1", "m-2", "m-4", "n-1"]), st.sampled_from(["", "d0", "d1", "gone"])),
+        max_size=4,
+        unique_by=lambda entry: entry[0],
+    ),
+    claimed=st.frozensets(st.sampled_from(["m-1", "m-3", "m-9", "n-2"])),
+    marks_kept=st.booleans(),
+)
+def test_no_device_is_in_two_places_and_no_place_is_more_than_a_device(shown, held, claimed, marks_kept):
+    devices = [
+        device(f"d{number}", host, request=request, mark=mark, model=model)
+        for number, (host, request, mark, model) in enumerate(shown)
+    ]
+    holds = [
+        hold(place, uid=f"u{number}", recorded=recorded, model=place[0])
+        for number, (place, recorded) in enumerate(held)
+    ]
+    mark = MARK if marks_kept else None
+    arranged = arrange(devices, *holds, claimed=claimed, mark=mark)
+    assert len(set(arranged.occupants.values())) == len(arranged.occupants)
+    empty = [name for name in arranged.places if name not in arranged.occupants]
+    free = sum(each.connection is None for each in devices)
+    assert len(empty) <= free + len(holds)
+    again = arrange(devices, *holds, claimed=claimed, mark=mark, memory=arranged.memory)
+    assert again.places == arranged.places
+
+
+def test_a_slice_is_not_adopted_and_does_not_change_what_devices_have_in_common():
+    part = device("d", "h1", memory_bytes=9, slice_of=contract.Slice(origin_id="c"))
+    waiting = hold("m-1")
+    arrangement = arrange([*FREE, part], waiting)
+    devices = {each.id: each for each in (*FREE, part)}
+    assert any_of_model.adoptable(devices, waiting, arrangement, MARK) is None
+    assert arrangement.places["m-2"].memory_bytes == 0
+    whole = [dataclasses.replace(each, memory_bytes=18) for each in FREE]
+    assert arrange([*whole, part], waiting).places["m-2"].memory_bytes == 18
