@@ -19,7 +19,7 @@ export function set(target, text) { if (target.textContent !== text) target.text
 export function replace(parent, lines) {
   lines.forEach((line, index) => {
     const old = parent.children[index];
-    if (!old) parent.append(line); else if (!old.isEqualNode(line)) old.replaceWith(line);
+    if (!old) parent.append(line); else if (old !== line && !old.isEqualNode(line)) old.replaceWith(line);
   });
   while (parent.children.length > lines.length) parent.lastElementChild.remove();
 }

@@ -107,19 +107,50 @@ function hosts(fabric, isWhole) {
   return cards;
 }
 
+// Rows come sorted by name; the class is a second key.
+const byClass = (left, right) => left.device.deviceClass < right.device.deviceClass ? -1 : left.device.deviceClass > right.device.deviceClass ? 1 : 0;
+
+let cards = new Map(); // of enclosures, by name, with the rows that they show
+let drawnNow = new Map();
+
+// A change of one device makes one card anew.
+function card(name, rows, isWhole, isOwn) {
+  const kind = `${chosenFabric ?? ""} ${isWhole} ${isOwn}`, old = cards.get(name);
+  const isSame = old && old.kind === kind && old.rows.length === rows.length && old.rows.every((row, index) => row === rows[index]);
+  const made = isSame ? old : {kind, rows: [...rows], element: enclosure(name, rows, isWhole, isOwn)};
+  drawnNow.set(name, made);
+  return made.element;
+}
+
 function enclosures(all, isWhole, isOwn) {
+  drawnNow = new Map();
+  const found = arranged(all, isWhole, isOwn);
+  cards = drawnNow;
+  return found;
+}
+
+function arranged(all, isWhole, isOwn) {
   const listed = [...all].sort(([left], [right]) => byName(left, right));
-  for (const [, rows] of listed) rows.sort((left, right) => byName(left.device.deviceClass, right.device.deviceClass) || byName(left.device.name, right.device.name));
-  if (isAll || isWhole) return {cards: listed.map(([name, rows]) => enclosure(name, rows, isWhole, isOwn)), rest: 0};
+  for (const [, rows] of listed) rows.sort(byClass);
+  if (isAll || isWhole) return {cards: listed.map(([name, rows]) => card(name, rows, isWhole, isOwn)), rest: 0};
   // Those with trouble are first.
   const ordered = [...listed.filter(([, rows]) => rows.some((row) => BAD.has(row.category))), ...listed.filter(([, rows]) => !rows.some((row) => BAD.has(row.category)))];
   let cells = 0;
   const shown = ordered.filter(([, rows]) => (cells += rows.length) <= CELLS || cells === rows.length);
-  return {cards: shown.map(([name, rows]) => enclosure(name, rows, isWhole, isOwn)), rest: listed.length - shown.length};
+  return {cards: shown.map(([name, rows]) => card(name, rows, isWhole, isOwn)), rest: listed.length - shown.length};
 }
 
-// Replaces equal parts only, so that a change of one device draws one card.
-function place(parent, cards) { replace(parent, cards); }
+// Cards that stay keep focus and listeners: an element moves only where the order changed.
+function place(parent, elements) {
+  if (elements.length === parent.children.length && elements.every((each, index) => each === parent.children[index])) return;
+  elements.forEach((each, index) => {
+    const old = parent.children[index];
+    if (old === each) return;
+    parent.insertBefore(each, old ?? null);
+    if (old && !elements.includes(old)) old.remove();
+  });
+  while (parent.children.length > elements.length) parent.lastElementChild.remove();
+}
 
 const left = make("div", {class: "hosts"}), right = make("div", {class: "enclosures"}), lines = draw("svg", {class: "lines", "aria-hidden": "true"});
 const info = make("p", {class: "info", role: "status"}), more = make("p", {class: "more"});
@@ -141,11 +172,12 @@ export function drawMap() {
     replace(element("map-foot"), []);
     return;
   }
+  const focused = map.contains(document.activeElement) ? document.activeElement.dataset.key : "";
   if (left.parentElement !== map) map.replaceChildren(lines, left, right);
   left.hidden = !fabric;
-  place(left, fabric ? hosts(fabric, isWhole) : []);
-  const {cards, rest} = enclosures(entry.enclosures, isWhole, isOwn);
-  place(right, cards);
+  replace(left, fabric ? hosts(fabric, isWhole) : []);
+  const {cards: made, rest} = enclosures(entry.enclosures, isWhole, isOwn);
+  place(right, made);
   const foot = element("map-foot");
   if (info.parentElement !== foot) foot.replaceChildren(more, info, make("div", {id: "legend"}));
   more.replaceChildren(...rest ? [make("button", {type: "button", id: "all-enclosures"}, `Show ${rest} more enclosures`)] : []);
@@ -153,6 +185,7 @@ export function drawMap() {
   spots = new Map([...right.querySelectorAll("[data-key]")].map((spot) => [spot.dataset.key, spot]));
   ports = new Map([...left.querySelectorAll("[data-key]")].map((port) => [port.dataset.key, port]));
   if (!map.querySelector(".spot[tabindex='0']")) map.querySelector(".spot")?.setAttribute("tabindex", "0");
+  if (focused && !map.contains(document.activeElement)) (spots.get(focused) ?? ports.get(focused))?.focus();
   connect();
   light(lit);
 }

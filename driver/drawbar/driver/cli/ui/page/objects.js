@@ -185,7 +185,7 @@ export function drawObject(kind, parts, isStale) {
   if (page.gone) main.push(make("div", {class: "card empty tall"}, make("p", {class: "big"}, cluster.isRead ? "Nothing to show" : "Reading the cluster"), cluster.isRead ? make("p", {}, page.gone) : ""));
   if (page.problems?.length) main.push(card("Problems", make("ul", {class: "rows"}, page.problems.map((problem) => make("li", {class: "row"},
     make("div", {class: "what"}, chip(problem.type === "Connected" ? "bad" : "warn", [problem.type === "Connected" ? "not connected" : problem.type, problem.reason && `: ${problem.reason}`].filter(Boolean).join("")), time(problem.since, "for ")), make("p", {class: "why"}, problem.message))))));
-  if (page.row) main.push(card("Progress", steps(page.row) || make("p", {class: "dim"}, page.row.category === "blocked" ? "The device is free, but its taint keeps the scheduler from giving it out." : row.device.state === "Free" ? "The device is free." : `The device is ${page.row.device.state}.`)));
+  if (page.row) main.push(card("Progress", steps(page.row) || make("p", {class: "dim"}, page.row.category === "blocked" ? "The device is free, but its taint keeps the scheduler from giving it out." : page.row.device.state === "Free" ? "The device is free." : `The device is ${page.row.device.state}.`)));
   if (page.facts) main.push(card("Facts", make("dl", {}, page.facts.filter(([, value]) => value && value.length !== 0).flatMap(([name, value]) => [make("dt", {}, name), make("dd", {}, value)]))));
   if (page.enclosures?.length) main.push(card("Enclosures", make("ul", {class: "meters"}, page.enclosures.map(([name, listed]) => {
     const counts = count(listed);
