@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich import console, text
 
@@ -157,7 +158,7 @@ def press(state: State, key: str, lines: Sequence[Line], *, page_rows: int) -> S
     """
     if state.is_typing:
         return _type(state, key)
-    commands = {
+    commands: dict[str, dict[str, Any]] = {
         "q": {"is_done": True},
         "/": {"is_typing": True, "is_open": False},
         "s": {"show": SHOWN[(SHOWN.index(state.show) + 1) % len(SHOWN)], "is_open": False},
