@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.status import reading, tree
 from drawbar.driver.cli.taint import execution
 from drawbar.driver.cli.ui import device_rows, server
@@ -32,7 +33,7 @@ def normalise(state):
 
 async def texts_of(api):
     """Return name, state, model, claims and reason of each device, as `drawbar status` has them."""
-    built = tree.build(await reading.read(api, reading.Target(), driver="drawbar.dev"))
+    built = tree.build(await reading.read(api, objects.Target(), driver="drawbar.dev"))
     return sorted(
         (
             device.name,
@@ -153,7 +154,11 @@ def test_a_taint_rule_is_shown_on_its_devices_until_it_is_gone(cluster, served):
 
 @pytest.mark.parametrize(
     ("condition", "status", "shown"),
-    [("Degraded", "True", "Degraded"), ("Published", "False", "Degraded"), ("Connected", "False", "Lost")],
+    [
+        ("Degraded", "True", "Degraded"),
+        ("Published", "False", "NotPublished"),
+        ("Connected", "False", "Lost"),
+    ],
 )
 def test_a_fabric_with_a_bad_condition_is_never_green(cluster, served, condition, status, shown):
     bad = {"type": condition, "status": status, "reason": "Lost", "message": "host-1 is avoided"}

@@ -9,6 +9,7 @@ from drawbar.driver.api.claims import ResourceClaim
 from drawbar.driver.api.fabrics import Fabric
 from drawbar.driver.api.maintenances import Maintenance
 from drawbar.driver.api.slices import ResourceSlice
+from drawbar.driver.api.taintrules import DeviceTaintRule
 
 _PREEMPTION = re.compile(r"\.?( still not schedulable,)? preemption: ")
 
@@ -93,6 +94,9 @@ class Cluster:
     Attributes:
         driver: the DRA driver's name, whose devices are meant.
         wanted: the claims that were asked for, which are shown also without a device.
+        rules: the DeviceTaintRules, whatever their version and driver.
+        pods: those without a node.
+        unlisted: the collections that could not be read, by plural name.
         unread: one sentence for everything that could not be read, with the remedy.
     """
 
@@ -103,4 +107,7 @@ class Cluster:
     attachments: tuple[DeviceAttachment, ...] = ()
     claims: tuple[ResourceClaim, ...] = ()
     wanted: tuple[ResourceClaim, ...] = ()
+    rules: tuple[DeviceTaintRule, ...] = ()
+    pods: tuple[UnscheduledPod, ...] = ()
+    unlisted: frozenset[str] = frozenset()
     unread: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ import os
 import sys
 from pathlib import Path
 
-from drawbar.driver.cli import command
+from drawbar.driver.cli import command, flags, shell
 
 PORT_MOST = 65535
 
@@ -25,13 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-open", action="store_true", help="print the URL, and do not open it in a browser"
     )
-    parser.add_argument("--daemons", metavar="NAME", help="the namespace of the daemons (default: drawbar)")
-    parser.add_argument("--driver-name", metavar="NAME", help="the DRA driver's name (default: drawbar.dev)")
-    parser.add_argument(
-        "--kubeconfig",
-        metavar="FILE",
-        help="how to reach the API server (default: $KUBECONFIG, else the pod's service account, else ~/.kube/config)",
-    )
+    flags.add_daemons(parser)
+    flags.add_driver(parser)
+    flags.add_cluster(parser)
 
 
 def _port(content: str) -> int:
@@ -56,18 +52,17 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _run(args: argparse.Namespace) -> int:
-    from drawbar.driver.api import drivers
     from drawbar.driver.cli.ui import explaining, following, server
     from drawbar.driver.controller import settings
-    from drawbar.driver.kube import client, config
 
-    driver = args.driver_name or drivers.DEFAULT
+    driver = shell.driver(args)
     with server.listening(args.port) as bound:
-        async with client.connecting(config.load(args.kubeconfig)) as api:
+        async with shell.connecting(args) as session:
+            api = session.api
             explainer = explaining.Explainer(api, driver=driver, namespace=args.daemons or settings.NAMESPACE)
             async with (
                 following.following(
-                    api, driver=driver, cluster_name=_context_name(args.kubeconfig)
+                    api, driver=driver, cluster_name=args.context or _context_name(args.kubeconfig)
                 ) as latest,
                 server.serving(latest, bound, explainer.explain) as url,
             ):

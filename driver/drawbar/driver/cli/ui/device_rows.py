@@ -7,8 +7,6 @@ the pools again that the object names or named. The result equals the tree of th
 from collections import defaultdict
 from collections.abc import Mapping
 
-import msgspec
-
 from drawbar.driver.api import attachments, claims, slices, taintrules
 from drawbar.driver.cli.status import observed, tree
 
@@ -131,25 +129,11 @@ class Rows:
                 slices=tuple(part for part in parts if isinstance(part, slices.ResourceSlice)),
                 attachments=tuple(part for part in parts if isinstance(part, attachments.DeviceAttachment)),
                 claims=tuple(part for part in parts if isinstance(part, claims.ResourceClaim)),
+                rules=tuple(rule for _, rule in sorted(self._rules.items())),
             )
         )
         # A claim may have devices of other pools, too.
-        return tuple(self._with_rules(row) for row in from_tree(built) if row.device.pool == pool)
-
-    def _with_rules(self, row: Row) -> Row:
-        """Return the row with the taints of the DeviceTaintRules that select its device."""
-        device = row.device
-        taints = tuple(
-            tree.Taint(key=rule.spec.taint.key, value=rule.spec.taint.value, effect=rule.spec.taint.effect)
-            for _, rule in sorted(self._rules.items())
-            if rule.spec.device_selector is not None
-            and rule.spec.device_selector.is_computable
-            and rule.spec.device_selector.selects(self._driver, device.pool, device.name)
-        )
-        if not taints:
-            return row
-        whole = tuple(dict.fromkeys((*device.taints, *taints)))
-        return msgspec.structs.replace(row, device=msgspec.structs.replace(device, taints=whole))
+        return tuple(row for row in from_tree(built) if row.device.pool == pool)
 
     def pending(self) -> tuple[Pending, ...]:
         """Return the claims that wait longest for the scheduler, of any driver: the claims' requests are not read."""

@@ -7,9 +7,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from drawbar.driver import errors
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.explain import plan
 from drawbar.driver.cli.explain import reading as explain_reading
-from drawbar.driver.cli.status import reading, tree
+from drawbar.driver.cli.status import tree
 from drawbar.driver.kube import client
 
 WAITING_LIMIT = 8
@@ -33,7 +34,7 @@ class Explanation(tree.Node, frozen=True):
     error: str = ""
 
 
-Explain = Callable[[reading.Target], Awaitable[Explanation]]
+Explain = Callable[[objects.Target], Awaitable[Explanation]]
 
 
 class Explainer:
@@ -52,7 +53,7 @@ class Explainer:
         self._turn = asyncio.Lock()
         self._waiting = 0
 
-    async def explain(self, target: reading.Target) -> Explanation:
+    async def explain(self, target: objects.Target) -> Explanation:
         """Return the findings on the object."""
         if self._waiting >= WAITING_LIMIT:
             return Explanation(error="too many explanations at once; try again in some seconds")
@@ -76,6 +77,6 @@ class Explainer:
                     message=finding.message,
                     remedy=finding.remedy,
                 )
-                for finding in plan.plan(world)
+                for finding in plan.explain(world).findings
             )
         )

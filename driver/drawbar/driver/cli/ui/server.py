@@ -21,7 +21,7 @@ import msgspec
 from aiohttp import web
 
 from drawbar.driver import errors
-from drawbar.driver.cli.status import reading
+from drawbar.driver.cli import objects
 from drawbar.driver.cli.ui import explaining, following, model
 
 ADDRESS = "127.0.0.1"
@@ -100,7 +100,7 @@ class _Pages:
         names = [namespace, name] if kind in ("claim", "pod") else [name]
         if self._explain is None or kind not in explaining.KINDS or not all(map(_is_name, names)):
             return _refusal(400, f"give a name, and one of the kinds {', '.join(sorted(explaining.KINDS))}")
-        answer = await self._explain(reading.Target(kind=kind, name=name, namespace=namespace))
+        answer = await self._explain(objects.Target(kind=kind, name=name, namespace=namespace))
         return web.Response(
             body=msgspec.json.encode(answer), content_type="application/json", headers=HEADERS
         )
