@@ -23,7 +23,6 @@ GROUPS: Mapping[str, Mapping[str, str]] = {
         "explain": "drawbar.driver.cli.verbs.explain",
         "doctor": "drawbar.driver.cli.verbs.doctor",
         "report": "drawbar.driver.cli.verbs.report",
-        "top": "drawbar.driver.cli.top.command",
         "ui": "drawbar.driver.cli.ui.command",
     },
     "Take out of service": {

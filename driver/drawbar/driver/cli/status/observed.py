@@ -1,5 +1,6 @@
 """What was read of the cluster, as values."""
 
+import re
 from dataclasses import dataclass
 
 from drawbar.driver.api import meta
@@ -9,6 +10,8 @@ from drawbar.driver.api.fabrics import Fabric
 from drawbar.driver.api.maintenances import Maintenance
 from drawbar.driver.api.slices import ResourceSlice
 from drawbar.driver.api.taintrules import DeviceTaintRule
+
+_PREEMPTION = re.compile(r"\.?( still not schedulable,)? preemption: ")
 
 
 class PodClaim(meta.Struct, frozen=True):
@@ -54,7 +57,10 @@ class UnscheduledPod(Pod, frozen=True):
     def reason(self) -> str:
         """The scheduler's message; empty before it has tried."""
         scheduled = meta.find(self.status.conditions, "PodScheduled")
-        return scheduled.message if scheduled is not None and not scheduled.is_true else ""
+        if scheduled is None or scheduled.is_true:
+            return ""
+        # Preemption never frees a device.
+        return _PREEMPTION.split(scheduled.message, maxsplit=1)[0]
 
 
 class Regarding(meta.Struct, frozen=True):

@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--watch",
         "-w",
         action="store_true",
-        help="read again every 2 s, and print the whole again when it changed, until Ctrl-C",
+        help="follow the cluster: a live view in a terminal, else a new status after each change",
     )
     flags.add_namespace(parser, has_all=True)
     parser.add_argument(
@@ -65,6 +65,11 @@ async def _run(args: argparse.Namespace) -> int:
     printed: Any = None
     async with shell.connecting(args) as session:
         target = session.target(args.target)
+        if args.watch and args.output == "table" and sys.stdin.isatty() and sys.stdout.isatty():
+            from drawbar.driver.cli.terminal import view
+
+            await view.show(session.api, driver=shell.driver(args), words=target.name)
+            return errors.ExitStatus.FINE
         namespace = "" if args.all_namespaces or not args.namespace else args.namespace
         while True:
             async with progress.shown("reading the cluster"):
@@ -135,7 +140,8 @@ COMMAND = command.Command(
     help="who has which device, what is wrong, and what each waits for",
     description=(
         "Begins with a summary and what is wrong, then shows fabric, enclosure, device, node, claim and pod as a tree.\n"
-        "Devices that are fine are counted; --all lists each. A missing right is named on stderr, and the rest is shown (status 3)."
+        "Devices that are fine are counted; --all lists each. Keys of --watch in a terminal: / filter, s states, enter opens, q quits.\n"
+        "A missing right is named on stderr, and the rest is shown (status 3)."
     ),
     examples=EXAMPLES,
     configure=configure,
