@@ -199,7 +199,7 @@ def read_records(raw, folder):
     whole = b'{"version":1,"crc32":%d,"claim":%s}\n' % (zlib.crc32(raw), raw)
     for text in (raw, whole):
         with refusing(node_errors.CheckpointError):
-            store._read(file_of(folder, text), "u")
+            store._decode(file_of(folder, text), "u")
         file_of(folder, text, f"{cleaning.FOLDER}/gpu-0{cleaning.SUFFIX}")
         assert cleaning.Marks(folder).get("gpu-0").over
 

@@ -265,7 +265,7 @@ def _record(raw: bytes, folder: Path) -> None:
     whole = b'{"version":1,"crc32":%d,"claim":%s}\n' % (zlib.crc32(raw), raw)
     for text in (raw, whole):
         with contextlib.suppress(node_errors.CheckpointError):
-            store._read(_file(folder, text, "u"), "u")
+            store._decode(_file(folder, text, "u"), "u")
 
 
 _CDI = {
